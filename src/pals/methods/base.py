@@ -1,0 +1,172 @@
+"""The interface between a method and the one training loop.
+
+Most methods need three things: `views` (which augmented views they want), `plan_epoch` (who is trained on, with which
+target) and `loss`. The rest is there for methods with an averaged network, a queue, prototypes, two networks or phases;
+`docs/adding-a-method.md` shows each on an example. A method never builds optimisers, reads files, prints, or knows its
+data set, and it never sees the truth or the test set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pals.backbones import Network, Output
+from pals.candidates import CandidateSets
+
+Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that a method may know before it starts."""
+
+    candidates: CandidateSets
+    network: Callable[..., Network]  # network(): a fresh one, newly initialised; network("mlp"): another kind
+
+
+@dataclass(frozen=True)
+class Group:
+    """Items to visit this epoch, in order; repetitions count. `sampling.py` makes such orders."""
+
+    order_M: Tensor
+    target: Tensor | None = None  # one row per item of the data set: labels (N) or soft labels (N x C)
+    batch_size: int | None = None  # None: the run's
+    views: tuple[str, ...] | None = None  # None: the method's
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which items are trusted this epoch and with which label: for the log and for grading, not for training."""
+
+    chosen_N: Tensor  # bool
+    label_N: Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One epoch. The group called `main` sets the number of steps; the others go round as often as needed."""
+
+    groups: Mapping[str, Group]
+    selection: Selection | None = None
+    drop_last: bool = False  # leave out a short last batch
+
+    @classmethod
+    def of(cls, order_M: Tensor, target: Tensor | None = None, **more: Any) -> Plan:
+        """The common case: one group."""
+        return cls({"main": Group(order_M, target)}, **more)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step sees. The fields are those of the group `main`; `groups` holds the others."""
+
+    index_B: Tensor
+    views: tuple[Tensor, ...]
+    target: Tensor | None
+    random: Mapping[str, Tensor] = field(default_factory=dict)  # this step's row of `Method.draw`
+    groups: Mapping[str, Batch] = field(default_factory=dict)
+
+
+class Context(Protocol):
+    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: who never asks never pays."""
+
+    phase: str
+    epoch: int  # within the phase, from 1
+    epochs: int  # of the phase
+    batch_size: int
+    generator: torch.Generator  # on the device: orders and other large draws
+    rng: np.random.Generator  # on the host: a few numbers, such as mix-up weights
+
+    def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
+        """All training items through a network (default: the predictor) in eval mode, in the order of the data."""
+        ...
+
+    def features(self) -> Tensor:
+        """N x D features of the predictor on the eval view."""
+        ...
+
+    def probabilities(self, view: str = "eval") -> Tensor:
+        """N x C class probabilities of the predictor."""
+        ...
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of epochs with one optimiser. A method with stages has several, one that answers from features none."""
+
+    name: str
+    epochs: int | None = None  # None: the run's
+    modules: Sequence[nn.Module] | None = None  # what is trained; None: everything that asks for a gradient
+    settings: Mapping[str, Any] = field(default_factory=dict)  # training settings that differ from the run's
+
+
+class Method(nn.Module):
+    """Learns from candidate sets. What it must remember is a buffer or a submodule, so device moves and resume are free.
+
+    `loss` is a pure function of parameters, buffers and batch: random numbers come ready-made in `batch.random`, shapes
+    are static, nothing is read back to the host. So it can be compiled and captured in a graph.
+    """
+
+    @dataclass(frozen=True)
+    class Config:
+        """Options; replaced in each method."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    "Named sets of options; the first is the default."
+
+    kind: ClassVar[Kind] = "partial"
+    reference: ClassVar[str] = ""
+    views: tuple[str, ...] = ("weak",)
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__()
+        self.config = config
+        self.num_classes = problem.candidates.num_classes
+        self.num_items = len(problem.candidates)
+        self.allowed_NC: Tensor
+        self.register_buffer("allowed_NC", problem.candidates.allowed_NC.clone())
+
+    @property
+    def predictor(self) -> nn.Module:
+        """What answers at inference: a module whose forward gives an `Output`."""
+        raise NotImplementedError
+
+    def phase(self, number: int) -> Phase | None:
+        """The phase with this number, from 0, or None when all is done. Decided from the method's state alone."""
+        return Phase("main") if number == 0 else None
+
+    def begin_phase(self, number: int) -> None:
+        """Called once before the phase's first epoch: make fresh networks, reset buffers."""
+
+    def plan_epoch(self, ctx: Context) -> Plan | None:
+        """Who is trained on, in which order, with which target. None: one shuffled pass over all items, no target."""
+        return None
+
+    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        """All random numbers that `loss` will want this epoch, one row per step."""
+        return {}
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean loss of a batch."""
+        raise NotImplementedError
+
+    def after_step(self, batch: Batch) -> None:
+        """After the optimiser's step, without gradient: averaged networks, queues, prototypes."""
+
+    def end_epoch(self, ctx: Context) -> bool:
+        """A decision from statistics of all items; True ends the phase early."""
+        return False
+
+    def belief(self) -> Tensor | None:
+        """N x C: how likely the method now holds each label to be, for reports. None before it has an opinion."""
+        return None
+
+    def statistics(self) -> Mapping[str, float]:
+        """A few numbers of this epoch for the log."""
+        return {}

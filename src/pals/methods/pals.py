@@ -1,0 +1,152 @@
+"""PALS: pseudo-labels by a weighted vote of neighbours, a reliable subset per class, training with label smoothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from pals.config import STRICT
+from pals.labeling import Labeling, pseudo_label, threshold_at
+from pals.losses import smoothed_cross_entropy
+from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection
+from pals.mixing import blend, draw_weights, partners
+from pals.sampling import drawn, shuffled
+
+
+class PALS(Method):
+    """Each epoch: features of all items -> the neighbours vote on the candidates (Eq. 1) -> the neighbours' pseudo-labels
+    give a belief per class (Eq. 2) -> per class the most believed items are trusted (Eq. 3-5) -> the network is trained on
+    them with label smoothing, mix-up and two views (Eq. 6-9) -> its confident predictions join the candidates (Eq. 10).
+
+    `docs/methods/pals.md` has the equations and every difference between the paper and the authors' code.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config:
+        preset: Literal["official", "paper"] = "official"
+        "Where the defaults come from: the authors' code (the published numbers) or the equations read literally."
+        neighbors: int = Field(15, ge=1)
+        "K: how many neighbours vote."
+        include_self: bool = True
+        "The item votes too, beside its K neighbours."
+        weighting: Literal["exp", "cosine"] = "exp"
+        "Weight of a neighbour: exp(similarity / temperature), or the similarity itself."
+        temperature: float = Field(0.1, gt=0)
+        "Of the exponential weighting."
+        vote_on: Literal["pseudo", "candidates"] = "pseudo"
+        "What the belief is made of: the neighbours' pseudo-labels (Eq. 1 and 2), or their candidates (Eq. 1 off)."
+        delta: float = Field(0.25, ge=0, le=1)
+        "Quantile of the per-class agreement that sets how many items each class may select."
+        smoothing: float = Field(0.5, ge=0, lt=1)
+        "r: share of the target spread over all classes."
+        mixup: bool = True
+        "Train on blends of two images."
+        zeta: float = Field(1.0, gt=0)
+        "Mix-up weights come from Beta(zeta, zeta)."
+        fold_mixup: bool = True
+        "Keep the larger of w and 1 - w as mix-up weight."
+        consistency: bool = True
+        "Train on a weak and a strong view; otherwise on `single_view` alone."
+        single_view: Literal["weak", "strong"] = "strong"
+        "The view used when consistency is off."
+        view_loss: Literal["mean", "sum"] = "mean"
+        "How the losses of the two views are put together."
+        threshold_high: float = Field(0.45, ge=0, le=1)
+        "Confidence that adds a prediction to the candidates, at the first epoch..."
+        threshold_low: float = Field(0.35, ge=0, le=1)
+        "... and at the last; in between it falls linearly. 1 turns the step off."
+        confident_from: int = Field(2, ge=1)
+        "First epoch in which predictions may join the candidates."
+        confident_view: Literal["eval", "weak"] = "eval"
+        "View on which the confidence is measured."
+        draws: Literal["resample", "once"] = "resample"
+        "One epoch is N draws with replacement from the reliable items, or one shuffled pass over them."
+        use_frequencies: bool = True
+        "Weigh the candidates' votes by how often people gave them, where votes were counted."
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "official": {},
+        "paper": {
+            "weighting": "cosine",
+            "include_self": False,
+            "fold_mixup": False,
+            "view_loss": "sum",
+            "single_view": "weak",
+            "confident_view": "weak",
+            "draws": "once",
+        },
+    }
+    kind: ClassVar[Kind] = "noisy partial"
+    reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.config: PALS.Config = config
+        self.network = problem.network()
+        self.views = ("weak", "strong") if config.consistency else (config.single_view,)
+        frequency_NC = problem.candidates.frequency_NC if config.use_frequencies else None
+        self.prior_NC: Tensor | None
+        self.register_buffer("prior_NC", frequency_NC)
+        self.labeling: Labeling | None = None  # of the current epoch; made anew each epoch, so not part of the state
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.network
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        c = self.config
+        threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
+        self.labeling = labeling = pseudo_label(
+            ctx.features(),
+            self.allowed_NC,
+            neighbors=c.neighbors,
+            weighting=c.weighting,
+            temperature=c.temperature,
+            include_self=c.include_self,
+            quantile=c.delta,
+            prior_NC=self.prior_NC,
+            predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view),
+            threshold=threshold,
+            vote_on=c.vote_on,
+        )
+        if c.draws == "resample":
+            order_M = drawn(labeling.chosen_N.float(), self.num_items, ctx.generator)
+        else:
+            order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
+        return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))
+
+    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        if not self.config.mixup:
+            return {}
+        shape = (steps, len(self.views))
+        weight = draw_weights(shape, self.config.zeta, ctx.rng, fold=self.config.fold_mixup)
+        device = self.allowed_NC.device
+        uniform = torch.rand(*shape, ctx.batch_size, generator=ctx.generator, device=device)
+        return {"weight": weight.to(device), "uniform": uniform}
+
+    def loss(self, batch: Batch) -> Tensor:
+        losses = torch.stack([self._view_loss(number, batch) for number in range(len(batch.views))])
+        return losses.mean() if self.config.view_loss == "mean" else losses.sum()
+
+    def _view_loss(self, number: int, batch: Batch) -> Tensor:
+        assert batch.target is not None
+        x_B, label_B, r = batch.views[number], batch.target, self.config.smoothing
+        if not self.config.mixup:
+            return smoothed_cross_entropy(self.network(x_B).logits, label_B, r).mean()
+        weight = batch.random["weight"][number]
+        partner_B = partners(batch.random["uniform"][number, : len(x_B)])
+        logits_BC = self.network(blend(x_B, partner_B, weight)).logits
+        own = smoothed_cross_entropy(logits_BC, label_B, r).mean()
+        other = smoothed_cross_entropy(logits_BC, label_B[partner_B], r).mean()
+        return torch.lerp(other, own, weight)
+
+    def belief(self) -> Tensor | None:
+        return None if self.labeling is None else self.labeling.belief_NC
+
+    def statistics(self) -> Mapping[str, float]:
+        return {} if self.labeling is None else {"quota": self.labeling.quota}

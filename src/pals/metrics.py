@@ -1,0 +1,54 @@
+"""Grading: besides noise generation the only code that reads the truth, and nothing here feeds back into training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pals.candidates import Truth
+
+BINS = 20
+
+
+def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
+    """Accuracy, top-5 accuracy (from five classes on), mean accuracy per class and mean loss."""
+    label_N = truth.label_N.to(logits_NC.device)
+    right_N = logits_NC.argmax(dim=1) == label_N
+    count_C = torch.bincount(label_N, minlength=truth.num_classes)
+    right_C = torch.bincount(label_N, weights=right_N.double(), minlength=truth.num_classes)
+    seen_C = count_C > 0  # a class without test items has no accuracy
+    scores = {
+        "accuracy": right_N.double().mean(),
+        "class_accuracy": (right_C[seen_C] / count_C[seen_C]).mean(),
+        "loss": F.cross_entropy(logits_NC.float(), label_N).double(),
+    }
+    if truth.num_classes > 5:
+        scores["top5"] = (logits_NC.topk(5, dim=1).indices == label_N[:, None]).any(dim=1).double().mean()
+    return dict(zip(scores, torch.stack(list(scores.values())).tolist(), strict=True))
+
+
+def grade_selection(chosen_N: Tensor, label_N: Tensor, truth: Truth) -> dict[str, int]:
+    """How many items were selected and how many of those with their true label."""
+    right_N = chosen_N & (label_N == truth.label_N.to(label_N.device))
+    selected, correct = torch.stack([chosen_N.sum(), right_N.sum()]).tolist()
+    return {"selected": int(selected), "correct": int(correct)}
+
+
+def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
+    """The largest belief of each item in twenty bins from 0 to 1; split into right and wrong where the truth is known."""
+    top_N, label_N = belief_NC.max(dim=1)
+    bin_N = (top_N * BINS).long().clamp(0, BINS - 1)
+    if truth is None:
+        return {"all": torch.bincount(bin_N, minlength=BINS).tolist()}
+    right_N = (label_N == truth.label_N.to(label_N.device)).long()
+    counts = torch.bincount(bin_N + BINS * right_N, minlength=2 * BINS).tolist()
+    return {"wrong": counts[:BINS], "right": counts[BINS:]}
+
+
+def mean_and_std(values: Sequence[float]) -> dict[str, float]:
+    """Mean and sample standard deviation (0 for a single run)."""
+    return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}

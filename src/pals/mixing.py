@@ -1,0 +1,23 @@
+"""Mix-up: pairs of images blended, and the loss of the blend against both labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def draw_weights(shape: tuple[int, ...], zeta: float, rng: np.random.Generator, *, fold: bool) -> Tensor:
+    """Mix-up weights from Beta(zeta, zeta); `fold` keeps the larger of w and 1 - w, so that the first image dominates."""
+    weight = rng.beta(zeta, zeta, shape)
+    return torch.from_numpy(np.maximum(weight, 1 - weight) if fold else weight).to(torch.float32)
+
+
+def partners(uniform_B: Tensor) -> Tensor:
+    """A random permutation, from as many uniform numbers."""
+    return uniform_B.argsort()
+
+
+def blend(x_B: Tensor, partner_B: Tensor, weight: Tensor) -> Tensor:
+    """`weight` of each row plus the rest of its partner's row."""
+    return torch.lerp(x_B[partner_B], x_B, weight.to(x_B.dtype))

@@ -1,0 +1,16 @@
+"""Learning rate as a pure function of how far the training is: nothing to save, nothing to restore."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def cosine(rate: float, floor: float, done: float) -> float:
+    """Half a cosine from `rate` to `floor`; `done` runs from 0 to 1."""
+    return floor + (rate - floor) * (1 + math.cos(math.pi * done)) / 2
+
+
+def stepped(rate: float, factor: float, milestones: Sequence[int], epochs_done: int) -> float:
+    """Times `factor` after each milestone (in epochs)."""
+    return rate * factor ** sum(epochs_done >= milestone for milestone in milestones)
