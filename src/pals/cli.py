@@ -1,0 +1,259 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pals import __version__
+from pals.errors import InputError
+
+app = typer.Typer(
+    name="pals",
+    help="Learn a classifier from ambiguous, noisy labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+errors = Console(stderr=True)
+
+Out = Annotated[Path | None, typer.Option(help="Folder of the run. The same command with the same folder continues it.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set method.delta=0.5; may be repeated.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except InputError as error:
+        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("Stopped. The same command continues from the last checkpoint.")
+        sys.exit(130)
+
+
+def _version(value: bool) -> None:
+    if value:
+        console.print(f"pals {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+    """Learn a classifier from ambiguous, noisy labels."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "1,2,3",
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 40).")] = None,
+    device: Device = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the results of an earlier demo first.")] = False,
+) -> None:
+    """Train on real handwritten digits with noisy candidate labels and compare with two yardsticks.
+
+    Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
+    """
+    from pals.demo import demo_runs, summarise
+    from pals.display import Reporter
+
+    if fresh and (out / "pals").is_dir():
+        shutil.rmtree(out)
+    numbers = _seeds(seeds)
+    accuracies: dict[str, list[float]] = {}
+    about: dict[str, Any] = {}
+    with Reporter(console).showing() as reporter:
+        for name, seed, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs)):
+            if name == "pals" and not about:
+                about = run.describe()
+                console.print(_demo_intro(about), highlight=False)
+            reporter.follow(f"{name:8} seed {seed}", run.epochs(), run.config.train.epochs, run.resumed_at)
+            accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
+    keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
+    summary = summarise(out, accuracies, numbers, {key: about[key] for key in keep})
+    _print_demo(out, summary, numbers)
+
+
+def _demo_intro(about: dict[str, Any]) -> str:
+    return (
+        f"{about['items']:,} handwritten digits to learn from; each comes with {about['mean_set_size']:.1f} candidate labels "
+        f"on average, and the right one is missing for {100 * about['effective_noise']:.0f}% of them ({about['engine']})."
+    )
+
+
+def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
+    from pals.demo import EXPLAIN, demo_folder
+    from pals.report.curves import read_epochs
+
+    selected = Table(title=f"Items that PALS trusted (seed {seeds[0]})")
+    for heading in ("epoch", "selected", "right", "share right", "accuracy"):
+        selected.add_column(heading, justify="right")
+    records = read_epochs(demo_folder(out, "pals", seeds[0]))
+    shown = sorted({1, 2, 3, 5, *range(10, len(records), 10), len(records)})
+    for record in (records[epoch - 1] for epoch in shown if epoch <= len(records)):
+        share = f"{100 * record['correct'] / max(record['selected'], 1):.1f}%"
+        row = (record["epoch"], record["selected"], record["correct"], share, f"{100 * record['test_accuracy']:.2f}")
+        selected.add_row(*map(str, row))
+    table = Table(title=f"Accuracy on held-out digits, last epoch, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}")
+    table.add_column("trained with")
+    table.add_column("accuracy (mean ± std)", justify="right")
+    for name, words in EXPLAIN.items():
+        table.add_row(words, f"{summary[name]['mean']:.2f} ± {summary[name]['std']:.2f}")
+    console.print(selected)
+    console.print(table)
+    console.print(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def train(
+    data: Annotated[str | None, typer.Argument(help="Data set, e.g. digits or cifar10.")] = None,
+    method: Annotated[str | None, typer.Option(help="See `pals methods`.")] = None,
+    partial_rate: Annotated[float | None, typer.Option(help="q: chance that a wrong label is a candidate.")] = None,
+    noise_rate: Annotated[float | None, typer.Option(help="eta: chance that the true label is left out.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="How candidates are drawn: g1, g2, g3 or g4.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="One or several, e.g. 1,2,3; several make one folder each.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Length of the whole schedule.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (YAML), for example a run's config.yaml.")] = None,
+    set_: Set = None,
+    device: Device = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32, tf32, bf16 or fp16.")] = None,
+    out: Out = None,
+    data_dir: DataDir = None,
+    stop_after: Annotated[int | None, typer.Option(help="Stop after this many epochs; the same command goes on.")] = None,
+) -> None:
+    """Train a method on a data set whose labels are turned into noisy candidate sets.
+
+    Flags win over --config, and --set wins over both.
+
+    Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 1,2,3 --out runs/digits
+    """
+    from pals.config import merge, override, read_yaml
+    from pals.display import Reporter
+    from pals.runs import Run, RunConfig, default_folder, summarise_seeds
+
+    flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision)
+    values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
+    numbers = _seeds(seeds) if seeds is not None else [values.get("seed", 1)]
+    configs = [RunConfig.of({**values, "seed": seed}) for seed in numbers]
+    base = out or default_folder(configs[0])
+    folders = [base] if len(numbers) == 1 else [base / f"seed-{seed}" for seed in numbers]
+    with Reporter(console).showing() as reporter:
+        for run_config, folder in zip(configs, folders, strict=True):
+            run = Run(run_config, folder, data_dir)
+            if run.resumed_at:
+                console.print(f"{folder}: continuing after epoch {run.resumed_at}.", highlight=False, soft_wrap=True)
+            title = f"{run_config.method_name} seed {run_config.seed}"
+            reporter.follow(title, run.epochs(stop_after), run_config.train.epochs, run.resumed_at)
+    _print_scores(summarise_seeds(base, folders))
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    device: Device = None,
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score a run's last checkpoint on the held-out test items.
+
+    Example:  pals evaluate runs/digits/seed-1
+    """
+    from pals.runs import evaluate as evaluate_run
+
+    scores = evaluate_run(run, device, data_dir)
+    if as_json:
+        typer.echo(json.dumps(scores))
+        return
+    table = Table("score", "value", title=f"{run} after {scores['epochs']} epochs ({scores['method']})")
+    for name in ("accuracy", "class_accuracy", "top5", "loss"):
+        if name in scores:
+            table.add_row(name, f"{scores[name]:.4f}")
+    console.print(table)
+
+
+@app.command()
+def methods(name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None) -> None:
+    """List the methods, or the options of one with their meaning and default.
+
+    Example:  pals methods pals
+    """
+    from pals.methods import METHODS, describe_options, find_method
+
+    if name is not None:
+        table = Table("option", "default", "meaning", title=f"{name}: use with --set method.OPTION=VALUE")
+        for option, default, meaning in describe_options(find_method(name)):
+            table.add_row(option, default, meaning)
+        console.print(table)
+        return
+    table = Table("name", "kind", "views", "reference")
+    for key, method in METHODS.items():
+        table.add_row(key, method.kind, ", ".join(method.views), method.reference)
+    console.print(table)
+
+
+@app.command()
+def doctor() -> None:
+    """Print versions, devices and precisions, and name what is broken."""
+    from pals.doctor import check
+
+    facts, problems = check()
+    table = Table("what", "found", title="pals doctor")
+    for name, value in facts:
+        table.add_row(name, value)
+    console.print(table)
+    for problem in problems:
+        console.print(f"[bold red]Problem:[/] {problem}", highlight=False, soft_wrap=True)
+    if not problems:
+        console.print("[green]Everything that PALS needs is in order.[/]")
+
+
+def _flags(
+    data: str | None = None,
+    method: str | None = None,
+    partial_rate: float | None = None,
+    noise_rate: float | None = None,
+    protocol: str | None = None,
+    epochs: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+) -> dict[str, Any]:
+    """Flags that were given, in the shape of a settings file."""
+    sections: dict[str, dict[str, Any]] = {
+        "data": {"name": data, "partial_rate": partial_rate, "noise_rate": noise_rate, "protocol": protocol},
+        "method": {"name": method},
+        "train": {"epochs": epochs},
+        "engine": {"device": device, "precision": precision},
+    }
+    given = {name: {key: v for key, v in section.items() if v is not None} for name, section in sections.items()}
+    return {name: section for name, section in given.items() if section}
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds {text!r} is not a list of whole numbers; write 1 or 1,2,3.") from None
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds {text!r} names a seed twice.")
+    return seeds
+
+
+def _print_scores(scores: dict[str, Any] | None) -> None:
+    if scores is None:
+        console.print("Not finished yet: the same command goes on.")
+        return
+    value = scores["test_accuracy"]
+    console.print(f"Test accuracy, last epoch: {100 * value['mean']:.2f} ± {100 * value['std']:.2f} over {len(scores['runs'])} run(s).")

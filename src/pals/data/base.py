@@ -1,0 +1,43 @@
+"""A data set in memory: items to learn from, items to test on, and, kept apart, the truth about both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pals.augment import Views
+from pals.candidates import Truth
+
+
+@dataclass(frozen=True)
+class Items:
+    """Inputs with names: uint8 images (N x channels x height x width) or float32 vectors (N x width)."""
+
+    inputs: Tensor
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.inputs.shape[1:])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """`group_C` is the super-class of each class where there is one (candidates that are confused with one another)."""
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Items
+    truth: Truth  # of the training items: for making noise and for grading
+    test: Items
+    test_truth: Truth
+    views: Views
+    group_C: Tensor | None = None
+
+
+Loader = Callable[..., Dataset]

@@ -1,0 +1,49 @@
+"""The demonstration: PALS on real handwritten digits whose labels were made ambiguous and noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pals.config import merge
+from pals.data import load_dataset
+from pals.files import write_json
+from pals.metrics import mean_and_std
+from pals.report.curves import draw_curves
+from pals.runs import Run, RunConfig
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "pals": {"method": {"name": "pals"}},
+    "average": {"method": {"name": "average"}},
+    "truth": {"method": {"name": "average"}, "data": {"supervision": "truth"}},
+}
+EXPLAIN = {
+    "pals": "PALS",
+    "average": "plain average over the candidates",
+    "truth": "true labels (upper bound)",
+}
+
+
+def demo_runs(out: Path, seeds: Sequence[int], values: Mapping[str, Any]) -> Iterator[tuple[str, int, Run]]:
+    """Every variant with every seed. A seed fixes the candidate sets too, and all variants of a seed share them."""
+    dataset = load_dataset("digits")
+    for name, variant in VARIANTS.items():
+        for seed in seeds:
+            config = RunConfig.of(merge({"data": {"name": "digits"}, "seed": seed}, variant, values))
+            yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
+
+
+def demo_folder(out: Path, name: str, seed: int) -> Path:
+    return out / name / f"seed-{seed}"
+
+
+def summarise(out: Path, accuracies: Mapping[str, Sequence[float]], seeds: Sequence[int], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Write `summary.json` and `curves.png`; gives the summary. Accuracies are percentages of the held-out digits."""
+    scores = {name: mean_and_std(values) | {"runs": list(values)} for name, values in accuracies.items()}
+    summary = {**scores, "unit": "percent of held-out digits, last epoch", "seeds": list(seeds), **about}
+    write_json(out / "summary.json", summary)
+    groups = {name: [demo_folder(out, name, seed) for seed in seeds] for name in VARIANTS}
+    title = "Handwritten digits, five candidate labels each, the right one missing for 3 in 10"
+    draw_curves(groups, out / "curves.png", title=title, main="pals")
+    return summary

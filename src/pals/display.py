@@ -1,0 +1,57 @@
+"""What the command line shows while it works: a live bar in a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINES = 8  # plain lines per run
+
+
+class Reporter:
+    """Shows records of epochs as they come."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = console.is_terminal
+        self.progress: Progress | None = None
+
+    @contextmanager
+    def showing(self) -> Iterator[Reporter]:
+        if not self.live:
+            yield self
+            return
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=self.console) as self.progress:
+            yield self
+
+    def follow(self, name: str, records: Iterable[Mapping[str, Any]], total: int, done: int = 0) -> Mapping[str, Any] | None:
+        """Go through all records of a run and show them; gives the last."""
+        task = None if self.progress is None else self.progress.add_task(name, total=total, completed=done, note="")
+        every = max(1, total // LINES)
+        last = None
+        for last in records:
+            epoch = last["total_epoch"]
+            if self.progress is not None and task is not None:
+                self.progress.update(task, completed=epoch, note=note(last))
+            elif epoch % every == 0 or epoch == total:
+                self.console.print(f"{name}: epoch {epoch}/{total}, {note(last)}", highlight=False, soft_wrap=True)
+        return last
+
+
+def note(record: Mapping[str, Any]) -> str:
+    """The numbers of an epoch in a few words."""
+    words = []
+    if record.get("test_accuracy") is not None:
+        words.append(f"accuracy {100 * record['test_accuracy']:.2f}")
+    if "correct" in record:
+        words.append(f"selected {record['selected']:,}, right {record['correct']:,}")
+    elif "selected" in record:
+        words.append(f"selected {record['selected']:,}")
+    if record.get("loss") is not None:
+        words.append(f"loss {record['loss']:.3f}")
+    return ", ".join(words)

@@ -1,0 +1,326 @@
+"""The one training loop: plan -> views -> loss -> step -> evaluate -> log. It knows no method and no data set by name."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings
+from torch import Tensor, nn
+
+from pals import metrics, schedules
+from pals.augment import Views
+from pals.backbones import Output
+from pals.candidates import Truth
+from pals.checkpoint import load_checkpoint, save_checkpoint
+from pals.config import STRICT
+from pals.data import Items
+from pals.engine import Engine, Step
+from pals.methods import Batch, Group, Method, Phase, Plan
+from pals.runlog import RunLog
+from pals.sampling import shuffled
+
+CHUNK = 8192  # images whose views are made at once: large enough to fill a GPU, small enough to forget
+
+
+@settings(frozen=True, config=STRICT)
+class TrainConfig:
+    epochs: int = Field(40, ge=1)
+    batch_size: int = Field(64, ge=1)
+    lr: float = Field(0.05, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(1e-3, ge=0)
+    decay: Literal["all", "weights"] = "all"
+    "Weight decay on every parameter, or on none of the biases and normalisations."
+    encoder_lr_scale: float = Field(1.0, ge=0)
+    "Learning rate of everything before the classifier, as a share of `lr`."
+    schedule: Literal["cosine", "step", "constant"] = "cosine"
+    floor: float = Field(1e-4, ge=0)
+    "Last learning rate of the cosine."
+    milestones: tuple[int, ...] = ()
+    "Epochs after which the step schedule acts."
+    factor: float = Field(0.2, gt=0)
+    "What it multiplies the learning rate by."
+    feature_batch: int = Field(2000, ge=1)
+    "Items per batch where no gradient is needed."
+    checkpoint_every: int = Field(1, ge=1)
+    "Epochs between checkpoints."
+
+
+@dataclass
+class Progress:
+    """How far the run is; part of the checkpoint."""
+
+    phase: int = 0
+    epoch: int = 0  # finished, in this phase
+    total: int = 0  # finished, in all phases
+    done: bool = False
+
+
+@dataclass
+class EpochContext:
+    """What the method sees of the run (`methods.base.Context`); passes over the data are kept for one epoch."""
+
+    trainer: Trainer
+    phase: str
+    epoch: int
+    epochs: int
+    batch_size: int
+    generator: torch.Generator
+    rng: np.random.Generator
+    _kept: dict[tuple[int, str], Output] = field(default_factory=dict)
+
+    def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
+        network = network if network is not None else self.trainer.method.predictor
+        key = (id(network), view)
+        if key not in self._kept:
+            self._kept[key] = self.trainer.infer(network, self.trainer.inputs, view)
+        return self._kept[key]
+
+    def features(self) -> Tensor:
+        return self.outputs().features
+
+    def probabilities(self, view: str = "eval") -> Tensor:
+        return self.outputs(view=view).logits.softmax(dim=1)
+
+    def forget(self) -> None:
+        self._kept.clear()  # the network has changed
+
+
+class Trainer:
+    """Trains a method on items; `epochs()` yields one record per finished epoch and may be left at any time."""
+
+    def __init__(
+        self,
+        method: Method,
+        items: Items,
+        views: Views,
+        config: TrainConfig,
+        engine: Engine,
+        *,
+        seed: int,
+        truth: Truth | None = None,
+        test: tuple[Items, Truth] | None = None,
+        folder: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method, self.views, self.config, self.engine = method, views, config, engine
+        self.truth, self.settings = truth, settings or {}
+        engine.place(method)
+        self.inputs = items.inputs.to(engine.device)
+        self.test = None if test is None else (test[0].inputs.to(engine.device), test[1])
+        self.generator = engine.generator(seed)
+        self.rng = np.random.default_rng(seed)
+        self.progress = Progress()
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.checkpoint = None if folder is None else folder / "checkpoint.pt"
+        self.log = None if folder is None else RunLog(folder / "log.jsonl")
+
+    def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Train to the end, or for `stop_after` epochs from here."""
+        last = None if stop_after is None else self.progress.total + stop_after
+        while not self.progress.done:
+            phase = self.method.phase(self.progress.phase)
+            if phase is None:
+                self.progress.done = True
+                self._save()
+                break
+            if self.progress.epoch == 0:
+                self.method.begin_phase(self.progress.phase)
+                self.engine.place(self.method)
+                self.optimizer = None
+            yield from self._run_phase(phase, last)
+            if last is not None and self.progress.total >= last and not self.progress.done:
+                break
+
+    def _run_phase(self, phase: Phase, last: int | None) -> Iterator[dict[str, Any]]:
+        config = replace(self.config, **dict(phase.settings))
+        epochs = phase.epochs if phase.epochs is not None else config.epochs
+        number = self.progress.phase
+        if self.optimizer is None:
+            self.optimizer = make_optimizer(self.method, phase, config)
+        step = self.engine.step(self.method, self.optimizer)
+        while self.progress.phase == number and (last is None or self.progress.total < last):
+            started = time.perf_counter()
+            record, ended = self._run_epoch(phase.name, epochs, config, step)
+            record["seconds"] = round(time.perf_counter() - started, 4)
+            self.progress.epoch += 1
+            self.progress.total += 1
+            record = {"phase": phase.name, "epoch": self.progress.epoch, "total_epoch": self.progress.total, **record}
+            if ended or self.progress.epoch >= epochs:
+                self.progress.phase, self.progress.epoch, self.optimizer = number + 1, 0, None
+                self.progress.done = self.method.phase(number + 1) is None
+            if self.log is not None:
+                self.log.append("epoch", **record)
+            if self.progress.done or self.progress.total == last or self.progress.total % config.checkpoint_every == 0:
+                self._save()
+            yield record
+
+    def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
+        epoch = self.progress.epoch + 1
+        ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
+        with torch.no_grad():
+            plan = self.method.plan_epoch(ctx) or self._default_plan()
+            steps = count_steps(plan, config.batch_size)
+            random = self.method.draw(ctx, steps)
+            ctx.forget()
+        loss = self._train_epoch(plan, steps, random, epochs, config, step)
+        with torch.no_grad():
+            ended = self.method.end_epoch(ctx)
+        rate = learning_rate(config, epoch - 1, epochs)
+        return {"steps": steps, "lr": rate, "loss": loss, **self.method.statistics(), **self._grade(plan)}, ended
+
+    def _train_epoch(
+        self, plan: Plan, steps: int, random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
+    ) -> float | None:
+        """The steps of one epoch; gives their mean loss, read from the device once."""
+        assert self.optimizer is not None
+        self.method.train()
+        total = torch.zeros((), device=self.engine.device)
+        for number, batch in enumerate(self._batches(plan, steps, config.batch_size, random)):
+            rate = learning_rate(config, self.progress.epoch + number / steps, epochs)
+            self.engine.set_learning_rate(self.optimizer, rate)
+            total += step(batch)
+        self.method.eval()
+        return float(total / steps) if steps else None
+
+    def _default_plan(self) -> Plan:
+        everything = torch.arange(len(self.inputs), device=self.engine.device)
+        return Plan.of(shuffled(everything, self.generator))
+
+    def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
+        """Batches of all groups, their views made for many steps at once."""
+        largest = max(group.batch_size or batch_size for group in plan.groups.values())
+        per_chunk = max(1, CHUNK // largest)
+        for first in range(0, steps, per_chunk):
+            stop = min(steps, first + per_chunk)
+            made = {name: self._make(name, group, group.batch_size or batch_size, first, stop) for name, group in plan.groups.items()}
+            for number in range(stop - first):
+                parts = {name: batches[number] for name, batches in made.items()}
+                now = {name: values[first + number] for name, values in random.items()}
+                yield replace(parts.pop("main"), random=now, groups=parts)
+
+    def _make(self, name: str, group: Group, size: int, first: int, stop: int) -> list[Batch]:
+        index = group.order_M[first * size : stop * size]
+        if name != "main" and len(index) < (stop - first) * size:  # a side group shorter than the epoch goes round
+            index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
+        inputs = self.inputs[index]
+        wanted = group.views if group.views is not None else self.method.views
+        views = [self.views.make(view, inputs, self.generator).split(size) for view in wanted]
+        target = None if group.target is None else group.target[index].split(size)
+        return [
+            Batch(index_B, tuple(view[i] for view in views), None if target is None else target[i])
+            for i, index_B in enumerate(index.split(size))
+        ]
+
+    def infer(self, network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+        """All inputs through a network, in order, into two buffers made once; logits and features in float32."""
+        kept: Output | None = None
+        with self.engine.inference(network) as forward:
+            for start in range(0, len(inputs), self.config.feature_batch):
+                part = inputs[start : start + self.config.feature_batch]
+                output = forward(self.views.make(view, part, self.generator))
+                if kept is None:
+                    with torch.inference_mode(False):  # ordinary tensors, which a method may write to
+                        kept = Output(*(torch.empty(len(inputs), o.shape[1], device=inputs.device) for o in output))
+                for whole, piece in zip(kept, output, strict=True):
+                    whole[start : start + len(part)] = piece
+        assert kept is not None
+        return kept
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores of the predictor on the test items."""
+        if self.test is None:
+            return {}
+        inputs, truth = self.test
+        return metrics.score_predictions(self.infer(self.method.predictor, inputs).logits, truth)
+
+    def _grade(self, plan: Plan) -> dict[str, Any]:
+        """What the log says of this epoch; nothing of it is seen by the method."""
+        record: dict[str, Any] = {f"test_{name}": value for name, value in self.evaluate().items()}
+        belief_NC = self.method.belief()
+        if belief_NC is not None:
+            record["belief"] = metrics.belief_histogram(belief_NC, self.truth)
+        if plan.selection is not None and self.truth is not None:
+            record |= metrics.grade_selection(plan.selection.chosen_N, plan.selection.label_N, self.truth)
+        elif plan.selection is not None:
+            record["selected"] = int(plan.selection.chosen_N.sum())
+        return record
+
+    def _save(self) -> None:
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, self.settings, self.state())
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        return {
+            "progress": dict(vars(self.progress)),
+            "method": self.method.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "torch": self.engine.random_state(),
+        }
+
+    def resume(self) -> bool:
+        """Go back to the last checkpoint, if there is one."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return False
+        self.load_state(load_checkpoint(self.checkpoint, self.settings))
+        if self.log is not None:
+            self.log.keep(self.progress.total)
+        return True
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.progress = Progress(**state["progress"])
+        self.method.load_state_dict(state["method"])
+        phase = self.method.phase(self.progress.phase)
+        if state["optimizer"] is not None and phase is not None:
+            self.optimizer = make_optimizer(self.method, phase, replace(self.config, **dict(phase.settings)))
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        self.engine.set_random_state(state["torch"])
+
+
+def count_steps(plan: Plan, batch_size: int) -> int:
+    """Batches in the main group: the last may be short, unless the plan leaves it out."""
+    main = plan.groups["main"]
+    size = main.batch_size or batch_size
+    full, rest = divmod(len(main.order_M), size)
+    return max(1, full) if plan.drop_last else full + (rest > 0)
+
+
+def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
+    """At this point of a phase, measured in epochs, whole or not."""
+    if config.schedule == "cosine":
+        return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
+    if config.schedule == "step":
+        return schedules.stepped(config.lr, config.factor, config.milestones, int(epochs_done))
+    return config.lr
+
+
+def make_optimizer(method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
+    """SGD over what the phase trains. Parameters with the same treatment form one group."""
+    modules = phase.modules if phase.modules is not None else [method]
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for module in modules:
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
+                decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0
+                groups.setdefault((scale, decay), []).append(parameter)
+    return torch.optim.SGD(
+        [{"params": found, "scale": scale, "weight_decay": decay} for (scale, decay), found in groups.items()],
+        lr=config.lr,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+    )
