@@ -51,7 +51,9 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
     """Learn a classifier from ambiguous, noisy labels."""
 
 
@@ -256,4 +258,6 @@ def _print_scores(scores: dict[str, Any] | None) -> None:
         console.print("Not finished yet: the same command goes on.")
         return
     value = scores["test_accuracy"]
-    console.print(f"Test accuracy, last epoch: {100 * value['mean']:.2f} ± {100 * value['std']:.2f} over {len(scores['runs'])} run(s).")
+    console.print(
+        f"Test accuracy, last epoch: {100 * value['mean']:.2f} ± {100 * value['std']:.2f} over {len(scores['runs'])} run(s)."
+    )

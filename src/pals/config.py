@@ -41,12 +41,14 @@ def _refuse_unknown(cls: type[Any], values: Mapping[str, Any], where: str) -> No
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """The same values with each `section.key=value` put in; the value is read as YAML."""
-    result = _copy(values)
+    result: dict[str, Any] = _copy(values)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise InputError(f"Cannot read the setting {assignment!r}; write it as section.key=value, for example train.lr=0.05.")
+            raise InputError(
+                f"Cannot read the setting {assignment!r}; write it as section.key=value, for example train.lr=0.05."
+            )
         place = result
         for key in keys[:-1]:
             place = place.setdefault(key, {})

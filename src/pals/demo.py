@@ -38,7 +38,9 @@ def demo_folder(out: Path, name: str, seed: int) -> Path:
     return out / name / f"seed-{seed}"
 
 
-def summarise(out: Path, accuracies: Mapping[str, Sequence[float]], seeds: Sequence[int], about: Mapping[str, Any]) -> dict[str, Any]:
+def summarise(
+    out: Path, accuracies: Mapping[str, Sequence[float]], seeds: Sequence[int], about: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write `summary.json` and `curves.png`; gives the summary. Accuracies are percentages of the held-out digits."""
     scores = {name: mean_and_std(values) | {"runs": list(values)} for name, values in accuracies.items()}
     summary = {**scores, "unit": "percent of held-out digits, last epoch", "seeds": list(seeds), **about}

@@ -26,7 +26,9 @@ class Reporter:
             yield self
             return
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=self.console) as self.progress:
+        with Progress(
+            *columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}"), console=self.console
+        ) as self.progress:
             yield self
 
     def follow(self, name: str, records: Iterable[Mapping[str, Any]], total: int, done: int = 0) -> Mapping[str, Any] | None:

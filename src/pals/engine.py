@@ -1,4 +1,4 @@
-"""Where and how numbers are computed: device, precision, and the one training step. The only file that names a kind of device."""
+"""Where and how numbers are computed: device, precision, the training step. The only file that names a kind of device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def find_device(name: str) -> torch.device:
     except RuntimeError:
         raise unknown("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps")) from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"Device {name!r}: this machine shows {torch.cuda.device_count()} CUDA devices. Use --device cpu or auto.")
+        raise InputError(
+            f"Device {name!r}: this machine shows {torch.cuda.device_count()} CUDA devices. Use --device cpu or auto."
+        )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("Device 'mps': this machine has no Apple GPU that torch can use. Use --device cpu or auto.")
     if device.type not in ("cpu", "cuda", "mps"):
@@ -73,7 +75,9 @@ class Engine:
 
     def place(self, module: nn.Module) -> None:
         """Move a module here, in the memory layout that convolutions like best."""
-        module.to(self.device, memory_format=torch.channels_last if self.device.type == "cuda" else torch.preserve_format)
+        module.to(self.device)
+        if self.device.type == "cuda":
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def step(self, method: Method, optimizer: torch.optim.Optimizer) -> Step:
         """One training step as a function of the batch; gives the loss, still on the device."""

@@ -61,4 +61,6 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
             yield json.loads(line)
         except json.JSONDecodeError:
             if number < len(lines):
-                raise InputError(f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it.") from None
+                raise InputError(
+                    f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it."
+                ) from None

@@ -23,12 +23,18 @@ class RunLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            raise InputError(f"Could not write {self.path}: {error.strerror or error}. Make room and run the same command again.") from None
+            raise InputError(
+                f"Could not write {self.path}: {error.strerror or error}. Make room and run the same command again."
+            ) from None
 
     def clear(self) -> None:
         write_text(self.path, "")
 
     def keep(self, epochs: int) -> None:
         """Forget what was logged after this many epochs: the run goes on from there and will log it again."""
-        kept = [e for e in read_json_lines(self.path) if e["event"] == "start" or (e["event"] == "epoch" and e["total_epoch"] <= epochs)]
+        kept = [
+            e
+            for e in read_json_lines(self.path)
+            if e["event"] == "start" or (e["event"] == "epoch" and e["total_epoch"] <= epochs)
+        ]
         write_text(self.path, "".join(json.dumps(e) + "\n" for e in kept))

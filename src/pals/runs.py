@@ -1,4 +1,4 @@
-"""A run: settings in, a folder out. Puts data, noise, network, method and trainer together; the same settings continue a run."""
+"""A run: settings in, a folder out. Puts data, noise, network, method and trainer together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 @settings(frozen=True, config=STRICT)
 class DataConfig:
     name: str = "digits"
-    partial_rate: float = Field(0.5, ge=0, le=1)
+    partial_rate: float = Field(default=0.5, ge=0, le=1)
     "q: chance that a wrong label is a candidate."
-    noise_rate: float = Field(0.3, ge=0, le=1)
+    noise_rate: float = Field(default=0.3, ge=0, le=1)
     "eta: chance that the true label is left out."
     protocol: Literal["g1", "g2", "g3", "g4"] = "g1"
     "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
@@ -108,7 +108,9 @@ def load_run_config(folder: Path) -> RunConfig:
 class Run:
     """A run that is ready to start, or to go on where its folder ends."""
 
-    def __init__(self, config: RunConfig, folder: Path | None = None, data_dir: Path | None = None, dataset: Dataset | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path | None = None, data_dir: Path | None = None, dataset: Dataset | None = None
+    ) -> None:
         find_method(config.method_name)
         engine = Engine(config.engine)
         self.config, self.folder = config, folder
@@ -148,7 +150,9 @@ class Run:
 
     def describe(self) -> dict[str, Any]:
         """What is being run, on what."""
-        noise = {} if self.noise is None else {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
+        noise = (
+            {} if self.noise is None else {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
+        )
         return {
             "method": self.config.method_name,
             "data": self.config.data.name,
@@ -169,7 +173,12 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
     data, ids = config.data, dataset.train.ids
     if data.supervision == "truth":
         return CandidateSets.from_truth(dataset.truth, ids), None
-    rates: dict[str, Any] = {"partial_rate": data.partial_rate, "noise_rate": data.noise_rate, "group_C": dataset.group_C, "ids": ids}
+    rates: dict[str, Any] = {
+        "partial_rate": data.partial_rate,
+        "noise_rate": data.noise_rate,
+        "group_C": dataset.group_C,
+        "ids": ids,
+    }
     if data.draws == "official":
         if data.protocol != "g1":
             raise InputError("The official draws exist for protocol g1 alone; drop data.protocol or data.draws.")

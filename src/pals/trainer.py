@@ -32,26 +32,26 @@ CHUNK = 8192  # images whose views are made at once: large enough to fill a GPU,
 
 @settings(frozen=True, config=STRICT)
 class TrainConfig:
-    epochs: int = Field(40, ge=1)
-    batch_size: int = Field(64, ge=1)
-    lr: float = Field(0.05, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
+    epochs: int = Field(default=40, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    lr: float = Field(default=0.05, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = False
-    weight_decay: float = Field(1e-3, ge=0)
+    weight_decay: float = Field(default=1e-3, ge=0)
     decay: Literal["all", "weights"] = "all"
     "Weight decay on every parameter, or on none of the biases and normalisations."
-    encoder_lr_scale: float = Field(1.0, ge=0)
+    encoder_lr_scale: float = Field(default=1.0, ge=0)
     "Learning rate of everything before the classifier, as a share of `lr`."
     schedule: Literal["cosine", "step", "constant"] = "cosine"
-    floor: float = Field(1e-4, ge=0)
+    floor: float = Field(default=1e-4, ge=0)
     "Last learning rate of the cosine."
     milestones: tuple[int, ...] = ()
     "Epochs after which the step schedule acts."
-    factor: float = Field(0.2, gt=0)
+    factor: float = Field(default=0.2, gt=0)
     "What it multiplies the learning rate by."
-    feature_batch: int = Field(2000, ge=1)
+    feature_batch: int = Field(default=2000, ge=1)
     "Items per batch where no gradient is needed."
-    checkpoint_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(default=1, ge=1)
     "Epochs between checkpoints."
 
 
@@ -202,7 +202,10 @@ class Trainer:
         per_chunk = max(1, CHUNK // largest)
         for first in range(0, steps, per_chunk):
             stop = min(steps, first + per_chunk)
-            made = {name: self._make(name, group, group.batch_size or batch_size, first, stop) for name, group in plan.groups.items()}
+            made = {
+                name: self._make(name, group, group.batch_size or batch_size, first, stop)
+                for name, group in plan.groups.items()
+            }
             for number in range(stop - first):
                 parts = {name: batches[number] for name, batches in made.items()}
                 now = {name: values[first + number] for name, values in random.items()}
@@ -214,11 +217,11 @@ class Trainer:
             index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
         inputs = self.inputs[index]
         wanted = group.views if group.views is not None else self.method.views
-        views = [self.views.make(view, inputs, self.generator).split(size) for view in wanted]
-        target = None if group.target is None else group.target[index].split(size)
+        views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
+        target = None if group.target is None else torch.split(group.target[index], size)
         return [
             Batch(index_B, tuple(view[i] for view in views), None if target is None else target[i])
-            for i, index_B in enumerate(index.split(size))
+            for i, index_B in enumerate(torch.split(index, size))
         ]
 
     def infer(self, network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:

@@ -14,7 +14,19 @@ from pals.methods.average import Average
 from pals.methods.base import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
 from pals.methods.pals import PALS
 
-__all__ = ["METHODS", "Batch", "Context", "Group", "Method", "Phase", "Plan", "Problem", "Selection", "find_method", "method_options"]
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Context",
+    "Group",
+    "Method",
+    "Phase",
+    "Plan",
+    "Problem",
+    "Selection",
+    "find_method",
+    "method_options",
+]
 
 METHODS: dict[str, type[Method]] = {
     "pals": PALS,

@@ -30,23 +30,23 @@ class PALS(Method):
     class Config:
         preset: Literal["official", "paper"] = "official"
         "Where the defaults come from: the authors' code (the published numbers) or the equations read literally."
-        neighbors: int = Field(15, ge=1)
+        neighbors: int = Field(default=15, ge=1)
         "K: how many neighbours vote."
         include_self: bool = True
         "The item votes too, beside its K neighbours."
         weighting: Literal["exp", "cosine"] = "exp"
         "Weight of a neighbour: exp(similarity / temperature), or the similarity itself."
-        temperature: float = Field(0.1, gt=0)
+        temperature: float = Field(default=0.1, gt=0)
         "Of the exponential weighting."
         vote_on: Literal["pseudo", "candidates"] = "pseudo"
         "What the belief is made of: the neighbours' pseudo-labels (Eq. 1 and 2), or their candidates (Eq. 1 off)."
-        delta: float = Field(0.25, ge=0, le=1)
+        delta: float = Field(default=0.25, ge=0, le=1)
         "Quantile of the per-class agreement that sets how many items each class may select."
-        smoothing: float = Field(0.5, ge=0, lt=1)
+        smoothing: float = Field(default=0.5, ge=0, lt=1)
         "r: share of the target spread over all classes."
         mixup: bool = True
         "Train on blends of two images."
-        zeta: float = Field(1.0, gt=0)
+        zeta: float = Field(default=1.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         fold_mixup: bool = True
         "Keep the larger of w and 1 - w as mix-up weight."
@@ -56,11 +56,11 @@ class PALS(Method):
         "The view used when consistency is off."
         view_loss: Literal["mean", "sum"] = "mean"
         "How the losses of the two views are put together."
-        threshold_high: float = Field(0.45, ge=0, le=1)
+        threshold_high: float = Field(default=0.45, ge=0, le=1)
         "Confidence that adds a prediction to the candidates, at the first epoch..."
-        threshold_low: float = Field(0.35, ge=0, le=1)
+        threshold_low: float = Field(default=0.35, ge=0, le=1)
         "... and at the last; in between it falls linearly. 1 turns the step off."
-        confident_from: int = Field(2, ge=1)
+        confident_from: int = Field(default=2, ge=1)
         "First epoch in which predictions may join the candidates."
         confident_view: Literal["eval", "weak"] = "eval"
         "View on which the confidence is measured."

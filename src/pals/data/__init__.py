@@ -1,0 +1,33 @@
+"""Data sets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pals.candidates import CandidateSets
+from pals.data.base import Dataset, Items, Loader
+from pals.data.cifar import cifar10n_votes, load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
+from pals.data.digits import load_digits_data
+from pals.errors import unknown
+
+DATASETS: dict[str, Loader] = {
+    "digits": load_digits_data,
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "cifar100h": load_cifar100h,
+    "cifar10n": load_cifar10n,
+}
+
+VOTES: dict[str, Callable[..., CandidateSets]] = {"cifar10n": cifar10n_votes}
+"""What people really answered, for the data sets that were shown to people; candidates of the others are made."""
+
+
+def load_dataset(name: str, *, data_dir: Path | None = None) -> Dataset:
+    """The data set of this name; `data_dir` is where the user keeps data, for those that do not come with a package."""
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name](data_dir=data_dir)
+
+
+__all__ = ["DATASETS", "VOTES", "Dataset", "Items", "Loader", "load_dataset"]

@@ -1,0 +1,155 @@
+"""Download a data set from its makers' own address. Only when the user asks: nothing else in this package goes online."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pals.errors import InputError, unknown
+
+CHUNK = 1 << 20
+TIMEOUT_SECONDS = 30
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes there so far and the bytes in all, None where the server does not say."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar file on the web and the folder that it unpacks to."""
+
+    url: str
+    md5: str
+    folder: str
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+ARCHIVES: dict[str, Archive] = {
+    "cifar10": Archive(
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        md5="c58f30108f718f92721af3b95e74349a",
+        folder="cifar-10-batches-py",
+    ),
+    "cifar100": Archive(
+        url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        md5="eb9058c3a382ffc7106e4002c42a8d85",
+        folder="cifar-100-python",
+    ),
+}
+
+
+def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
+    """The unpacked folder under `data_dir`, downloaded if it is not there yet.
+
+    A download that broke off leaves a `.part` file, and the next call goes on from there. The archive is unpacked only
+    if its md5 is right, and the folder appears whole or not at all. An archive saved by hand into `data_dir` is used too.
+    """
+    if name not in ARCHIVES:
+        raise unknown("download", name, ARCHIVES)
+    archive = ARCHIVES[name]
+    target = data_dir / archive.folder
+    if target.exists():
+        return target
+    saved = data_dir / archive.file_name
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if saved.exists():
+            _check(saved, archive)
+        else:
+            part = saved.with_name(saved.name + ".part")
+            _download(archive.url, part, progress)
+            _check(part, archive)
+            part.replace(saved)
+        _unpack(saved, archive, target)
+        saved.unlink()
+    except OSError as error:
+        raise InputError(f"Cannot write to {data_dir}: {error}. Free some space or choose another folder.") from None
+    return target
+
+
+def _download(url: str, part: Path, progress: Progress) -> None:
+    """Append what is missing to `part`; start over where the server cannot send the rest alone."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # nothing is missing: the md5 says whether what we have is right
+        raise InputError(f"The server refused {url}: {error}. Try again later, or {_by_hand(url, part)}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise InputError(f"Cannot reach {url}: {error}. Check the web connection, or {_by_hand(url, part)}") from None
+    with response:
+        _save(response, part, have, progress)
+
+
+def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress) -> None:
+    resumed = response.status == http.client.PARTIAL_CONTENT
+    if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        raise InputError(f"The server sent another piece of the file than was asked for. Delete {part} and start again.")
+    done = have if resumed else 0
+    length = response.headers.get("Content-Length", "")
+    total = done + int(length) if length.isdigit() else None
+    progress(done, total)
+    broken = ""
+    with part.open("ab" if resumed else "wb") as file:
+        while True:
+            try:
+                chunk = response.read(CHUNK)
+            except (OSError, http.client.HTTPException) as error:
+                broken = f" ({error})"
+                break
+            if not chunk:
+                break
+            file.write(chunk)
+            done += len(chunk)
+            progress(done, total)
+    if broken or (total is not None and done < total):
+        size = "" if total is None else f" of {total:,}"
+        raise InputError(
+            f"The download broke off after {done:,}{size} bytes{broken}. Run the same command again: it goes on from there."
+        )
+
+
+def _check(file: Path, archive: Archive) -> None:
+    """The md5 guards against damage on the way. A wrong `.part` is of no use to anyone, so it goes; a user's file stays."""
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found == archive.md5:
+        return
+    if file.suffix == ".part":
+        file.unlink()
+        remedy = "It was deleted; run the same command again."
+    else:
+        remedy = "Delete it and run the same command again."
+    raise InputError(f"{file} was damaged on the way: its md5 is {found}, it should be {archive.md5}. {remedy}")
+
+
+def _unpack(saved: Path, archive: Archive, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as place:
+        try:
+            with tarfile.open(saved, "r:gz") as tar:
+                tar.extractall(place, filter="data")  # refuses paths and links that lead outside
+        except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise InputError(f"Cannot unpack {saved}: {error}. Delete it and run the same command again.") from None
+        unpacked = Path(place) / archive.folder
+        if not unpacked.is_dir():
+            raise InputError(f"{saved} holds no folder {archive.folder}. Delete it and run the same command again.")
+        unpacked.replace(target)
+
+
+def _by_hand(url: str, part: Path) -> str:
+    return f"save {url} as {part.with_suffix('')} by other means and run the same command again."

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pals.data import fetch as module
+from pals.data.fetch import ARCHIVES, Archive, fetch
+from pals.errors import InputError
+
+
+def make_tar(*names: str) -> bytes:
+    noise = np.random.default_rng(0).bytes(30_000)  # does not compress, so that the archive has some length
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(noise)
+            tar.addfile(entry, io.BytesIO(noise))
+    return buffer.getvalue()
+
+
+@dataclass
+class Site:
+    """A web server with one file and moods."""
+
+    content: bytes
+    url: str = ""
+    knows_ranges: bool = True
+    tells_length: bool = True
+    breaks_after: int | None = None
+    wrong_range: bool = False
+    status: int = 200
+    asked: list[str | None] = field(default_factory=list)  # the Range header of each request
+
+
+def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers["Range"]
+            site.asked.append(wanted)
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and site.knows_ranges else 0
+            if site.status != 200 or start >= len(site.content):
+                self.send_error(site.status if site.status != 200 else 416)
+                return
+            self.send_response(206 if start else 200)
+            if start:
+                shown = 0 if site.wrong_range else start
+                self.send_header("Content-Range", f"bytes {shown}-{len(site.content) - 1}/{len(site.content)}")
+            if site.tells_length:
+                self.send_header("Content-Length", str(len(site.content) - start))
+            self.end_headers()
+            self.wfile.write(site.content[start : site.breaks_after])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(module, "CHUNK", 4096)
+    site = Site(make_tar("toy-folder/one", "toy-folder/two"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler_of(site)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        site.url = f"http://127.0.0.1:{server.server_port}/some/toy.tar.gz"
+        offer(monkeypatch, site)
+        yield site
+        server.shutdown()
+        thread.join()
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, site: Site, md5: str | None = None) -> None:
+    right = hashlib.md5(site.content).hexdigest()
+    monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, md5 or right, "toy-folder"))
+
+
+class Bar:
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int | None]] = []
+
+    def __call__(self, done: int, total: int | None) -> None:
+        self.calls.append((done, total))
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+WHOLE = ["toy-folder", "toy-folder/one", "toy-folder/two"]
+
+
+def test_download_check_unpack(tmp_path, site):
+    bar = Bar()
+    folder = fetch("toy", tmp_path / "new" / "data", bar)
+    assert folder == tmp_path / "new" / "data" / "toy-folder"
+    assert names_in(folder.parent) == WHOLE  # no archive, no .part, no temporary folder left
+    size = len(site.content)
+    assert bar.calls[0] == (0, size)
+    assert bar.calls[-1] == (size, size)
+    steps = [done for done, _ in bar.calls]
+    assert steps == sorted(steps)
+    assert len(steps) > 5
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path, site):
+    fetch("toy", tmp_path, Bar())
+    fetch("toy", tmp_path, Bar())
+    assert site.asked == [None]
+
+
+def test_a_download_that_broke_off_goes_on_where_it_stopped(tmp_path, site):
+    site.breaks_after = 10_000
+    with pytest.raises(InputError, match=rf"broke off after 10,000 of {len(site.content):,} bytes.*Run the same command again"):
+        fetch("toy", tmp_path, Bar())
+    assert (tmp_path / "toy.tar.gz.part").read_bytes() == site.content[:10_000]
+    site.breaks_after = None
+    bar = Bar()
+    fetch("toy", tmp_path, bar)
+    assert site.asked == [None, "bytes=10000-"]
+    assert bar.calls[0] == (10_000, len(site.content))
+    assert bar.calls[-1] == (len(site.content), len(site.content))
+    assert names_in(tmp_path) == WHOLE
+
+
+def test_a_server_without_ranges_sends_everything_again(tmp_path, site):
+    site.knows_ranges = False
+    (tmp_path / "toy.tar.gz.part").write_bytes(b"x" * 10_000)
+    bar = Bar()
+    fetch("toy", tmp_path, bar)
+    assert site.asked == ["bytes=10000-"]
+    assert bar.calls[0] == (0, len(site.content))
+    assert names_in(tmp_path) == WHOLE
+
+
+def test_a_complete_part_is_used_as_it_is(tmp_path, site):
+    (tmp_path / "toy.tar.gz.part").write_bytes(site.content)
+    fetch("toy", tmp_path, Bar())
+    assert site.asked == [f"bytes={len(site.content)}-"]
+    assert names_in(tmp_path) == WHOLE
+
+
+def test_a_server_that_sends_the_wrong_piece(tmp_path, site):
+    site.wrong_range = True
+    (tmp_path / "toy.tar.gz.part").write_bytes(site.content[:10_000])
+    with pytest.raises(InputError, match=r"another piece of the file.*Delete .*toy.tar.gz.part"):
+        fetch("toy", tmp_path, Bar())
+    assert (tmp_path / "toy.tar.gz.part").stat().st_size == 10_000
+
+
+def test_without_a_length(tmp_path, site):
+    site.tells_length = False
+    bar = Bar()
+    fetch("toy", tmp_path, bar)
+    assert bar.calls[-1] == (len(site.content), None)
+
+
+def test_a_wrong_md5_is_refused_and_leaves_nothing(tmp_path, site, monkeypatch):
+    offer(monkeypatch, site, md5="0" * 32)
+    with pytest.raises(
+        InputError, match=r"toy.tar.gz.part was damaged.*should be 0{32}.*It was deleted; run the same command again"
+    ):
+        fetch("toy", tmp_path, Bar())
+    assert names_in(tmp_path) == []
+
+
+def test_a_damaged_part_is_not_kept_for_ever(tmp_path, site):
+    (tmp_path / "toy.tar.gz.part").write_bytes(b"x" * 10_000)
+    with pytest.raises(InputError, match="damaged"):
+        fetch("toy", tmp_path, Bar())
+    fetch("toy", tmp_path, Bar())
+    assert names_in(tmp_path) == WHOLE
+
+
+def test_an_archive_saved_by_hand(tmp_path, site):
+    (tmp_path / "toy.tar.gz").write_bytes(site.content[:-1])
+    with pytest.raises(InputError, match=r"toy.tar.gz was damaged.*Delete it"):
+        fetch("toy", tmp_path, Bar())
+    (tmp_path / "toy.tar.gz").write_bytes(site.content)
+    fetch("toy", tmp_path, Bar())
+    assert names_in(tmp_path) == WHOLE
+    assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (make_tar("toy-folder/one", "../outside"), "Cannot unpack"),
+        (make_tar("other/one"), "holds no folder toy-folder"),
+        (make_tar("toy-folder/one")[:-5000], "Cannot unpack"),
+        (b"no archive", "Cannot unpack"),
+    ],
+)
+def test_a_bad_archive_leaves_no_folder(tmp_path, site, monkeypatch, content, found):
+    site.content = content
+    offer(monkeypatch, site)
+    data = tmp_path / "data"
+    with pytest.raises(InputError, match=rf"{found}.*Delete it and run the same command again|toy.tar.gz {found}"):
+        fetch("toy", data, Bar())
+    assert names_in(tmp_path) == ["data", "data/toy.tar.gz"]
+
+
+def test_the_server_refuses(tmp_path, site):
+    site.status = 404
+    with pytest.raises(InputError, match=r"refused http://.*404.*save http://.* as .*toy.tar.gz by other means"):
+        fetch("toy", tmp_path, Bar())
+
+
+def test_no_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setitem(ARCHIVES, "toy", Archive("http://127.0.0.1:9/toy.tar.gz", "", "toy-folder"))
+    with pytest.raises(InputError, match=r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the web connection"):
+        fetch("toy", tmp_path, Bar())
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, site):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="Cannot write to"):
+        fetch("toy", tmp_path / "file" / "data", Bar())
+
+
+def test_unknown_name(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'cifar10'"):
+        fetch("cifar", tmp_path, Bar())
+
+
+def test_the_official_addresses():
+    assert {name: archive.file_name for name, archive in ARCHIVES.items()} == {
+        "cifar10": "cifar-10-python.tar.gz",
+        "cifar100": "cifar-100-python.tar.gz",
+    }
+    assert all(archive.url.startswith("https://www.cs.toronto.edu/~kriz/") for archive in ARCHIVES.values())

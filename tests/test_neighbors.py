@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from _allocations import Allocations
+from pals.errors import InputError
+from pals.neighbors import Backend, Neighbors, nearest, nearest_to
+
+
+def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    center_CD = torch.randn(clusters, width, generator=generator)
+    which_N = torch.randint(0, clusters, (items,), generator=generator)
+    return center_CD[which_N] + 0.5 * torch.randn(items, width, generator=generator)
+
+
+def cosines(a_ND: Tensor, b_MD: Tensor) -> Tensor:
+    a_ND, b_MD = a_ND.double(), b_MD.double()
+    length_NM = a_ND.norm(dim=1)[:, None] * b_MD.norm(dim=1)
+    return torch.where(length_NM > 0, a_ND @ b_MD.T / length_NM, 0.0)
+
+
+def assert_exact(found: Neighbors, cosine_MN: Tensor, k: int) -> None:
+    """The k largest of each row in falling order, each item once; which of several equal ones is free."""
+    expected_MK = cosine_MN.sort(dim=1, descending=True).values[:, :k]
+    assert found.index_NK.dtype == torch.int64
+    assert found.similarity_NK.dtype == torch.float32
+    torch.testing.assert_close(found.similarity_NK.double(), expected_MK, atol=1e-6, rtol=0)
+    torch.testing.assert_close(cosine_MN.gather(1, found.index_NK), expected_MK, atol=1e-6, rtol=0)
+    assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
+
+
+def recall(found: Neighbors, exact: Neighbors) -> float:
+    return float((found.index_NK[:, :, None] == exact.index_NK[:, None, :]).any(dim=2).float().mean())
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_exact_backends_find_what_brute_force_finds(backend: Backend, include_self: bool) -> None:
+    features_ND = clustered(300, 12)
+    found = nearest(features_ND, 7, include_self=include_self, backend=backend, block_bytes=40_000)
+    cosine_NN = cosines(features_ND, features_ND)
+    if include_self:
+        assert found.index_NK[:, 0].tolist() == list(range(300))
+    else:
+        cosine_NN.fill_diagonal_(-2.0)
+    assert_exact(found, cosine_NN, 8 if include_self else 7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 5), st.integers(1, 400), st.booleans(), st.data())
+def test_exact_on_any_small_problem_with_ties_and_zero_rows(
+    items: int, width: int, block_bytes: int, include_self: bool, data: st.DataObject
+) -> None:
+    values = data.draw(st.lists(st.integers(-2, 2), min_size=items * width, max_size=items * width))
+    features_ND = torch.tensor(values).reshape(items, width)
+    k = data.draw(st.integers(1, items - 1))
+    found = nearest(features_ND, k, include_self=include_self, block_bytes=block_bytes)
+    cosine_NN = cosines(features_ND, features_ND)
+    if not include_self:
+        cosine_NN.fill_diagonal_(-2.0)
+        assert (found.index_NK != torch.arange(items)[:, None]).all()
+    assert_exact(found, cosine_NN, k + include_self)
+
+
+@pytest.mark.parametrize(("backend", "bound"), [("faiss-hnsw", 0.99), ("faiss-ivf", 0.95)])
+def test_approximate_backends_find_most(backend: Backend, bound: float) -> None:
+    features_ND = clustered(1500, 16)
+    found, exact = nearest(features_ND, 15, backend=backend), nearest(features_ND, 15)
+    assert recall(found, exact) >= bound
+    assert (found.similarity_NK.diff(dim=1) <= 0).all()
+    others = nearest(features_ND, 15, include_self=False, backend=backend)
+    assert others.index_NK.shape == (1500, 15)
+    assert (others.index_NK != torch.arange(1500)[:, None]).all()
+
+
+def test_rows_an_approximate_index_leaves_short_are_searched_exactly() -> None:
+    features_ND = clustered(400, 8)
+    found = nearest(features_ND, 300, backend="faiss-ivf")  # 8 of 20 cells cannot hold 301 items
+    assert_exact(found, cosines(features_ND, features_ND), 301)
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"])
+def test_queries_search_the_set(backend: Backend) -> None:
+    features_ND, queries_MD = clustered(200, 6), clustered(30, 6, seed=1)
+    found = nearest_to(queries_MD, features_ND, 5, backend=backend)
+    assert found.index_NK.shape == (30, 5)
+    exact = nearest_to(queries_MD, features_ND, 5)
+    assert_exact(exact, cosines(queries_MD, features_ND), 5)
+    assert recall(found, exact) >= 0.9
+    all_items = nearest_to(queries_MD[:2], features_ND, 200)
+    assert all_items.index_NK.sort(dim=1).values.tolist() == [list(range(200))] * 2
+    assert nearest_to(queries_MD[:0], features_ND, 5).index_NK.shape == (0, 5)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 4 * 157 * 3, 4 * 157 * 100, 2**30])
+def test_the_block_does_not_change_the_result(block_bytes: int) -> None:
+    features_ND = clustered(157, 8)
+    found, whole = nearest(features_ND, 6, block_bytes=block_bytes), nearest(features_ND, 6)
+    assert torch.equal(found.index_NK, whole.index_NK)
+    torch.testing.assert_close(found.similarity_NK, whole.similarity_NK, atol=1e-6, rtol=0)
+
+
+def test_memory_stays_within_the_block() -> None:
+    items, width, k, block_bytes = 2000, 4, 5, 4 * 2000 * 8
+    features_ND = clustered(items, width)
+    with Allocations() as seen:
+        nearest(features_ND, k, block_bytes=block_bytes)
+    answer, copies, rows = items * (k + 1) * 12, 4 * items * width, 4 * 10 * items
+    assert block_bytes < seen.total <= block_bytes + answer + copies + rows
+    assert seen.largest < 4 * items * items / 100
+
+
+def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
+    features_ND = torch.cat([torch.ones(7, 3), torch.eye(3)])
+    index_NK = nearest(features_ND, 3, include_self=False).index_NK
+    assert (index_NK != torch.arange(10)[:, None]).all()
+    assert (index_NK[:7] < 7).all()
+    assert (index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
+
+
+def test_length_does_not_matter_and_zero_rows_stay_zero() -> None:
+    features_ND = clustered(60, 5)
+    expected = nearest(features_ND, 4)
+    for scale in (1e30, 1e-30):
+        found = nearest(features_ND * scale, 4)
+        assert torch.equal(found.index_NK, expected.index_NK)
+        torch.testing.assert_close(found.similarity_NK, expected.similarity_NK, atol=1e-6, rtol=0)
+    features_ND[3] = 0
+    found = nearest(features_ND, 4)
+    assert found.similarity_NK[3].tolist() == [0.0] * 5
+    assert torch.isfinite(found.similarity_NK).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
+def test_any_number_type_is_searched_in_float32(dtype: torch.dtype) -> None:
+    features_ND = (clustered(50, 8) * 10).to(dtype)
+    assert_exact(nearest(features_ND, 4), cosines(features_ND, features_ND), 5)
+
+
+def test_input_is_left_alone_and_no_gradient_is_kept() -> None:
+    features_ND = clustered(40, 5).requires_grad_()
+    before_ND = features_ND.detach().clone()
+    found = nearest(features_ND, 4)
+    assert torch.equal(features_ND.detach(), before_ND)
+    assert not found.similarity_NK.requires_grad
+
+
+@pytest.fixture
+def coarse_products() -> Iterator[None]:
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+def precision() -> str:
+    switch = torch.backends.mkldnn.matmul if hasattr(torch.backends.mkldnn, "matmul") else None
+    return str(switch.fp32_precision) if switch is not None else torch.get_float32_matmul_precision()
+
+
+@pytest.mark.usefixtures("coarse_products")
+def test_products_are_full_float32_whatever_the_program_allows() -> None:
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function.overloadpacket is torch.ops.aten.mm:
+                seen.append(precision())
+            return function(*args, **(kwargs or {}))
+
+    outside = precision()
+    features_ND = clustered(50, 8)
+    with Watch(), torch.autocast("cpu", torch.bfloat16):
+        found = nearest(features_ND, 4)
+    assert set(seen) <= {"ieee", "highest"}
+    assert seen
+    assert precision() == outside
+    assert torch.get_float32_matmul_precision() == "medium"
+    assert_exact(found, cosines(features_ND, features_ND), 5)
+
+
+@pytest.mark.parametrize(
+    ("features_ND", "k", "message"),
+    [
+        (torch.ones(5, 2), 5, "5 neighbours were asked for, but 5 items have 4 others each"),
+        (torch.ones(0, 2), 1, "0 items have 0 others"),
+        (torch.ones(5, 2), 0, "at least 1"),
+        (torch.ones(5), 1, r"shape \(5,\)"),
+        (torch.ones(5, 0), 1, r"shape \(5, 0\)"),
+        (torch.tensor([[1.0], [float("nan")], [2.0]]), 1, "Row 1 of the features holds NaN or infinity"),
+        (torch.tensor([[1.0, 1.0], [2.0, 2.0], [1.0, -float("inf")]]), 1, "Row 2 of the features"),
+    ],
+)
+def test_bad_features_are_refused(features_ND: Tensor, k: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        nearest(features_ND, k)
+
+
+def test_bad_queries_are_refused() -> None:
+    features_ND = torch.ones(5, 2)
+    with pytest.raises(InputError, match="3 numbers wide, the features 2"):
+        nearest_to(torch.ones(4, 3), features_ND, 1)
+    with pytest.raises(InputError, match="Row 0 of the queries"):
+        nearest_to(torch.full((1, 2), float("nan")), features_ND, 1)
+    with pytest.raises(InputError, match="6 neighbours were asked for, but there are 5 items"):
+        nearest_to(torch.ones(1, 2), features_ND, 6)
+
+
+def test_unknown_backend_is_named() -> None:
+    with pytest.raises(InputError, match="did you mean 'faiss-flat'"):
+        nearest(torch.ones(5, 2), 1, backend="faiss-flt")  # type: ignore[arg-type]
+
+
+def test_missing_faiss_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match=r"pip install pals-learn\[faiss\]"):
+        nearest(torch.ones(5, 2), 1, backend="faiss-hnsw")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["highest", "high", "medium"])
+def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
+    features_ND = clustered(3000, 64)
+    torch.set_float32_matmul_precision(mode)
+    try:
+        found = nearest(features_ND.to("cuda"), 15, block_bytes=2**20)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert found.index_NK.is_cuda
+    assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), cosines(features_ND, features_ND), 16)
