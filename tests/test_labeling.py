@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _allocations import Allocations
+from _slow_labeling import random_problem, slow_beliefs, slow_selection
 from pals.errors import InputError
 from pals.labeling import (
     Labeling,
@@ -96,7 +97,8 @@ def test_thresholds_fall_in_a_line() -> None:
     ("counts", "quantile", "quota"),
     [
         ([1, 2, 3, 4], 0.25, 1),  # 1.75 rounded down
-        ([1, 2, 3, 4], 0.5, 2),  # the lower median, not 2.5
+        ([1, 2, 3, 4], 0.5, 2),
+        ([1, 2, 7, 8], 0.5, 2),  # the lower median, not 4.5 rounded down
         ([4, 1, 3, 2], 0.75, 3),
         ([7, 9, 5], 0.0, 5),
         ([7, 9, 5], 1.0, 9),
@@ -115,66 +117,6 @@ def test_confident_predictions_join_only_above_the_threshold() -> None:
     added_NC = add_confident(allowed_NC, predicted_NC, 0.5)
     assert added_NC.tolist() == [[True, False, False], [True, False, True], [True, False, False], [True, False, False]]
     assert allowed_NC.sum() == 4, "the input stays as it was"
-
-
-# The same step once more, slowly, item by item.
-
-
-def slow_beliefs(features_ND: Tensor, allowed_NC: Tensor, options: dict[str, Any]) -> tuple[list[int], list[list[float]]]:
-    items, classes = allowed_NC.shape
-    unit = torch.nn.functional.normalize(features_ND.double(), dim=1)
-    cosine = (unit @ unit.T).tolist()
-    prior = options["prior_NC"].tolist() if "prior_NC" in options else [[1.0] * classes] * items
-    near, weights = [], []
-    for i in range(items):
-        order = sorted((j for j in range(items) if j != i or options["include_self"]), key=lambda j: -cosine[i][j])
-        near.append(order[: options["neighbors"] + options["include_self"]])
-        if options["weighting"] == "exp":
-            weights.append([math.exp(cosine[i][j] / options["temperature"]) for j in near[i]])
-        else:
-            weights.append([max(0.0, cosine[i][j]) for j in near[i]])
-    votes = [[0.0] * classes for _ in range(items)]
-    for i in range(items):
-        for j, w in zip(near[i], weights[i], strict=True):
-            for c in range(classes):
-                votes[i][c] += w * float(allowed_NC[j, c]) * prior[j][c]
-    pseudo = [row.index(max(row)) for row in votes]
-    if options["vote_on"] == "pseudo":
-        votes = [[0.0] * classes for _ in range(items)]
-        for i in range(items):
-            for j, w in zip(near[i], weights[i], strict=True):
-                votes[i][pseudo[j]] += w
-    return pseudo, [[v / sum(row) if sum(row) > 0 else 1 / classes for v in row] for row in votes]
-
-
-def slow_selection(beliefs: list[list[float]], allowed_NC: Tensor, quantile: float) -> tuple[int, list[int]]:
-    items, classes = allowed_NC.shape
-    best = [row.index(max(row)) for row in beliefs]
-    counts = sorted(sum(best[i] == c and bool(allowed_NC[i, c]) for i in range(items)) for c in range(classes))
-    place = quantile * (classes - 1)
-    low, high = counts[math.floor(place)], counts[math.ceil(place)]
-    quota = low if quantile == 0.5 else int(low + (high - low) * (place - math.floor(place)))
-    quota = max(quota, 1)
-    takers: list[list[int]] = [[] for _ in range(items)]
-    for c in range(classes):
-        pool = [i for i in range(items) if allowed_NC[i, c]]
-        for i in sorted(pool, key=lambda i: (-beliefs[i][c], i))[:quota]:
-            takers[i].append(c)
-    return quota, [max(found, key=lambda c: (beliefs[i][c], -c)) if found else -1 for i, found in enumerate(takers)]
-
-
-def random_problem(seed: int, items: int, classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features, candidates with at least one per row, vote frequencies on them, predictions."""
-    generator = torch.Generator().manual_seed(seed)
-    truth_N = torch.randint(0, classes, (items,), generator=generator)
-    center_CD = torch.randn(classes, 6, generator=generator)
-    features_ND = center_CD[truth_N] + 0.7 * torch.randn(items, 6, generator=generator)
-    allowed_NC = torch.rand(items, classes, generator=generator) < 0.3
-    allowed_NC |= torch.nn.functional.one_hot(truth_N, classes).bool() & (torch.rand(items, 1, generator=generator) < 0.8)
-    allowed_NC[:, 0] |= ~allowed_NC.any(dim=1)
-    prior_NC = allowed_NC * torch.rand(items, classes, generator=generator)
-    predicted_NC = (2 * torch.randn(items, classes, generator=generator)).softmax(dim=1)
-    return features_ND, allowed_NC, prior_NC / prior_NC.sum(dim=1, keepdim=True), predicted_NC
 
 
 @pytest.mark.parametrize("weighting", ["exp", "cosine"])

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
 from pals.errors import InputError
-from pals.neighbors import Backend, Neighbors, nearest, nearest_to
+from pals.neighbors import Backend, Neighbors, _without_self, nearest, nearest_to
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -128,6 +128,13 @@ def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
     assert (index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
 
 
+def test_the_farthest_goes_where_an_index_did_not_find_the_item_itself() -> None:
+    found = Neighbors(torch.tensor([[2, 1, 3], [0, 1, 2]]), torch.tensor([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]]))
+    index_NK, similarity_NK = _without_self(found)
+    assert index_NK.tolist() == [[2, 1], [0, 2]]
+    torch.testing.assert_close(similarity_NK, torch.tensor([[0.9, 0.8], [0.6, 0.4]]))
+
+
 def test_length_does_not_matter_and_zero_rows_stay_zero() -> None:
     features_ND = clustered(60, 5)
     expected = nearest(features_ND, 4)
@@ -147,10 +154,11 @@ def test_any_number_type_is_searched_in_float32(dtype: torch.dtype) -> None:
     assert_exact(nearest(features_ND, 4), cosines(features_ND, features_ND), 5)
 
 
-def test_input_is_left_alone_and_no_gradient_is_kept() -> None:
+@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
+def test_input_is_left_alone_and_no_gradient_is_kept(backend: Backend) -> None:
     features_ND = clustered(40, 5).requires_grad_()
     before_ND = features_ND.detach().clone()
-    found = nearest(features_ND, 4)
+    found = nearest(features_ND, 4, backend=backend)
     assert torch.equal(features_ND.detach(), before_ND)
     assert not found.similarity_NK.requires_grad
 

@@ -70,7 +70,7 @@ def report(title: str, results: Sequence[Mapping[str, Any]], device: str = "cpu"
     for row in [columns, *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for result in results:
-        print(json.dumps({"benchmark": title, **result, **_origin(device)}))
+        print(json.dumps({"benchmark": title, **result, **origin(device)}))
 
 
 def _process_size(field: str) -> int:
@@ -82,7 +82,8 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-def _origin(device: str) -> dict[str, Any]:
+def origin(device: str) -> dict[str, Any]:
+    """Hardware, versions, commit and command."""
     gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
     return {
         "hardware": {"cpu": _cpu_name(), "threads": torch.get_num_threads(), "gpu": gpu},

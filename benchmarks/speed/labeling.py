@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -131,10 +132,10 @@ def measure_memory(name: str, path: str, device: str) -> None:
     print(json.dumps(peak_bytes(lambda: VARIANTS[name](near, allowed_NC), device)))
 
 
-def time_search(backend: str, items: int, width: int, repeats: int, device: str) -> None:
+def time_search(backend: str, items: int, width: int, device: str) -> None:
     features_ND = random_features(items, width).to(device)
-    times = seconds({backend: lambda: nearest(features_ND, 15, backend=backend)}, repeats, device)  # type: ignore[arg-type]
-    print(json.dumps(times[backend]))
+    times = seconds({backend: lambda: nearest(features_ND, 15, backend=backend)}, 1, device)  # type: ignore[arg-type]
+    print(json.dumps(times[backend].best))
 
 
 def compare_searches(options: argparse.Namespace) -> None:
@@ -142,13 +143,15 @@ def compare_searches(options: argparse.Namespace) -> None:
     exact, faiss = nearest(features_ND, 15), nearest(features_ND, 15, backend="faiss-flat")
     torch.testing.assert_close(exact.similarity_NK, faiss.similarity_NK, atol=1e-6, rtol=0)
     alike = float((exact.index_NK == faiss.index_NK).float().mean())
-    size = [str(options.search_items), str(options.width), str(options.search_repeats)]
+    size = [str(options.search_items), str(options.width)]
     settings: dict[str, dict[str, str]] = {"torch": {}, "faiss-flat": {}, "faiss-flat, tuned": FAISS_AT_ITS_BEST}
-    # One process each, since the two libraries' threads get in each other's way.
-    times = {
-        name: Times(*in_fresh_process([*same(options), "--search", name.partition(",")[0], *size], environment))
-        for name, environment in settings.items()
-    }
+    # A fresh process each, since the two libraries' threads get in each other's way; in turns, as in `seconds`.
+    runs: dict[str, list[float]] = {name: [] for name in settings}
+    for _ in range(options.search_repeats):
+        for name, environment in settings.items():
+            arguments = [*same(options), "--search", name.partition(",")[0], *size]
+            runs[name].append(in_fresh_process(arguments, environment))
+    times = {name: Times(statistics.median(values), min(values)) for name, values in runs.items()}
     results = [
         {
             "variant": name,
@@ -178,12 +181,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--search-items", type=int, default=10_000)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--search-repeats", type=int, default=3)
+    parser.add_argument("--search-repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--no-search", action="store_true", help="leave the neighbour search out (without faiss, say)")
     parser.add_argument("--memory-of", nargs=2, metavar=("VARIANT", "FILE"), help=argparse.SUPPRESS)
-    parser.add_argument("--search", nargs=4, metavar=("BACKEND", "N", "D", "REPEATS"), help=argparse.SUPPRESS)
+    parser.add_argument("--search", nargs=3, metavar=("BACKEND", "N", "D"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.memory_of:

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from pals import __version__
 from pals.errors import InputError
 
+
+class Commands(TyperGroup):
+    """The commands; stopping one by Ctrl-C ends with a word about how to go on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("Stopped. The same command continues from the last checkpoint.")
+            sys.exit(130)
+
+
 app = typer.Typer(
     name="pals",
+    cls=Commands,
     help="Learn a classifier from ambiguous, noisy labels.",
     no_args_is_help=True,
     add_completion=False,
@@ -37,11 +51,8 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("Stopped. The same command continues from the last checkpoint.")
-        sys.exit(130)
 
 
 def _version(value: bool) -> None:
@@ -69,12 +80,12 @@ def demo(
 
     Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
     """
-    from pals.demo import demo_runs, summarise
+    from pals.demo import demo_runs, forget_demo, summarise
     from pals.display import Reporter
 
-    if fresh and (out / "pals").is_dir():
-        shutil.rmtree(out)
     numbers = _seeds(seeds)
+    if fresh:
+        forget_demo(out)
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
@@ -116,7 +127,7 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
         table.add_row(words, f"{summary[name]['mean']:.2f} ± {summary[name]['std']:.2f}")
     console.print(selected)
     console.print(table)
-    console.print(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})", highlight=False, soft_wrap=True)
+    _say(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})")
 
 
 @app.command()
@@ -134,7 +145,9 @@ def train(
     precision: Annotated[str | None, typer.Option(help="auto, fp32, tf32, bf16 or fp16.")] = None,
     out: Out = None,
     data_dir: DataDir = None,
-    stop_after: Annotated[int | None, typer.Option(help="Stop after this many epochs; the same command goes on.")] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many epochs; the same command goes on.")
+    ] = None,
 ) -> None:
     """Train a method on a data set whose labels are turned into noisy candidate sets.
 
@@ -144,19 +157,22 @@ def train(
     """
     from pals.config import merge, override, read_yaml
     from pals.display import Reporter
-    from pals.runs import Run, RunConfig, default_folder, summarise_seeds
+    from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
 
     flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
     numbers = _seeds(seeds) if seeds is not None else [values.get("seed", 1)]
     configs = [RunConfig.of({**values, "seed": seed}) for seed in numbers]
     base = out or default_folder(configs[0])
-    folders = [base] if len(numbers) == 1 else [base / f"seed-{seed}" for seed in numbers]
+    folders = [base]
+    if len(numbers) > 1:
+        check_base(base, runs="seed-*")
+        folders = [base / f"seed-{seed}" for seed in numbers]
     with Reporter(console).showing() as reporter:
         for run_config, folder in zip(configs, folders, strict=True):
             run = Run(run_config, folder, data_dir)
             if run.resumed_at:
-                console.print(f"{folder}: continuing after epoch {run.resumed_at}.", highlight=False, soft_wrap=True)
+                _say(f"{folder}: continuing after epoch {run.resumed_at}.")
             title = f"{run_config.method_name} seed {run_config.seed}"
             reporter.follow(title, run.epochs(stop_after), run_config.train.epochs, run.resumed_at)
     _print_scores(summarise_seeds(base, folders))
@@ -179,7 +195,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(scores))
         return
-    table = Table("score", "value", title=f"{run} after {scores['epochs']} epochs ({scores['method']})")
+    table = Table("score", "value", title=escape(f"{run} after {scores['epochs']} epochs ({scores['method']})"))
     for name in ("accuracy", "class_accuracy", "top5", "loss"):
         if name in scores:
             table.add_row(name, f"{scores[name]:.4f}")
@@ -197,7 +213,7 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all options of
     if name is not None:
         table = Table("option", "default", "meaning", title=f"{name}: use with --set method.OPTION=VALUE")
         for option, default, meaning in describe_options(find_method(name)):
-            table.add_row(option, default, meaning)
+            table.add_row(option, escape(default), escape(meaning))
         console.print(table)
         return
     table = Table("name", "kind", "views", "reference")
@@ -208,7 +224,10 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all options of
 
 @app.command()
 def doctor() -> None:
-    """Print versions, devices and precisions, and name what is broken."""
+    """Print versions, devices and precisions, and name what is broken.
+
+    Example:  pals doctor
+    """
     from pals.doctor import check
 
     facts, problems = check()
@@ -217,7 +236,7 @@ def doctor() -> None:
         table.add_row(name, value)
     console.print(table)
     for problem in problems:
-        console.print(f"[bold red]Problem:[/] {problem}", highlight=False, soft_wrap=True)
+        console.print(f"[bold red]Problem:[/] {escape(problem)}", highlight=False, soft_wrap=True)
     if not problems:
         console.print("[green]Everything that PALS needs is in order.[/]")
 
@@ -251,6 +270,11 @@ def _seeds(text: str) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds {text!r} names a seed twice.")
     return seeds
+
+
+def _say(text: str) -> None:
+    """One line as it is: a folder called [x] is no markup."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_scores(scores: dict[str, Any] | None) -> None:

@@ -12,8 +12,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pals.errors import InputError, unknown
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-"""For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys are errors, the text under a field describes it."""
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+"""For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
+describes it."""
 
 T = TypeVar("T")
 

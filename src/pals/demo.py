@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pals.data import load_dataset
 from pals.files import write_json
 from pals.metrics import mean_and_std
 from pals.report.curves import draw_curves
-from pals.runs import Run, RunConfig
+from pals.runs import Run, RunConfig, check_base
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "pals": {"method": {"name": "pals"}},
@@ -27,11 +28,22 @@ EXPLAIN = {
 
 def demo_runs(out: Path, seeds: Sequence[int], values: Mapping[str, Any]) -> Iterator[tuple[str, int, Run]]:
     """Every variant with every seed. A seed fixes the candidate sets too, and all variants of a seed share them."""
+    check_base(out, runs="*/seed-*")
     dataset = load_dataset("digits")
     for name, variant in VARIANTS.items():
         for seed in seeds:
             config = RunConfig.of(merge({"data": {"name": "digits"}, "seed": seed}, variant, values))
             yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
+
+
+def forget_demo(out: Path) -> None:
+    """Delete what an earlier demonstration left, and nothing else."""
+    runs = [config.parent for name in VARIANTS for config in (out / name).glob("seed-*/config.yaml")]
+    if runs:
+        for name in ("summary.json", "curves.png"):
+            (out / name).unlink(missing_ok=True)
+    for run in runs:
+        shutil.rmtree(run)
 
 
 def demo_folder(out: Path, name: str, seed: int) -> Path:

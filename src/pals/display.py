@@ -41,7 +41,9 @@ class Reporter:
             if self.progress is not None and task is not None:
                 self.progress.update(task, completed=epoch, note=note(last))
             elif epoch % every == 0 or epoch == total:
-                self.console.print(f"{name}: epoch {epoch}/{total}, {note(last)}", highlight=False, soft_wrap=True)
+                self.console.print(
+                    f"{name}: epoch {epoch}/{total}, {note(last)}", highlight=False, soft_wrap=True, markup=False
+                )
         return last
 
 

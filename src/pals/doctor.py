@@ -59,7 +59,7 @@ def torchvision_problem() -> str | None:
     try:
         importlib.import_module("torchvision")
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         return (
             f"torchvision {found} does not work with torch {torch.__version__} ({reason}). They must be built for each other: "
             f"reinstall both from one index, for example `pip install --force-reinstall torch torchvision`. "

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 import torch
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 
-from pals.backbones import Output
+from pals.backbones import Network, Output
 from pals.config import STRICT
 from pals.errors import InputError, unknown
 from pals.methods.base import Batch, Method
 
 Step = Callable[[Batch], Tensor]
+WARM_UP = 3  # ordinary calls before a graph is captured: libraries choose their kernels in these
 
 
-@dataclass(frozen=True, config=STRICT)
+@settings(frozen=True, config=STRICT)
 class EngineConfig:
     device: str = "auto"
     "cpu, cuda, cuda:1, mps, or auto (a CUDA device where there is one)."
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     "Of the network; auto is bf16 on a GPU that has it and fp32 elsewhere. Votes, losses and statistics are always fp32."
+    compile: bool | None = None
+    "Compile the networks and capture the training step in a CUDA graph; by default on a CUDA device."
     deterministic: bool = False
     "Only deterministic kernels on a GPU: slower, and the same numbers each time. The CPU always is."
 
@@ -53,9 +58,14 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.device = find_device(config.device)
         self.precision = self._precision(config.precision)
-        if self.device.type == "cuda":
+        cuda = self.device.type == "cuda"
+        self.compiled = cuda if config.compile is None else config.compile
+        self.warmup_seconds = 0.0
+        self._forwards: dict[int, Callable[[Tensor], Output]] = {}
+        if cuda:
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+            torch.backends.cudnn.benchmark = not config.deterministic
         if config.deterministic:
             torch.use_deterministic_algorithms(True)
 
@@ -66,6 +76,15 @@ class Engine:
             raise InputError(f"Precision {name!r} needs a CUDA device; on the CPU use fp32 or bf16.")
         return name
 
+    def describe(self) -> str:
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return f"{name}, {self.precision}"
+
+    @property
+    def chunk(self) -> int:
+        """Items whose views are made at once: many on a GPU, which is quickest with few large operations."""
+        return 65536 if self.device.type == "cuda" else 2048
+
     def generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(seed)
 
@@ -74,14 +93,51 @@ class Engine:
         return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def place(self, module: nn.Module) -> None:
-        """Move a module here, in the memory layout that convolutions like best."""
+        """Move a module here, in the memory layout that convolutions like best, and have its networks compiled."""
         module.to(self.device)
         if self.device.type == "cuda":
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.compiled:
+            for part in module.modules():
+                if isinstance(part, Network) and part._compiled_call_impl is None:
+                    part.compile(dynamic=False)
+
+    def hold(self, inputs: Tensor) -> Tensor:
+        """The data set on the device, or on the host where it would take more than half of the free memory."""
+        if self.device.type == "cuda" and inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+            return inputs.pin_memory()
+        return inputs.to(self.device)
+
+    def take(self, inputs: Tensor, index: Tensor) -> Tensor:
+        """Rows of the data set, on the device wherever it is held."""
+        if inputs.device == index.device:
+            return inputs[index]
+        return inputs[index.to(inputs.device)].to(self.device, non_blocking=True)
+
+    def optimizer(self, groups: Sequence[dict[str, Any]], *, momentum: float, nesterov: bool) -> torch.optim.Optimizer:
+        """SGD; on a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
+        cuda = self.device.type == "cuda"
+        rate = torch.zeros((), device=self.device) if cuda else 0.0
+        return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=nesterov, fused=cuda or None)
+
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate * group["scale"])
+            else:
+                group["lr"] = rate * group["scale"]
+
+    def load_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """As saved; the learning rate is set at each step, so the tensor that holds it stays the one made here."""
+        rates = [group["lr"] for group in optimizer.param_groups]
+        optimizer.load_state_dict(state)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     def step(self, method: Method, optimizer: torch.optim.Optimizer) -> Step:
         """One training step as a function of the batch; gives the loss, still on the device."""
-        scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+        half = self.precision == "fp16"
+        scaler = torch.amp.GradScaler(self.device.type, enabled=half)
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -94,22 +150,38 @@ class Engine:
                 method.after_step(batch)
             return loss.detach()
 
-        return step
+        if self.device.type != "cuda" or not self.compiled or half or not method.capturable:  # a scaler reads from the device
+            return step
+        graphs: dict[str, Captured] = {}
 
-    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["scale"]
+        def replay(batch: Batch) -> Tensor:
+            tensors = batch.tensors()
+            if method.path not in graphs:
+                shell = batch.rebuild([t.new_empty(0) for t in tensors])  # the batch's make without its memory
+                graphs[method.path] = Captured(lambda *inputs: (step(shell.rebuild(inputs)),), self)
+            return graphs[method.path](*tensors)[0]
+
+        return replay
 
     @contextlib.contextmanager
     def inference(self, network: nn.Module) -> Iterator[Callable[[Tensor], Output]]:
-        """The network in eval mode, without gradients; afterwards it is in the mode it was in."""
+        """The network in eval mode, without gradients; afterwards it is in the mode it was in. What a call gives is
+        overwritten by the next."""
         was_training = network.training
         network.eval()
         try:
             with torch.inference_mode(), self.autocast():
-                yield network
+                yield self._forward(network)
         finally:
             network.train(was_training)
+
+    def _forward(self, network: nn.Module) -> Callable[[Tensor], Output]:
+        if self.device.type != "cuda" or not self.compiled:
+            return network
+        if id(network) not in self._forwards:
+            captured = Captured(lambda x: network(x), self)
+            self._forwards[id(network)] = lambda x: Output(*captured(x))
+        return self._forwards[id(network)]
 
     def random_state(self) -> dict[str, Tensor]:
         """torch's own generators, which dropout and network initialisation draw from."""
@@ -123,6 +195,71 @@ class Engine:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["cuda"], self.device)
 
-    def describe(self) -> str:
-        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{name}, {self.precision}"
+    @contextlib.contextmanager
+    def memory(self, remedy: str) -> Iterator[None]:
+        """Running out of device memory becomes a sentence that says what to change."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            free, total = torch.cuda.mem_get_info(self.device)
+            raise InputError(
+                f"The GPU's memory ({total / 2**30:.0f} GiB, {free / 2**30:.1f} free) is too small. {remedy}"
+            ) from None
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock on the host tells the truth."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class Captured:
+    """A function of tensors of fixed shapes as a CUDA graph: after a few ordinary calls it is launched as a whole, and the
+    host is no longer in the way. Its results are overwritten by the next call."""
+
+    def __init__(self, function: Callable[..., Sequence[Tensor]], engine: Engine) -> None:
+        self.function, self.engine = function, engine
+        self.stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
+        self.states: dict[Any, _GraphState] = {}
+
+    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
+        state = self.states.setdefault(tuple((t.shape, t.dtype) for t in inputs), _GraphState())
+        if state.graph is None:
+            started = time.perf_counter()
+            result = self._warm_up(inputs) if state.calls < WARM_UP else self._capture(state, inputs)
+            state.calls += 1
+            self.engine.synchronize()
+            self.engine.warmup_seconds += time.perf_counter() - started
+            return result
+        return self._replay(state, inputs)
+
+    def _warm_up(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        self.stream.wait_stream(torch.cuda.current_stream(self.engine.device))
+        with torch.cuda.stream(self.stream):
+            result = self.function(*map(_arranged, inputs))
+        torch.cuda.current_stream(self.engine.device).wait_stream(self.stream)
+        return result
+
+    def _capture(self, state: _GraphState, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        state.inputs = [_arranged(t).clone() for t in inputs]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):  # records, does not run
+            state.outputs = self.function(*state.inputs)
+        state.graph = graph
+        return self._replay(state, inputs)
+
+    def _replay(self, state: _GraphState, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        torch._foreach_copy_(state.inputs, list(inputs))
+        cast(torch.cuda.CUDAGraph, state.graph).replay()
+        return state.outputs
+
+
+@dataclass
+class _GraphState:
+    calls: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: Sequence[Tensor] = ()
+
+
+def _arranged(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()

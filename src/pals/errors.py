@@ -15,4 +15,4 @@ def unknown(kind: str, found: object, known: Iterable[str]) -> InputError:
     names = sorted(known)
     near = difflib.get_close_matches(str(found).lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(f"Unknown {kind} {str(found)!r}: {hint}Known: {', '.join(names)}.")
+    return InputError(f"Unknown {kind} {str(found)!r}: {hint}Known: {', '.join(names) or 'none'}.")

@@ -11,13 +11,15 @@ from typing import Any
 
 from pals.errors import InputError
 
+UNFINISHED = ".part"
+
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Replace `path` by `data`. On any failure the old file is untouched and nothing half-written stays behind."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -25,13 +27,20 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:  # a key pressed to stop it must not leave half a file behind either
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise InputError(
             f"Could not write {path} ({len(data):,} bytes): {error.strerror or error}. What was there before is intact; "
             f"make room or choose another folder, then run the same command again to continue."
         ) from None
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a killed process left this behind while it was writing."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -55,7 +64,10 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     """One object per line; a last line cut off by a crash is passed over."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
     for number, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)

@@ -15,7 +15,7 @@ BINS = 20
 
 
 def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
-    """Accuracy, top-5 accuracy (from five classes on), mean accuracy per class and mean loss."""
+    """Accuracy, top-5 accuracy (where there are more than five classes), mean accuracy per class and mean loss."""
     label_N = truth.label_N.to(logits_NC.device)
     right_N = logits_NC.argmax(dim=1) == label_N
     count_C = torch.bincount(label_N, minlength=truth.num_classes)

@@ -14,8 +14,8 @@ def draw_weights(shape: tuple[int, ...], zeta: float, rng: np.random.Generator, 
 
 
 def partners(uniform_B: Tensor) -> Tensor:
-    """A random permutation, from as many uniform numbers."""
-    return uniform_B.argsort()
+    """A random permutation in each row, from as many uniform numbers."""
+    return uniform_B.argsort(dim=-1)
 
 
 def blend(x_B: Tensor, partner_B: Tensor, weight: Tensor) -> Tensor:

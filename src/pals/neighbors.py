@@ -17,7 +17,8 @@ from pals.errors import InputError, unknown
 
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
 
-BLOCK_BYTES = 256 * 2**20
+CPU_BLOCK, DEVICE_BLOCK = 2**28, 2**31
+"""Bytes of similarities held at once: a GPU wants large products, a laptop wants its memory back."""
 
 
 class Neighbors(NamedTuple):
@@ -33,7 +34,7 @@ def nearest(
     *,
     include_self: bool = True,
     backend: Backend = "torch",
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
 ) -> Neighbors:
     """The neighbours of every item among all items.
 
@@ -41,7 +42,8 @@ def nearest(
     them. Without it the K most similar other items. Equally similar items come in no fixed order.
 
     `torch` is exact, on the device of the features. Beside the answer and one unit-length float32 copy of the features
-    it holds one block of similarities: `block_bytes`, or a single row of N floats where that is more.
+    it holds one block of similarities: `block_bytes` (256 MiB on a CPU, 2 GiB on a GPU if not told otherwise), or a
+    single row of N floats where that is more, and never more than all of them.
     `faiss-flat` is exact, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
     """
     unit_ND = _unit_rows(features_ND, "features")
@@ -56,7 +58,7 @@ def nearest_to(
     k: int,
     *,
     backend: Backend = "torch",
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
 ) -> Neighbors:
     """For every query the K most similar items; backends and memory as in `nearest`, one row of the answer per query."""
     unit_ND = _unit_rows(features_ND, "features")
@@ -95,7 +97,7 @@ def _check_count(k: int, *, available: int, what: str) -> None:
         raise InputError(f"{k} neighbours were asked for, but {what}. Lower the number of neighbours or add items.")
 
 
-def _search(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int) -> Neighbors:
+def _search(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int | None) -> Neighbors:
     if backend == "torch":
         return _search_torch(unit_ND, query_MD, k, block_bytes)
     if backend in get_args(Backend):
@@ -103,7 +105,9 @@ def _search(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_b
     raise unknown("neighbour search", backend, get_args(Backend))
 
 
-def _search_torch(unit_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int) -> Neighbors:
+def _search_torch(unit_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int | None) -> Neighbors:
+    if block_bytes is None:
+        block_bytes = CPU_BLOCK if unit_ND.device.type == "cpu" else DEVICE_BLOCK
     rows = min(max(1, block_bytes // (4 * len(unit_ND))), max(1, len(query_MD)))
     block_RN = unit_ND.new_empty(rows, len(unit_ND))
     similarity_MK = unit_ND.new_empty(len(query_MD), k)
@@ -142,7 +146,7 @@ def _full_float32(device: torch.device) -> Iterator[None]:
 
 
 def _without_self(found: Neighbors) -> Neighbors:
-    """K of the K+1 found: without the item itself or, where its duplicates crowded it out of its own list, the last."""
+    """K of the K+1 found: without the item itself or, where duplicates or a rough search kept it out, without the last."""
     index_NL = found.index_NK
     last = index_NL.shape[1] - 1
     row_N1 = torch.arange(len(index_NL), device=index_NL.device)[:, None]
@@ -153,7 +157,7 @@ def _without_self(found: Neighbors) -> Neighbors:
     return Neighbors(index_NL.gather(1, keep_NK), found.similarity_NK.gather(1, keep_NK))
 
 
-def _search_faiss(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int) -> Neighbors:
+def _search_faiss(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int | None) -> Neighbors:
     index = _faiss_index(backend, len(unit_ND), unit_ND.shape[1], k)
     data_ND = unit_ND.cpu().numpy()
     index.train(data_ND)

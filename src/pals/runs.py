@@ -23,7 +23,7 @@ from pals.config import STRICT, build, merge, read_yaml, to_dict, to_yaml
 from pals.data import Dataset, load_dataset
 from pals.engine import Engine, EngineConfig
 from pals.errors import InputError, unknown
-from pals.files import read_json, write_json, write_text
+from pals.files import is_unfinished, read_json, write_json, write_text
 from pals.methods import Problem, find_method, method_options
 from pals.metrics import mean_and_std
 from pals.noise import Noise, make_candidates, official_candidates
@@ -31,6 +31,7 @@ from pals.recipes import DEFAULTS
 from pals.trainer import TrainConfig, Trainer
 
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
+SEEDS = 2**32  # as many as every generator used here can tell apart
 
 
 @settings(frozen=True, config=STRICT)
@@ -44,7 +45,7 @@ class DataConfig:
     "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
     draws: Literal["own", "official"] = "own"
     "official: the very sets that the authors' generator draws (protocol g1)."
-    seed: int | None = None
+    seed: int | None = Field(default=None, ge=0, lt=SEEDS)
     "Of the candidate sets; the run's own by default, 42 for the official draws."
     supervision: Literal["candidates", "truth"] = "candidates"
     "truth: train on the true labels, as an upper bound."
@@ -70,21 +71,19 @@ class RunConfig:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunConfig:
         """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
-        for section in values:
-            if section not in SECTIONS:
-                raise unknown("section", section, SECTIONS)
-        data_name = values.get("data", {}).get("name", "digits")
-        full = merge(DEFAULTS.get(data_name, {}), values)
-        method = dict(full.get("method", {}))
-        name = method.pop("name", "pals")
+        given = _checked_sections(values)
+        data_name = given["data"].get("name", DataConfig.name)
+        full = merge(DEFAULTS.get(str(data_name), {}), given)
+        method = dict(full["method"])
+        name = str(method.pop("name", "pals"))
         return cls(
-            data=build(DataConfig, full.get("data", {}), "data"),
+            data=build(DataConfig, full["data"], "data"),
             method_name=name,
             method=method_options(name, method),
-            network=build(NetworkConfig, full.get("network", {}), "network"),
-            train=build(TrainConfig, full.get("train", {}), "train"),
-            engine=build(EngineConfig, full.get("engine", {}), "engine"),
-            seed=full.get("seed", 1),
+            network=build(NetworkConfig, full["network"], "network"),
+            train=build(TrainConfig, full["train"], "train"),
+            engine=build(EngineConfig, full["engine"], "engine"),
+            seed=_checked_seed(values.get("seed")),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,6 +96,28 @@ class RunConfig:
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
+
+
+def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Every section, empty where nothing was given; `train: 5` and unknown sections are errors."""
+    sections: dict[str, Mapping[str, Any]] = {name: {} for name in SECTIONS if name != "seed"}
+    for name, section in values.items():
+        if name not in SECTIONS:
+            raise unknown("section", name, SECTIONS)
+        if name == "seed" or section is None:
+            continue
+        if not isinstance(section, Mapping):
+            raise InputError(f"Setting {name} = {section!r}: this is a section; write {name}.key=value.")
+        sections[name] = section
+    return sections
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return 1
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:
+        raise InputError(f"Setting seed = {seed!r}: a seed is a whole number from 0 to {SEEDS - 1}.")
+    return seed
 
 
 def load_run_config(folder: Path) -> RunConfig:
@@ -115,7 +136,7 @@ class Run:
         engine = Engine(config.engine)
         self.config, self.folder = config, folder
         if folder is not None:
-            claim_folder(folder, config)
+            check_folder(folder, config)
         self.dataset = dataset if dataset is not None else load_dataset(config.data.name, data_dir=data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
         torch.manual_seed(config.seed)  # the network's first weights
@@ -133,6 +154,8 @@ class Run:
             folder=folder,
             settings=config.to_dict(),
         )
+        if folder is not None:
+            claim_folder(folder, config)  # only now: input that turned out bad leaves no trace
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
 
@@ -141,7 +164,7 @@ class Run:
 
     def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
         """Train, one record per epoch; at the end `summary.json` is written."""
-        if self.trainer.log is not None and self.resumed_at == 0:
+        if self.trainer.log is not None and self.trainer.progress.total == 0:
             self.trainer.log.clear()
             self.trainer.log.append("start", **self.describe())
         yield from self.trainer.epochs(stop_after)
@@ -189,15 +212,38 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
     return noise.candidates, noise
 
 
-def claim_folder(folder: Path, config: RunConfig) -> None:
-    """Make the run's folder, or make sure that it holds this very run."""
-    wanted = config.to_dict()
+def check_folder(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder that holds another run, or something else."""
     if (folder / "config.yaml").exists():
-        refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), wanted)
-        return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), config.to_dict())
+    elif not _is_free(folder):
         raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
-    write_text(folder / "config.yaml", to_yaml(wanted))
+
+
+def check_base(base: Path, runs: str) -> None:
+    """The same for the folder above several runs; `runs` is the pattern of their folders."""
+    if (base / "config.yaml").exists():
+        raise InputError(f"{base} is the folder of a single run. Choose another --out for several.")
+    if not _is_free(base) and not any(base.glob(f"{runs}/config.yaml")):
+        raise InputError(f"{base} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is there, or only what a process killed at its very start left behind."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.is_dir() or is_unfinished(path) for path in folder.rglob("*"))
+
+
+def claim_folder(folder: Path, config: RunConfig) -> None:
+    """Make the run's folder; `check_folder` has found it free, or the run's own."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if is_unfinished(path):
+            path.unlink()
+    if not (folder / "config.yaml").exists():
+        write_text(folder / "config.yaml", to_yaml(config.to_dict()))
+    if (folder / "run.json").exists():
+        return
     about = {
         "pals": __version__,
         "torch": torch.__version__,
@@ -234,5 +280,5 @@ def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = No
     if device is not None:
         config = RunConfig.of(merge(config.to_dict(), {"engine": {"device": device}}))
     run = Run(config, data_dir=data_dir)
-    run.trainer.method.load_state_dict(state["method"])
+    run.trainer.load_state(state)
     return {"run": str(folder), "method": config.method_name, "epochs": state["progress"]["total"], **run.trainer.evaluate()}

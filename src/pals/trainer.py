@@ -23,11 +23,10 @@ from pals.checkpoint import load_checkpoint, save_checkpoint
 from pals.config import STRICT
 from pals.data import Items
 from pals.engine import Engine, Step
+from pals.errors import InputError
 from pals.methods import Batch, Group, Method, Phase, Plan
 from pals.runlog import RunLog
 from pals.sampling import shuffled
-
-CHUNK = 8192  # images whose views are made at once: large enough to fill a GPU, small enough to forget
 
 
 @settings(frozen=True, config=STRICT)
@@ -49,6 +48,8 @@ class TrainConfig:
     "Epochs after which the step schedule acts."
     factor: float = Field(default=0.2, gt=0)
     "What it multiplies the learning rate by."
+    tail: Literal["keep", "fill"] = "keep"
+    "A last batch that is not full: keep it short, or fill it from the epoch's first draws, so that all steps are alike."
     feature_batch: int = Field(default=2000, ge=1)
     "Items per batch where no gradient is needed."
     checkpoint_every: int = Field(default=1, ge=1)
@@ -76,11 +77,11 @@ class EpochContext:
     batch_size: int
     generator: torch.Generator
     rng: np.random.Generator
-    _kept: dict[tuple[int, str], Output] = field(default_factory=dict)
+    _kept: dict[tuple[nn.Module, str], Output] = field(default_factory=dict)
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
         network = network if network is not None else self.trainer.method.predictor
-        key = (id(network), view)
+        key = (network, view)  # the module itself: an id may come back once its owner is gone
         if key not in self._kept:
             self._kept[key] = self.trainer.infer(network, self.trainer.inputs, view)
         return self._kept[key]
@@ -114,9 +115,10 @@ class Trainer:
     ) -> None:
         self.method, self.views, self.config, self.engine = method, views, config, engine
         self.truth, self.settings = truth, settings or {}
+        _check_inputs(items, method.num_items)
         engine.place(method)
-        self.inputs = items.inputs.to(engine.device)
-        self.test = None if test is None else (test[0].inputs.to(engine.device), test[1])
+        self.inputs = engine.hold(items.inputs)
+        self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
         self.generator = engine.generator(seed)
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
@@ -128,8 +130,7 @@ class Trainer:
         """Train to the end, or for `stop_after` epochs from here."""
         last = None if stop_after is None else self.progress.total + stop_after
         while not self.progress.done:
-            phase = self.method.phase(self.progress.phase)
-            if phase is None:
+            if self.method.phase(self.progress.phase) is None:
                 self.progress.done = True
                 self._save()
                 break
@@ -137,6 +138,8 @@ class Trainer:
                 self.method.begin_phase(self.progress.phase)
                 self.engine.place(self.method)
                 self.optimizer = None
+            phase = self.method.phase(self.progress.phase)  # asked again: its modules may have been made just now
+            assert phase is not None
             yield from self._run_phase(phase, last)
             if last is not None and self.progress.total >= last and not self.progress.done:
                 break
@@ -146,7 +149,7 @@ class Trainer:
         epochs = phase.epochs if phase.epochs is not None else config.epochs
         number = self.progress.phase
         if self.optimizer is None:
-            self.optimizer = make_optimizer(self.method, phase, config)
+            self.optimizer = make_optimizer(self.engine, self.method, phase, config)
         step = self.engine.step(self.method, self.optimizer)
         while self.progress.phase == number and (last is None or self.progress.total < last):
             started = time.perf_counter()
@@ -169,6 +172,8 @@ class Trainer:
         ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
         with torch.no_grad():
             plan = self.method.plan_epoch(ctx) or self._default_plan()
+            if config.tail == "fill":
+                plan = fill_tail(plan, config.batch_size)
             steps = count_steps(plan, config.batch_size)
             random = self.method.draw(ctx, steps)
             ctx.forget()
@@ -199,7 +204,7 @@ class Trainer:
     def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
         """Batches of all groups, their views made for many steps at once."""
         largest = max(group.batch_size or batch_size for group in plan.groups.values())
-        per_chunk = max(1, CHUNK // largest)
+        per_chunk = max(1, self.engine.chunk // largest)
         for first in range(0, steps, per_chunk):
             stop = min(steps, first + per_chunk)
             made = {
@@ -215,7 +220,7 @@ class Trainer:
         index = group.order_M[first * size : stop * size]
         if name != "main" and len(index) < (stop - first) * size:  # a side group shorter than the epoch goes round
             index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
-        inputs = self.inputs[index]
+        inputs = self.engine.take(self.inputs, index)
         wanted = group.views if group.views is not None else self.method.views
         views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
         target = None if group.target is None else torch.split(group.target[index], size)
@@ -229,11 +234,11 @@ class Trainer:
         kept: Output | None = None
         with self.engine.inference(network) as forward:
             for start in range(0, len(inputs), self.config.feature_batch):
-                part = inputs[start : start + self.config.feature_batch]
+                part = inputs[start : start + self.config.feature_batch].to(self.engine.device, non_blocking=True)
                 output = forward(self.views.make(view, part, self.generator))
                 if kept is None:
                     with torch.inference_mode(False):  # ordinary tensors, which a method may write to
-                        kept = Output(*(torch.empty(len(inputs), o.shape[1], device=inputs.device) for o in output))
+                        kept = Output(*(torch.empty(len(inputs), o.shape[1], device=o.device) for o in output))
                 for whole, piece in zip(kept, output, strict=True):
                     whole[start : start + len(part)] = piece
         assert kept is not None
@@ -277,21 +282,45 @@ class Trainer:
         """Go back to the last checkpoint, if there is one."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
-        self.load_state(load_checkpoint(self.checkpoint, self.settings))
+        state = load_checkpoint(self.checkpoint, self.settings)
+        try:
+            self.load_state(state)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"The checkpoint {self.checkpoint} does not fit this data or this version ({reason}). "
+                f"Go back to those it was written with, or delete it to start the run again."
+            ) from None
         if self.log is not None:
             self.log.keep(self.progress.total)
         return True
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.progress = Progress(**state["progress"])
+        for number in range(self.progress.phase + (self.progress.epoch > 0)):
+            self.method.begin_phase(number)  # makes the modules that the state belongs to
+        self.engine.place(self.method)
         self.method.load_state_dict(state["method"])
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
-            self.optimizer = make_optimizer(self.method, phase, replace(self.config, **dict(phase.settings)))
-            self.optimizer.load_state_dict(state["optimizer"])
+            self.optimizer = make_optimizer(self.engine, self.method, phase, replace(self.config, **dict(phase.settings)))
+            self.engine.load_optimizer(self.optimizer, state["optimizer"])
         self.generator.set_state(state["generator"])
         self.rng.bit_generator.state = json.loads(state["rng"])
         self.engine.set_random_state(state["torch"])
+
+
+def _check_inputs(items: Items, expected: int) -> None:
+    if len(items.inputs) != expected:
+        raise InputError(f"There are {len(items.inputs)} inputs but candidate sets for {expected} items.")
+    if items.inputs.is_floating_point():
+        bad_N = ~items.inputs.flatten(1).isfinite().all(dim=1)
+        if bad_N.any():
+            row = int(bad_N.int().argmax())
+            raise InputError(
+                f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
+                f"Drop them, or fill the gaps."
+            )
 
 
 def count_steps(plan: Plan, batch_size: int) -> int:
@@ -299,7 +328,16 @@ def count_steps(plan: Plan, batch_size: int) -> int:
     main = plan.groups["main"]
     size = main.batch_size or batch_size
     full, rest = divmod(len(main.order_M), size)
-    return max(1, full) if plan.drop_last else full + (rest > 0)
+    return full if plan.drop_last and full else full + (rest > 0)
+
+
+def fill_tail(plan: Plan, batch_size: int) -> Plan:
+    """The same plan with a full last batch."""
+    main = plan.groups["main"]
+    length = len(main.order_M)
+    full = length + -length % (main.batch_size or batch_size)
+    filled = replace(main, order_M=main.order_M[torch.arange(full, device=main.order_M.device) % max(length, 1)])
+    return replace(plan, groups={**plan.groups, "main": filled})
 
 
 def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
@@ -311,19 +349,16 @@ def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float
     return config.lr
 
 
-def make_optimizer(method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
+def make_optimizer(engine: Engine, method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
     """SGD over what the phase trains. Parameters with the same treatment form one group."""
     modules = phase.modules if phase.modules is not None else [method]
+    wanted = {parameter for module in modules for parameter in module.parameters() if parameter.requires_grad}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for module in modules:
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
-                decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0
-                groups.setdefault((scale, decay), []).append(parameter)
-    return torch.optim.SGD(
-        [{"params": found, "scale": scale, "weight_decay": decay} for (scale, decay), found in groups.items()],
-        lr=config.lr,
-        momentum=config.momentum,
-        nesterov=config.nesterov,
-    )
+    for name, parameter in method.named_parameters():  # by full names: a phase may train a classifier alone
+        if parameter in wanted:
+            scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
+            decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0
+            groups.setdefault((scale, decay), []).append(parameter)
+    treated = [{"params": found, "scale": scale, "weight_decay": decay} for (scale, decay), found in groups.items()]
+    treated = treated or [{"params": [], "scale": 1.0, "weight_decay": 0.0}]  # a method may have nothing to train
+    return engine.optimizer(treated, momentum=config.momentum, nesterov=config.nesterov)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 import time
 
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from pals.backbones import BACKBONES, MLP, Network, SmallCNN, build_network
-from pals.backbones.blocks import BatchNorm1d, BatchNorm2d, PreActBlock
+from pals.backbones.blocks import PreActBlock
+from pals.backbones.norm import BatchNorm1d, BatchNorm2d
 from pals.backbones.densenet import Transition
 from pals.backbones.resnet import ResNet
 from pals.backbones.senet import SqueezeExciteBottleneck
@@ -319,3 +321,24 @@ def test_one_class_is_refused() -> None:
 def test_smallest_pictures_pass(name: str, side: int) -> None:
     network = on_meta(name, 3, (3, side, side))
     assert network(torch.empty(2, 3, side, side, device="meta")).logits.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["small-cnn", "resnet20"])
+def test_views_in_one_pass_are_the_same_as_one_pass_after_the_other(name: str) -> None:
+    """Outputs, gradients and running statistics, in double precision."""
+    torch.manual_seed(0)
+    network = build_network(name, (1, 8, 8), 4).double()
+    other = copy.deepcopy(network)
+    views = [torch.randn(6, 1, 8, 8, dtype=torch.float64) * scale + scale for scale in (1.0, 3.0, 0.5)]
+    together = network.each(views)
+    apart = [other(view) for view in views]
+    for a, b in zip(together, apart, strict=True):
+        torch.testing.assert_close(a, b)
+    for outputs in (together, apart):
+        torch.stack([output.logits.square().sum() for output in outputs]).sum().backward()
+    for (key, mine), theirs in zip(network.named_parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, msg=key)
+    for (key, mine), theirs in zip(network.named_buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, msg=key)
+    joined = network(torch.cat(views)).logits.chunk(3)[0]
+    assert not torch.allclose(joined, network.each(views)[0].logits)  # common statistics would be something else

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from pals.augment.views import View, Views, image_views, vector_views
+from pals.augment.steps import View
+from pals.augment.views import Views, image_views, vector_views
 
 __all__ = ["View", "Views", "image_views", "vector_views"]

@@ -11,6 +11,11 @@ Op = Callable[[Tensor, Tensor], Tensor]
 """uint8 images, one value per image -> uint8 images of the same shape."""
 
 
+def without_value(change: Callable[[Tensor], Tensor]) -> Op:
+    """An operation that needs no value, in the shape of one that takes it."""
+    return lambda images, _: change(images)
+
+
 def apply_ops(images: Tensor, ops: Sequence[Op], op_BS: Tensor, value_BS: Tensor) -> Tensor:
     """Image b goes through ops[op_BS[b, 0]] with value value_BS[b, 0], then through ops[op_BS[b, 1]], and so on; the number
     len(ops) means no operation.

@@ -42,8 +42,8 @@ def center_crop(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def cutout(images: Tensor, row_B: Tensor, column_B: Tensor, side: int | Tensor, fill: int = 0) -> Tensor:
-    """One square set to `fill`, centred on pixel (row, column) and clipped at the border; where the side is even the centre
-    is the pixel right below the middle. `side` may be one number or one per image."""
+    """One square set to `fill`, centred on pixel (row, column) and clipped at the border; an even side reaches one pixel
+    further to the upper left. `side` may be one number or one per image."""
     return torch.where(square(images, row_B, column_B, side), fill, images)
 
 
@@ -113,14 +113,14 @@ def _take_or_fill(images: Tensor, row_BHW: Tensor, column_BHW: Tensor, fill: int
 def _bicubic_along_rows(images: Tensor, source_BHW: Tensor, fill: int) -> Tensor:
     """Each pixel interpolated, within its own row, at the place given (0 is the left edge, 0.5 the middle of the first
     pixel). The cubic is Pillow's, and as there the fraction is cut off: hence float64 and this order of sums."""
-    H, W = images.shape[2:]
+    B, C, H, W = images.shape
     start_BHW = (source_BHW - 0.5).floor()
     t = ((source_BHW - 0.5) - start_BHW)[:, None]
     row_H1 = torch.arange(H, device=images.device)[:, None]
     four_411 = torch.arange(-1, 3, device=images.device)[:, None, None]
     column_B4HW = (start_BHW.to(torch.int64)[:, None] + four_411).clamp(0, W - 1)
     taken = take_pixels(images, row_H1.repeat(4, 1), column_B4HW.flatten(1, 2))
-    a, b, c, d = taken.unflatten(2, (4, H)).to(torch.int16).unbind(dim=2)
+    a, b, c, d = taken.view(B, C, 4, H, W).to(torch.int16).unbind(dim=2)
     value = (b - a - c + d).to(torch.float64)
     value.mul_(t).add_(2 * (a - b) + c - d).mul_(t).add_(c - a).mul_(t).add_(b).clamp_(0, 255)
     inside_BHW = (source_BHW >= 0) & (source_BHW < W)

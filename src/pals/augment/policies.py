@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from pals.augment import geometry, ops
-from pals.augment.apply import Op, apply_ops
+from pals.augment.apply import Op, apply_ops, without_value
 
 
 class Cell(NamedTuple):
@@ -61,9 +61,9 @@ OPERATIONS: dict[str, Operation] = {
     "SH": _factor(ops.sharpness),
     "PO": Operation(ops.posterize, lambda magnitude: 8 - magnitude // 2),
     "SO": Operation(ops.solarize, lambda magnitude: 256 * (1 - magnitude / 9)),
-    "AC": Operation(lambda images, _: ops.autocontrast(images), lambda _: 0.0),
-    "EQ": Operation(lambda images, _: ops.equalize(images), lambda _: 0.0),
-    "IN": Operation(lambda images, _: ops.invert(images), lambda _: 0.0),
+    "AC": Operation(without_value(ops.autocontrast), lambda _: 0.0),
+    "EQ": Operation(without_value(ops.equalize), lambda _: 0.0),
+    "IN": Operation(without_value(ops.invert), lambda _: 0.0),
 }
 
 

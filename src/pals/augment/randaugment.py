@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from pals.augment import geometry, ops
-from pals.augment.apply import Op, apply_ops
+from pals.augment.apply import Op, apply_ops, without_value
 from pals.augment.steps import draw_centers, uniform
 
 
@@ -25,11 +25,11 @@ class Range(NamedTuple):
 
 # Outside the image lies black, and shears take the nearest pixel: Pillow's defaults, unlike in AutoAugment.
 RANGES: dict[str, Range] = {
-    "autocontrast": Range(lambda images, _: ops.autocontrast(images)),
+    "autocontrast": Range(without_value(ops.autocontrast)),
     "brightness": Range(ops.brightness, 0.05, 0.95),
     "color": Range(ops.color, 0.05, 0.95),
     "contrast": Range(ops.contrast, 0.05, 0.95),
-    "equalize": Range(lambda images, _: ops.equalize(images)),
+    "equalize": Range(without_value(ops.equalize)),
     "identity": Range(lambda images, _: images),
     "posterize": Range(lambda images, bits_B: ops.posterize(images, bits_B.floor()), 4, 8),
     "rotate": Range(partial(geometry.rotate, fill=0), 0, 30, signed=True),
@@ -70,7 +70,7 @@ def draw_operations(
     if levels is None:
         magnitude_BR = torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
     else:
-        magnitude_BR = torch.randint(1, levels, shape, generator=generator, device=device) / levels
+        magnitude_BR = torch.randint(1, levels, shape, generator=generator, device=device).to(torch.float64) / levels
     low_BR, span_BR, signed_BR = (column_O[op_BR] for column_O in _columns(device))
     value_BR = low_BR + span_BR * magnitude_BR
     negative_BR = (torch.rand(shape, generator=generator, device=device) < 0.5) & (signed_BR > 0)

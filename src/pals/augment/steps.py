@@ -10,10 +10,11 @@ from torch import Generator, Tensor
 
 from pals.augment import geometry, ops, resample
 
-Step = Callable[[Tensor, Generator], Tensor]
+View = Callable[[Tensor, Generator], Tensor]
+"""Raw inputs to augmented raw inputs: uint8 images to uint8 images, or float vectors to float vectors. Never in place."""
 
 
-def chain(*steps: Step) -> Step:
+def chain(*steps: View) -> View:
     """One step after the other; none at all leaves the images as they are."""
 
     def run(images: Tensor, generator: Generator) -> Tensor:

@@ -12,10 +12,8 @@ from torch import Generator, Tensor
 
 from pals.augment import geometry, randaugment, resample, steps
 from pals.augment.policies import CIFAR10_POLICY, IMAGENET_POLICY, apply_policy
+from pals.augment.steps import View
 from pals.errors import InputError, unknown
-
-View = Callable[[Tensor, Generator], Tensor]
-"""Raw inputs to augmented raw inputs: uint8 images to uint8 images, or float vectors to float vectors. Never in place."""
 
 Strong = Literal["light", "cifar", "imagenet"]
 
@@ -33,7 +31,7 @@ class Views:
 
     def make(self, name: str, inputs: Tensor, generator: Generator) -> Tensor:
         """A fresh draw of the view, float32, normalised. The generator lives on the device of the inputs. On a GPU give it
-        thousands of images at a time: a policy costs some hundred kernel launches and one host read, however many there are."""
+        as many images at a time as fit: a policy costs some 600 kernel launches and one host read, however many they are."""
         if name not in self.table:
             raise unknown("view", name, self.names)
         return self.finish(self.table[name](inputs, generator))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+
+from pals.backbones.norm import Norm
 
 
 class Output(NamedTuple):
@@ -27,6 +31,20 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Output:
         features = self.encode(x)
         return Output(self.classifier(features), features)
+
+    def each(self, views: Sequence[Tensor]) -> list[Output]:
+        """Several batches of the same size, each with batch statistics of its own: the same as one pass after the other, but
+        in one larger pass."""
+        norms = [module for module in self.modules() if isinstance(module, Norm)]
+        for norm in norms:
+            norm.parts = len(views)
+        try:
+            output = self(torch.cat(list(views)))
+        finally:
+            for norm in norms:
+                norm.parts = 1
+        logits, features = (tensor.chunk(len(views)) for tensor in output)
+        return [Output(*pair) for pair in zip(logits, features, strict=True)]
 
     @property
     def feature_width(self) -> int:

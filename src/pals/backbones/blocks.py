@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm, relu
+from torch.nn.functional import relu
 
 from pals.backbones.base import Network
+from pals.backbones.norm import BatchNorm2d
 
 Block = Callable[[int, int, int], nn.Module]  # channels in, channels out, stride
 M = TypeVar("M", bound=nn.Module)
@@ -19,27 +20,6 @@ def conv(
 ) -> nn.Conv2d:
     """A convolution that keeps the size (up to the stride)."""
     return nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, groups=groups, bias=bias)
-
-
-class _SingleValueNorm(nn.modules.batchnorm._BatchNorm):
-    """A single value per channel has no variance, and torch refuses it in training: use the running statistics then.
-
-    So an epoch whose last batch holds one item does not fail. Decided from the shape alone: nothing for a compiler to trip on.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.training and x.numel() == x.shape[1]:
-            return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        normed: Tensor = super().forward(x)
-        return normed
-
-
-class BatchNorm1d(_SingleValueNorm, nn.BatchNorm1d):
-    """Batch norm over feature vectors; see `_SingleValueNorm`."""
-
-
-class BatchNorm2d(_SingleValueNorm, nn.BatchNorm2d):
-    """Batch norm over images; see `_SingleValueNorm`."""
 
 
 class BasicBlock(nn.Module):

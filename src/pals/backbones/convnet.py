@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from pals.backbones.base import Network
-from pals.backbones.blocks import BatchNorm2d, activation, average
+from pals.backbones.blocks import activation, average
+from pals.backbones.norm import BatchNorm2d
 
 SLOPE = 0.01
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, relu
 
 from pals.backbones.base import Network
-from pals.backbones.blocks import BatchNorm2d, average, conv
+from pals.backbones.blocks import average, conv
+from pals.backbones.norm import BatchNorm2d
 
 GROWTH = 32
 

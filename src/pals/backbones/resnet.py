@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from pals.backbones.blocks import BasicBlock, BatchNorm2d, Block, PreActBlock, Staged, average, conv, kaiming_fan_out
+from pals.backbones.blocks import BasicBlock, Block, PreActBlock, Staged, average, conv, kaiming_fan_out
+from pals.backbones.norm import BatchNorm2d
 
 
 class ResNet(Staged):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from pals.backbones.base import Network
-from pals.backbones.blocks import BatchNorm1d, BatchNorm2d, average, conv
+from pals.backbones.blocks import average, conv
+from pals.backbones.norm import BatchNorm1d, BatchNorm2d
 
 
 class SmallCNN(Network):

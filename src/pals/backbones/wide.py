@@ -6,7 +6,8 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from pals.backbones.blocks import BatchNorm2d, PreActBlock, Staged, activation, average, conv, kaiming_fan_out
+from pals.backbones.blocks import PreActBlock, Staged, activation, average, conv, kaiming_fan_out
+from pals.backbones.norm import BatchNorm2d
 
 
 class WideResNet(Staged):

@@ -43,10 +43,10 @@ def find_method(name: str) -> type[Method]:
 def method_options(name: str, given: Mapping[str, Any]) -> Any:
     """The method's checked options: its defaults, then the named preset, then what was given."""
     cls = find_method(name)
-    preset = given.get("preset")
-    if preset is not None and preset not in cls.PRESETS:
+    preset = str(given.get("preset", next(iter(cls.PRESETS), "")))
+    if cls.PRESETS and preset not in cls.PRESETS:
         raise unknown(f"preset of {name}", preset, cls.PRESETS)
-    return build(cls.Config, {**(cls.PRESETS[preset] if preset is not None else {}), **given}, "method")
+    return build(cls.Config, {**cls.PRESETS.get(preset, {}), **given}, "method")
 
 
 def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:

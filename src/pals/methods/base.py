@@ -8,7 +8,7 @@ data set, and it never sees the truth or the test set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -72,6 +72,24 @@ class Batch:
     random: Mapping[str, Tensor] = field(default_factory=dict)  # this step's row of `Method.draw`
     groups: Mapping[str, Batch] = field(default_factory=dict)
 
+    def tensors(self) -> list[Tensor]:
+        """Everything in it as a flat list, for the engine."""
+        own = [self.index_B, *self.views, *([] if self.target is None else [self.target]), *self.random.values()]
+        return own + [tensor for group in self.groups.values() for tensor in group.tensors()]
+
+    def rebuild(self, tensors: Sequence[Tensor]) -> Batch:
+        """A batch of the same make from such a list."""
+        return self._rebuild(iter(tensors))
+
+    def _rebuild(self, rest: Iterator[Tensor]) -> Batch:
+        return Batch(
+            index_B=next(rest),
+            views=tuple(next(rest) for _ in self.views),
+            target=None if self.target is None else next(rest),
+            random={name: next(rest) for name in self.random},
+            groups={name: group._rebuild(rest) for name, group in self.groups.items()},
+        )
+
 
 class Context(Protocol):
     """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: who never asks never pays."""
@@ -123,6 +141,8 @@ class Method(nn.Module):
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = ""
     views: tuple[str, ...] = ("weak",)
+    capturable: ClassVar[bool] = True
+    "Whether `loss` and `after_step` keep the promise below; if not, each step is launched operation by operation."
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__()
@@ -137,12 +157,19 @@ class Method(nn.Module):
         """What answers at inference: a module whose forward gives an `Output`."""
         raise NotImplementedError
 
+    @property
+    def path(self) -> str:
+        """Name of the way that `loss` takes now. A method whose loss changes in Python (say, after a warm-up) changes the name
+        with it, because a captured step would go on as before."""
+        return ""
+
     def phase(self, number: int) -> Phase | None:
         """The phase with this number, from 0, or None when all is done. Decided from the method's state alone."""
         return Phase("main") if number == 0 else None
 
     def begin_phase(self, number: int) -> None:
-        """Called once before the phase's first epoch: make fresh networks, reset buffers."""
+        """Called once before the phase's first epoch: make fresh networks, reset buffers. A run that goes on from a checkpoint
+        calls it, for every phase begun so far, on the new object before the saved state is put in."""
 
     def plan_epoch(self, ctx: Context) -> Plan | None:
         """Who is trained on, in which order, with which target. None: one shuffled pass over all items, no target."""

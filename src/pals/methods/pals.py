@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from pals.config import STRICT
+from pals.errors import InputError
 from pals.labeling import Labeling, pseudo_label, threshold_at
 from pals.losses import smoothed_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection
@@ -54,6 +55,9 @@ class PALS(Method):
         "Train on a weak and a strong view; otherwise on `single_view` alone."
         single_view: Literal["weak", "strong"] = "strong"
         "The view used when consistency is off."
+        view_pass: Literal["together", "separate", "joined"] = "together"
+        "How two views go through the network: in one pass with batch statistics of their own, in separate passes (the same\
+ mathematics, slower on a GPU), or joined to one batch with common statistics (not what the authors do)."
         view_loss: Literal["mean", "sum"] = "mean"
         "How the losses of the two views are put together."
         threshold_high: float = Field(default=0.45, ge=0, le=1)
@@ -83,12 +87,19 @@ class PALS(Method):
     }
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
+    views: tuple[str, ...] = ("weak", "strong")
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.config: PALS.Config = config
+        if config.neighbors >= self.num_items:
+            raise InputError(
+                f"{config.neighbors} neighbours are to vote, but each of the {self.num_items} items has only "
+                f"{self.num_items - 1} others. Lower method.neighbors."
+            )
         self.network = problem.network()
-        self.views = ("weak", "strong") if config.consistency else (config.single_view,)
+        if not config.consistency:
+            self.views = (config.single_view,)
         frequency_NC = problem.candidates.frequency_NC if config.use_frequencies else None
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", frequency_NC)
@@ -130,20 +141,31 @@ class PALS(Method):
         return {"weight": weight.to(device), "uniform": uniform}
 
     def loss(self, batch: Batch) -> Tensor:
-        losses = torch.stack([self._view_loss(number, batch) for number in range(len(batch.views))])
-        return losses.mean() if self.config.view_loss == "mean" else losses.sum()
-
-    def _view_loss(self, number: int, batch: Batch) -> Tensor:
         assert batch.target is not None
-        x_B, label_B, r = batch.views[number], batch.target, self.config.smoothing
+        views, label_B, r = batch.views, batch.target, self.config.smoothing
         if not self.config.mixup:
-            return smoothed_cross_entropy(self.network(x_B).logits, label_B, r).mean()
-        weight = batch.random["weight"][number]
-        partner_B = partners(batch.random["uniform"][number, : len(x_B)])
-        logits_BC = self.network(blend(x_B, partner_B, weight)).logits
-        own = smoothed_cross_entropy(logits_BC, label_B, r).mean()
-        other = smoothed_cross_entropy(logits_BC, label_B[partner_B], r).mean()
-        return torch.lerp(other, own, weight)
+            losses = [smoothed_cross_entropy(logits_BC, label_B, r).mean() for logits_BC in self._logits(views)]
+        else:
+            weights = batch.random["weight"]
+            partner_VB = partners(batch.random["uniform"][:, : len(label_B)])
+            mixed = [blend(x_B, partner_VB[v], weights[v]) for v, x_B in enumerate(views)]
+            losses = [
+                torch.lerp(
+                    smoothed_cross_entropy(logits_BC, label_B[partner_VB[v]], r).mean(),
+                    smoothed_cross_entropy(logits_BC, label_B, r).mean(),
+                    weights[v],
+                )
+                for v, logits_BC in enumerate(self._logits(mixed))
+            ]
+        total = torch.stack(losses).sum()
+        return total / len(losses) if self.config.view_loss == "mean" else total
+
+    def _logits(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+        if len(views) == 1 or self.config.view_pass == "separate":
+            return [self.network(x_B).logits for x_B in views]
+        if self.config.view_pass == "joined":
+            return self.network(torch.cat(list(views))).logits.chunk(len(views))
+        return [output.logits for output in self.network.each(views)]
 
     def belief(self) -> Tensor | None:
         return None if self.labeling is None else self.labeling.belief_NC

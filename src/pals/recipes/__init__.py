@@ -14,6 +14,7 @@ _CIFAR: Mapping[str, Any] = {
         "weight_decay": 1e-3,
         "schedule": "cosine",
         "floor": 1e-4,
+        "tail": "fill",
         "checkpoint_every": 10,
     },
 }

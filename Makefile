@@ -1,0 +1,48 @@
+# Everything from a fresh clone: Python 3.11 or newer with pip and venv, and make. `make` alone lists the targets.
+# The network is needed for the first install only; afterwards nothing here goes online.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.core ## Install, then train on noisy handwritten digits and compare (about two minutes)
+	@$(BIN)/pals demo
+
+test: $(VENV)/.dev ## Install, then run all tests
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## Check format, style and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy --strict src
+
+check: lint test ## All that must pass before a commit: lint and test
+
+format: $(VENV)/.dev ## Bring the code into the house format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean: ## Remove caches and build outputs (.venv and runs/ stay)
+	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: pip runs again only if what is to be installed has changed.
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing PALS into $(VENV) (only once; torch is a large download)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "Installing the tools for tests and checks into $(VENV) (only once)"
+	@$(PIP) -e ".[dev]"
+	@touch $@

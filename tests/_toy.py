@@ -1,0 +1,144 @@
+"""A toy problem that trains in a moment: clouds of points in a few dimensions, with noisy candidate sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pals.augment import Views, image_views, vector_views
+from pals.backbones import MLP, Network
+from pals.candidates import CandidateSets, Truth
+from pals.config import build
+from pals.data import Dataset, Items
+from pals.engine import Engine, EngineConfig
+from pals.files import read_json_lines
+from pals.methods import Method, Problem, find_method, method_options
+from pals.noise import make_candidates
+from pals.trainer import TrainConfig, Trainer
+
+WIDTH = 6
+
+
+def toy_data(items: int = 90, classes: int = 3, seed: int = 0, apart: float = 6.0) -> Dataset:
+    """`items` points to learn from and 60 to test on, `classes` clouds around the corners of a simplex."""
+    generator = torch.Generator().manual_seed(seed)
+    names = tuple(f"class-{c}" for c in range(classes))
+
+    def cloud(count: int, prefix: str) -> tuple[Items, Truth]:
+        label_N = (torch.arange(count) % classes)[torch.randperm(count, generator=generator)]
+        inputs = torch.randn(count, WIDTH, generator=generator) + apart * torch.eye(WIDTH)[label_N]
+        return Items(inputs, tuple(f"{prefix}-{i}" for i in range(count))), Truth(label_N, names)
+
+    train, truth = cloud(items, "train")
+    test, test_truth = cloud(60, "test")
+    mean_D, std_D = train.inputs.mean(dim=0), train.inputs.std(dim=0)
+    return Dataset("toy", names, train, truth, test, test_truth, every_view(vector_views(mean_D, std_D)))
+
+
+def every_view(views: Views) -> Views:
+    """Under each name that images have a view for, so that every method finds what it asks for."""
+    names = image_views((0.5,), (0.25,), pad=1, flip=False).names
+    simple = {name: "eval" if name == "eval" else "strong" if "strong" in name else "weak" for name in names}
+    return Views({name: views.table[kind] for name, kind in simple.items()}, views.finish)
+
+
+def toy_candidates(data: Dataset, q: float = 0.4, eta: float = 0.2, seed: int = 0) -> CandidateSets:
+    generator = torch.Generator().manual_seed(seed)
+    return make_candidates(data.truth, partial_rate=q, noise_rate=eta, generator=generator, ids=data.train.ids).candidates
+
+
+def small_network(classes: int, seed: int | None = None) -> Callable[..., Network]:
+    """A factory as `Problem` wants it; one network whatever the name asked for."""
+
+    def network(name: str | None = None) -> Network:
+        return MLP(WIDTH, classes, width=16)
+
+    if seed is not None:
+        torch.manual_seed(seed)
+    return network
+
+
+def toy_method(
+    method: str | type[Method], candidates: CandidateSets, options: Mapping[str, Any] | None = None, seed: int = 1
+) -> Method:
+    problem = Problem(candidates, small_network(candidates.num_classes, seed))
+    if isinstance(method, str):
+        return find_method(method)(method_options(method, with_few_neighbors(method, options or {})), problem)
+    return method(method.Config(**(options or {})), problem)
+
+
+def with_few_neighbors(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Methods with neighbours are made for more items than a toy has."""
+    has = "neighbors" in getattr(find_method(name).Config, "__dataclass_fields__", {})
+    return {"neighbors": 5, **options} if has else options
+
+
+def toy_trainer(
+    method: str | type[Method] | Method,
+    data: Dataset | None = None,
+    candidates: CandidateSets | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    seed: int = 1,
+    folder: Path | None = None,
+    truth: Truth | None = None,
+) -> Trainer:
+    """Like a new process: same seeds, new objects."""
+    data = data if data is not None else toy_data()
+    candidates = candidates if candidates is not None else toy_candidates(data)
+    config = build(TrainConfig, {"epochs": 4, "batch_size": 32, "lr": 0.1, **(train or {})})
+    return Trainer(
+        method if isinstance(method, Method) else toy_method(method, candidates, options, seed),
+        data.train,
+        data.views,
+        config,
+        Engine(EngineConfig(device="cpu")),
+        seed=seed,
+        truth=truth if truth is not None else data.truth,
+        test=(data.test, data.test_truth),
+        folder=folder,
+        settings={"seed": seed},
+    )
+
+
+def run_all(trainer: Trainer, stop_after: int | None = None) -> list[dict[str, Any]]:
+    return list(trainer.epochs(stop_after))
+
+
+def without_seconds(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+
+
+def logged_epochs(folder: Path) -> list[dict[str, Any]]:
+    """The records of a log, as the trainer gave them out."""
+    records = [dict(event) for event in read_json_lines(folder / "log.jsonl")]
+    return without_seconds([record for record in records if record.pop("event") == "epoch"])
+
+
+def assert_same(a: Any, b: Any, where: str = "") -> None:
+    """Bit for bit, through dicts and lists."""
+    if isinstance(a, Tensor):
+        assert a.dtype == b.dtype, where
+        assert torch.equal(a, b), f"{where} differs"
+    elif isinstance(a, Mapping):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for number, (left, right) in enumerate(zip(a, b, strict=True)):
+            assert_same(left, right, f"{where}[{number}]")
+    else:
+        assert a == b, f"{where}: {a!r} and {b!r}"
+
+
+def assert_same_state(a: Trainer, b: Trainer) -> None:
+    """Weights, optimiser, own generators and progress, bit for bit. (torch's global generator is shared by both.)"""
+    left, right = a.state(), b.state()
+    assert set(left) == {"method", "optimizer", "generator", "rng", "torch", "progress"}
+    assert_same(left, right)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import settings
+from rich.console import Console
+
+from _toy import toy_candidates, toy_data
+from pals import cli
+from pals.candidates import CandidateSets
+from pals.data import DATASETS, Dataset
+
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.load_profile("quick")
+torch.set_num_threads(1)  # toy tensors: more threads only wait for each other
+
+
+class Answer(NamedTuple):
+    """What a command gave back."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def toy() -> Dataset:
+    return toy_data()
+
+
+@pytest.fixture(scope="session")
+def noisy(toy: Dataset) -> CandidateSets:
+    return toy_candidates(toy)
+
+
+@pytest.fixture
+def pals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """`pals("train", "digits")` is the command line, in this process and in an empty folder. It knows one more data set,
+    "toy", for which `TINY` are settings that take a moment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(DATASETS, "toy", lambda **_: toy_data())
+    monkeypatch.setattr(cli, "console", Console(width=160))
+
+    def run(*arguments: str | Path) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["pals", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")

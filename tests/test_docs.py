@@ -1,0 +1,147 @@
+"""The documentation says what the code does: examples run, links lead somewhere, tables match the settings."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from pals.candidates import Truth
+from pals.cli import app
+from pals.engine import EngineConfig
+from pals.methods import METHODS, method_options
+from pals.noise import make_candidates
+from pals.runs import DataConfig, NetworkConfig
+from pals.trainer import TrainConfig
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOT_RUN = "<!-- not run -->"
+
+
+def code_of(page: Path, language: str) -> str:
+    """All code of this language with everything else made blank, so that line numbers are those of the page."""
+    lines: list[str] = []
+    inside: str | None = None  # the language of the block that we are in
+    last = ""  # the last line of text that was not blank
+    for line in page.read_text(encoding="utf-8").splitlines():
+        fence = re.match(r" *```(\w*)", line)
+        lines.append(line if inside == language and not fence else "")
+        if fence:
+            inside = None if inside is not None else "" if last == NOT_RUN else fence[1]
+        last = line.strip() or last
+    return "\n".join(lines) + "\n"
+
+
+def table_rows(page: Path, first: str) -> Iterator[dict[str, str]]:
+    """The rows of every table whose first column is headed so; without the backquotes."""
+    heading: list[str] = []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip().strip("`") for cell in line.strip()[1:-1].split("|")]
+        if not line.startswith("|"):
+            heading = []
+        elif not heading:
+            heading = cells
+        elif heading[0] == first and not line.startswith("|---"):
+            yield dict(zip(heading, cells, strict=True))
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Examples write to `runs/` and may add methods."""
+    monkeypatch.chdir(tmp_path)
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def test_blocks_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        f"a\n```python\nx = 1\n```\n```bash\npals x\n```\n\n{NOT_RUN}\n\n```python\nx = 2\n```\n```python\nx = 3\n```\n"
+    )
+    assert [line for line in code_of(page, "python").splitlines() if line] == ["x = 1", "x = 3"]
+    assert code_of(page, "python").splitlines()[2] == "x = 1"
+    assert code_of(page, "bash").split() == ["pals", "x"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page, "python").strip()], ids=name_of)
+def test_python_examples_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(code_of(page, "python"), encoding="utf-8")
+    runpy.run_path(str(script))
+    text, printed = page.read_text(encoding="utf-8"), capsys.readouterr().out
+    assert "\nIt prints\n" not in text or f"\nIt prints\n\n```\n{printed}```\n" in text
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if re.search("^pals ", code_of(page, "bash"), re.M)], ids=name_of)
+def test_commands_run(page: Path) -> None:
+    for line in code_of(page, "bash").splitlines():
+        if line.startswith("pals "):
+            assert not app(shlex.split(line)[1:], standalone_mode=False), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    broken = [link for link in links if "://" not in link and not (page.parent / link.partition("#")[0]).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_pages_name_every_option(name: str) -> None:
+    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    missing = [field.name for field in fields(METHODS[name].Config) if f"`{field.name}`" not in text]
+    assert not missing
+
+
+@pytest.mark.parametrize(("name", "preset"), [(name, preset) for name, method in METHODS.items() for preset in method.PRESETS])
+def test_method_pages_show_the_presets(name: str, preset: str) -> None:
+    options = method_options(name, {"preset": preset})
+    rows = list(table_rows(ROOT / "docs" / "methods" / f"{name}.md", "option"))
+    shown = {row["option"]: yaml.safe_load(row[preset]) for row in rows}
+    assert shown == {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def test_settings_page_shows_every_key_and_default() -> None:
+    sections: dict[str, Any] = {
+        "data": DataConfig(),
+        "network": NetworkConfig(),
+        "train": TrainConfig(),
+        "engine": EngineConfig(),
+    }
+    actual = {
+        f"{name}.{field.name}": getattr(values, field.name) for name, values in sections.items() for field in fields(values)
+    }
+    rows = list(table_rows(ROOT / "docs" / "runs.md", "key"))
+    shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
+    expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
+    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed"))} == expected
+
+
+def test_noise_page_shows_the_expected_rates() -> None:
+    columns = [(10, 0.1), (10, 0.3), (10, 0.5), (100, 0.01), (100, 0.03), (100, 0.05), (5, 0.5)]
+    rows = list(table_rows(ROOT / "docs" / "noise.md", "protocol"))
+    assert len(rows) == 8
+    for row in rows:
+        protocol, rate, *shown = row.values()
+        for (classes, q), value in zip(columns, shown, strict=True):
+            truth = Truth.of(torch.arange(classes))
+            noise = make_candidates(
+                truth, partial_rate=q, noise_rate=float(rate), protocol=protocol, generator=torch.Generator().manual_seed(0)
+            )
+            assert f"{noise.expected_rate:.3f}".lstrip("0") == value
