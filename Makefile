@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## Install, then train on noisy handwritten digits and compare (about two minutes)
+demo: $(VENV)/.core ## Install, then train on noisy handwritten digits and compare (a few minutes)
 	@$(BIN)/pals demo
 
 test: $(VENV)/.dev ## Install, then run all tests

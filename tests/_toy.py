@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,16 @@ from pals.noise import make_candidates
 from pals.trainer import TrainConfig, Trainer
 
 WIDTH = 6
+TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
+"""Flags for the command line with which the toy data set takes a moment."""
+
+
+class Answer(NamedTuple):
+    """What a command gave back."""
+
+    code: int
+    out: str
+    err: str
 
 
 def toy_data(items: int = 90, classes: int = 3, seed: int = 0, apart: float = 6.0) -> Dataset:

@@ -3,14 +3,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import settings
 from rich.console import Console
 
-from _toy import toy_candidates, toy_data
+from _toy import Answer, toy_candidates, toy_data
 from pals import cli
 from pals.candidates import CandidateSets
 from pals.data import DATASETS, Dataset
@@ -18,14 +17,6 @@ from pals.data import DATASETS, Dataset
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("quick")
 torch.set_num_threads(1)  # toy tensors: more threads only wait for each other
-
-
-class Answer(NamedTuple):
-    """What a command gave back."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +48,3 @@ def pals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         return Answer(code, *capsys.readouterr())
 
     return run
-
-
-TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")

@@ -19,6 +19,7 @@ from pals.cli import app
 from pals.engine import EngineConfig
 from pals.methods import METHODS, method_options
 from pals.noise import make_candidates
+from pals.recipes import DEFAULTS
 from pals.runs import DataConfig, NetworkConfig
 from pals.trainer import TrainConfig
 
@@ -131,6 +132,13 @@ def test_settings_page_shows_every_key_and_default() -> None:
     shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
     expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
     assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed"))} == expected
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_settings_page_shows_the_recipes(name: str) -> None:
+    actual = {f"{section}.{key}": value for section, values in DEFAULTS[name].items() for key, value in values.items()}
+    rows = list(table_rows(ROOT / "docs" / "runs.md", "recipe"))
+    assert {row["recipe"]: yaml.safe_load(row[name]) for row in rows if row[name]} == actual
 
 
 def test_noise_page_shows_the_expected_rates() -> None:

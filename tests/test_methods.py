@@ -273,7 +273,9 @@ def test_state_is_complete(name: str, toy: Dataset) -> None:
     trained = toy_trainer(name, toy)
     run_all(trained)
     fresh = toy_trainer(name, toy, seed=7)
-    fresh.load_state(copy.deepcopy(trained.state()))
+    state = copy.deepcopy(trained.state())
+    fresh.load_method(state)
+    fresh.load_training(state)
     assert_same_state(trained, fresh)
     assert_same(*(dict(t.infer(t.method.predictor, toy.test.inputs)._asdict()) for t in (trained, fresh)))
 

@@ -37,6 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+data_app = typer.Typer(help="Data sets that do not come with a package.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 console = Console()
 errors = Console(stderr=True)
 
@@ -72,7 +74,7 @@ def _options(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "1,2,3",
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 40).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
     device: Device = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the results of an earlier demo first.")] = False,
 ) -> None:
@@ -80,16 +82,14 @@ def demo(
 
     Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
     """
-    from pals.demo import demo_runs, forget_demo, summarise
+    from pals.demo import demo_runs, summarise
     from pals.display import Reporter
 
     numbers = _seeds(seeds)
-    if fresh:
-        forget_demo(out)
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
-        for name, seed, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs)):
+        for name, seed, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs), fresh=fresh):
             if name == "pals" and not about:
                 about = run.describe()
                 console.print(_demo_intro(about), highlight=False)
@@ -220,6 +220,26 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all options of
     for key, method in METHODS.items():
         table.add_row(key, method.kind, ", ".join(method.views), method.reference)
     console.print(table)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download a data set from its makers' own address, check it and unpack it. Goes on where it broke off.
+
+    Example:  pals data fetch cifar10 --data-dir ~/data
+    """
+    from pals.data.fetch import data_folder, fetch
+    from pals.display import showing_bytes
+
+    place = data_folder(data_dir)
+    if place is None:
+        raise InputError("Where to? Name a folder with --data-dir, or set PALS_DATA.")
+    with showing_bytes(console, name) as progress:
+        folder = fetch(name, place, progress)
+    console.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -104,10 +104,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def _parse(text: str, where: str) -> Any:
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"Cannot read {where}{line}: {getattr(error, 'problem', None) or error}.") from None
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise InputError(f"Cannot read {where}{line}: {reason}.") from None
     return _number(value) if isinstance(value, str) else value
 
 

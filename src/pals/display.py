@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 LINES = 8  # plain lines per run
 
@@ -45,6 +54,27 @@ class Reporter:
                     f"{name}: epoch {epoch}/{total}, {note(last)}", highlight=False, soft_wrap=True, markup=False
                 )
         return last
+
+
+@contextmanager
+def showing_bytes(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A function to tell how much of a download is there, of how much."""
+    if console.is_terminal:
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+            task = bar.add_task(name, total=None)
+            yield lambda there, total: bar.update(task, completed=there, total=total)
+        return
+    told = -1
+
+    def tell(there: int, total: int | None) -> None:
+        nonlocal told
+        tenth = 10 * there // total if total else -1
+        if tenth > told:
+            told = tenth
+            console.print(f"{name}: {there / 2**20:.0f} MiB, {10 * tenth}%", highlight=False)
+
+    yield tell
 
 
 def note(record: Mapping[str, Any]) -> str:

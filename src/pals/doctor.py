@@ -12,7 +12,7 @@ import torch
 from pals import __version__
 
 CORE = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "PyYAML", "matplotlib")
-EXTRAS = ("faiss-cpu", "torchvision", "timm", "safetensors", "onnx", "onnxruntime")
+EXTRAS = ("faiss-cpu", "safetensors", "torchvision")
 
 
 def check() -> tuple[list[tuple[str, str]], list[str]]:
@@ -63,6 +63,6 @@ def torchvision_problem() -> str | None:
         return (
             f"torchvision {found} does not work with torch {torch.__version__} ({reason}). They must be built for each other: "
             f"reinstall both from one index, for example `pip install --force-reinstall torch torchvision`. "
-            f"PALS itself does not need torchvision; only the timm extra does."
+            f"PALS itself does not need torchvision."
         )
     return None

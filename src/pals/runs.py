@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as settings
 from pals import __version__
 from pals.backbones import build_network
 from pals.candidates import CandidateSets
-from pals.checkpoint import load_checkpoint, refuse_other_settings
+from pals.checkpoint import refuse_other_settings
 from pals.config import STRICT, build, merge, read_yaml, to_dict, to_yaml
 from pals.data import Dataset, load_dataset
 from pals.engine import Engine, EngineConfig
@@ -27,7 +27,7 @@ from pals.files import is_unfinished, read_json, write_json, write_text
 from pals.methods import Problem, find_method, method_options
 from pals.metrics import mean_and_std
 from pals.noise import Noise, make_candidates, official_candidates
-from pals.recipes import DEFAULTS
+from pals.recipes import DEFAULTS, OPTIONS
 from pals.trainer import TrainConfig, Trainer
 
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
@@ -45,8 +45,8 @@ class DataConfig:
     "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
     draws: Literal["own", "official"] = "own"
     "official: the very sets that the authors' generator draws (protocol g1)."
-    seed: int | None = Field(default=None, ge=0, lt=SEEDS)
-    "Of the candidate sets; the run's own by default, 42 for the official draws."
+    seed: int = Field(default=42, ge=0, lt=SEEDS)
+    "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
     supervision: Literal["candidates", "truth"] = "candidates"
     "truth: train on the true labels, as an upper bound."
 
@@ -74,8 +74,9 @@ class RunConfig:
         given = _checked_sections(values)
         data_name = given["data"].get("name", DataConfig.name)
         full = merge(DEFAULTS.get(str(data_name), {}), given)
-        method = dict(full["method"])
-        name = str(method.pop("name", "pals"))
+        name = str(full["method"].get("name", "pals"))
+        method = {**OPTIONS.get(str(data_name), {}).get(name, {}), **full["method"]}
+        method.pop("name", None)
         return cls(
             data=build(DataConfig, full["data"], "data"),
             method_name=name,
@@ -192,10 +193,12 @@ class Run:
 
 
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
-    """The candidate sets of a run, and how noisy they are (None when it trains on the truth)."""
+    """The candidate sets of a run, and how noisy they were made (None where nothing was made: the truth, or real votes)."""
     data, ids = config.data, dataset.train.ids
     if data.supervision == "truth":
         return CandidateSets.from_truth(dataset.truth, ids), None
+    if dataset.votes is not None:
+        return dataset.votes, None
     rates: dict[str, Any] = {
         "partial_rate": data.partial_rate,
         "noise_rate": data.noise_rate,
@@ -205,9 +208,9 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
     if data.draws == "official":
         if data.protocol != "g1":
             raise InputError("The official draws exist for protocol g1 alone; drop data.protocol or data.draws.")
-        noise = official_candidates(dataset.truth, seed=42 if data.seed is None else data.seed, **rates)
+        noise = official_candidates(dataset.truth, seed=data.seed, **rates)
     else:
-        generator = torch.Generator().manual_seed(config.seed if data.seed is None else data.seed)
+        generator = torch.Generator().manual_seed(data.seed)
         noise = make_candidates(dataset.truth, protocol=data.protocol, generator=generator, **rates)
     return noise.candidates, noise
 
@@ -275,10 +278,8 @@ def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | Non
 
 def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = None) -> dict[str, Any]:
     """Scores of a run's last checkpoint on the test items. Changes nothing in the folder."""
-    config = load_run_config(folder)
-    state = load_checkpoint(folder / "checkpoint.pt", config.to_dict())
-    if device is not None:
-        config = RunConfig.of(merge(config.to_dict(), {"engine": {"device": device}}))
-    run = Run(config, data_dir=data_dir)
-    run.trainer.load_state(state)
-    return {"run": str(folder), "method": config.method_name, "epochs": state["progress"]["total"], **run.trainer.evaluate()}
+    settings = load_run_config(folder).to_dict()
+    config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
+    trainer = Run(config, data_dir=data_dir).trainer
+    trainer.load(folder / "checkpoint.pt", settings, to_train=False)
+    return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

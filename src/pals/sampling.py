@@ -18,5 +18,5 @@ def drawn(weight_N: Tensor, draws: int, generator: torch.Generator) -> Tensor:
 
 def passes(index_M: Tensor, length: int, generator: torch.Generator) -> Tensor:
     """As many shuffled passes as it takes to fill `length`: an item returns only after all others had their turn."""
-    rounds = -(-length // max(len(index_M), 1))
+    rounds = max(1, -(-length // max(len(index_M), 1)))
     return torch.cat([shuffled(index_M, generator) for _ in range(rounds)])[:length]

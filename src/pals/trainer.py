@@ -282,25 +282,35 @@ class Trainer:
         """Go back to the last checkpoint, if there is one."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
-        state = load_checkpoint(self.checkpoint, self.settings)
-        try:
-            self.load_state(state)
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(
-                f"The checkpoint {self.checkpoint} does not fit this data or this version ({reason}). "
-                f"Go back to those it was written with, or delete it to start the run again."
-            ) from None
+        self.load(self.checkpoint, self.settings)
         if self.log is not None:
             self.log.keep(self.progress.total)
         return True
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> None:
+        """Take over a saved state. If it is not to be trained on, any kind of device will do."""
+        state = load_checkpoint(path, settings)
+        try:
+            self.load_method(state)
+            if to_train:
+                self.load_training(state)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"The checkpoint {path} does not fit this data, device or version ({reason}). "
+                f"Go back to those it was written with, or delete it to start the run again."
+            ) from None
+
+    def load_method(self, state: Mapping[str, Any]) -> None:
+        """What answers, and how far it is."""
         self.progress = Progress(**state["progress"])
         for number in range(self.progress.phase + (self.progress.epoch > 0)):
             self.method.begin_phase(number)  # makes the modules that the state belongs to
         self.engine.place(self.method)
         self.method.load_state_dict(state["method"])
+
+    def load_training(self, state: Mapping[str, Any]) -> None:
+        """The optimiser and all generators."""
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
             self.optimizer = make_optimizer(self.engine, self.method, phase, replace(self.config, **dict(phase.settings)))

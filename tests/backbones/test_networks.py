@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pals.backbones import BACKBONES, MLP, Network, SmallCNN, build_network
 from pals.backbones.blocks import PreActBlock
-from pals.backbones.norm import BatchNorm1d, BatchNorm2d
 from pals.backbones.densenet import Transition
+from pals.backbones.norm import BatchNorm1d, BatchNorm2d
 from pals.backbones.resnet import ResNet
 from pals.backbones.senet import SqueezeExciteBottleneck
 from pals.errors import InputError

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pals.candidates import CandidateSets
-from pals.data import VOTES, load_dataset
+from pals.data import load_dataset
 from pals.data.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES, SUPERCLASSES, cifar10n_votes, superclass_of
 from pals.errors import InputError
 
@@ -334,7 +334,7 @@ def test_votes_agree_with_a_slow_count(tmp_path):
     answer[0] = (3, 3, 3)
     answer[1] = (3, 5, 3)
     np.savez(tmp_path / "cifar_labels.npz", c10n_label=answer, other=np.zeros(2))
-    votes = VOTES["cifar10n"](tmp_path)
+    votes = cifar10n_votes(tmp_path)
     ids = [f"train-{i:05d}" for i in range(40)]
     slow = CandidateSets.from_votes(
         [(ids[i], CIFAR10_CLASSES[c]) for i in range(40) for c in answer[i]], class_names=CIFAR10_CLASSES, ids=ids

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from pals.candidates import CandidateSets
 from pals.data.base import Dataset, Items, Loader
-from pals.data.cifar import cifar10n_votes, load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
+from pals.data.cifar import load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
 from pals.data.digits import load_digits_data
 from pals.errors import unknown
 
@@ -19,9 +17,6 @@ DATASETS: dict[str, Loader] = {
     "cifar10n": load_cifar10n,
 }
 
-VOTES: dict[str, Callable[..., CandidateSets]] = {"cifar10n": cifar10n_votes}
-"""What people really answered, for the data sets that were shown to people; candidates of the others are made."""
-
 
 def load_dataset(name: str, *, data_dir: Path | None = None) -> Dataset:
     """The data set of this name; `data_dir` is where the user keeps data, for those that do not come with a package."""
@@ -30,4 +25,4 @@ def load_dataset(name: str, *, data_dir: Path | None = None) -> Dataset:
     return DATASETS[name](data_dir=data_dir)
 
 
-__all__ = ["DATASETS", "VOTES", "Dataset", "Items", "Loader", "load_dataset"]
+__all__ = ["DATASETS", "Dataset", "Items", "Loader", "load_dataset"]

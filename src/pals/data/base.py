@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pals.augment import Views
-from pals.candidates import Truth
+from pals.candidates import CandidateSets, Truth
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Dataset:
     test_truth: Truth
     views: Views
     group_C: Tensor | None = None
+    votes: CandidateSets | None = None  # what people really answered; without it candidates are made from the truth
 
 
 Loader = Callable[..., Dataset]

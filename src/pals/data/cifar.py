@@ -10,7 +10,6 @@ CIFAR's own files consist of.
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import re
 import zipfile
@@ -26,11 +25,8 @@ from torch import Tensor
 from pals.augment import image_views
 from pals.candidates import CandidateSets, Truth
 from pals.data.base import Dataset, Items
-from pals.data.fetch import ARCHIVES
+from pals.data.fetch import ARCHIVES, VARIABLE, data_folder
 from pals.errors import InputError
-
-VARIABLE = "PALS_DATA"
-"""The environment variable that names the data folder where no folder is given."""
 
 VOTES_FILE = "cifar_labels.npz"
 VOTES_KEY = "c10n_label"
@@ -126,8 +122,8 @@ def load_cifar100h(data_dir: Path | None = None) -> Dataset:
 
 
 def load_cifar10n(data_dir: Path | None = None) -> Dataset:
-    """CIFAR-10 as the people of CIFAR-10N saw it; `cifar10n_votes` has what they answered."""
-    return replace(_load(CIFAR10, data_dir), name="cifar10n")
+    """CIFAR-10 with what the people of CIFAR-10N answered."""
+    return replace(_load(CIFAR10, data_dir), name="cifar10n", votes=cifar10n_votes(data_dir))
 
 
 def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
@@ -168,12 +164,12 @@ def superclass_of(class_names: tuple[str, ...]) -> Tensor:
 
 def data_place(layout: Layout, data_dir: Path | None) -> Path:
     """What the user named: the folder that holds the set, the set's own folder, or an .npz file."""
-    named = str(data_dir) if data_dir is not None else os.environ.get(VARIABLE, "")
-    if not named:
+    place = data_folder(data_dir)
+    if place is None:
         raise InputError(
             f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given. {_advice(layout)}"
         )
-    return Path(named).expanduser()
+    return place
 
 
 def _load(layout: Layout, data_dir: Path | None) -> Dataset:

@@ -33,7 +33,7 @@ def load_digits_data(**_: object) -> Dataset:
         truth=Truth.of(source.target[train], names),
         test=_items(image_N1HW, test),
         test_truth=Truth.of(source.target[test], names),
-        views=image_views((float(seen.mean()),), (float(seen.std()),), pad=1, flip=False, strong="light"),
+        views=image_views((float(seen.mean()),), (float(seen.std()),), pad=1, flip=False, strong="light", cutout=0),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import os
 import tarfile
 import tempfile
 import urllib.error
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pals.errors import InputError, unknown
+
+VARIABLE = "PALS_DATA"
+"""The environment variable that names the data folder where no folder is given."""
 
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 30
@@ -48,6 +52,12 @@ ARCHIVES: dict[str, Archive] = {
         folder="cifar-100-python",
     ),
 }
+
+
+def data_folder(data_dir: Path | None) -> Path | None:
+    """Where the user keeps data: the folder named, or the one in the environment, or None."""
+    named = str(data_dir) if data_dir is not None else os.environ.get(VARIABLE, "")
+    return Path(named).expanduser() if named else None
 
 
 def fetch(name: str, data_dir: Path, progress: Progress) -> Path:

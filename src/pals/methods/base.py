@@ -127,8 +127,9 @@ class Phase:
 class Method(nn.Module):
     """Learns from candidate sets. What it must remember is a buffer or a submodule, so device moves and resume are free.
 
-    `loss` is a pure function of parameters, buffers and batch: random numbers come ready-made in `batch.random`, shapes
-    are static, nothing is read back to the host. So it can be compiled and captured in a graph.
+    `loss` depends on parameters, buffers and batch alone: random numbers come ready-made in `batch.random`, shapes are
+    static, nothing is read back to the host. So it can be compiled and captured in a graph. What it leaves for
+    `after_step` of the same batch (predictions, keys) may be an ordinary attribute.
     """
 
     @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pals.sampling import drawn, shuffled
 class PALS(Method):
     """Each epoch: features of all items -> the neighbours vote on the candidates (Eq. 1) -> the neighbours' pseudo-labels
     give a belief per class (Eq. 2) -> per class the most believed items are trusted (Eq. 3-5) -> the network is trained on
-    them with label smoothing, mix-up and two views (Eq. 6-9) -> its confident predictions join the candidates (Eq. 10).
+    them with label smoothing, mix-up and two views (Eq. 6-10) -> its confident predictions join the candidates (Eq. 11).
 
     `docs/methods/pals.md` has the equations and every difference between the paper and the authors' code.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pals.config import merge
+
 _CIFAR: Mapping[str, Any] = {
     "network": {"name": "resnet18"},
     "train": {
@@ -23,10 +25,16 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "digits": {
         "data": {"partial_rate": 0.5, "noise_rate": 0.3},
         "network": {"name": "small-cnn"},
-        "train": {"epochs": 40, "batch_size": 64, "lr": 0.1, "weight_decay": 1e-3},
+        "train": {"epochs": 60, "batch_size": 64, "lr": 0.1, "weight_decay": 1e-3},
     },
     "cifar10": {"data": {"partial_rate": 0.5, "noise_rate": 0.3}, **_CIFAR},
     "cifar100": {"data": {"partial_rate": 0.05, "noise_rate": 0.3}, **_CIFAR},
+    "cifar10n": merge(_CIFAR, {"train": {"epochs": 200}}),
     "cifar100h": {"data": {"partial_rate": 0.5, "noise_rate": 0.2}, **_CIFAR},
 }
 """Per data set: the published training settings for the CIFAR sets, and what works on a laptop for the digits."""
+
+OPTIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cifar10n": {"pals": {"delta": 0.75}},  # as the authors for answers of real people
+}
+"""Per data set and method: options of the method that differ from its own defaults."""

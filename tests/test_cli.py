@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import re
+import statistics
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from matplotlib.image import imread
+from rich.console import Console
+
+from _toy import TINY, Answer, logged_epochs
+from pals import cli, doctor
+from pals.checkpoint import load_checkpoint
+from pals.display import Reporter, note
+from pals.files import read_json_lines
+from pals.methods import METHODS, describe_options, find_method
+from pals.runs import Run
+
+Pals = Callable[..., Answer]
+TRAIN = ("train", "toy", *TINY)
+COMMANDS = ["demo", "train", "evaluate", "methods", "doctor"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str, pals: Pals) -> None:
+    answer = pals(command, "--help")
+    assert answer.code == 0
+    assert re.search(rf"Example:\s+pals {command}", answer.out)
+
+
+def test_help_of_everything(pals: Pals) -> None:
+    answer = pals("--help")
+    assert answer.code == 0
+    assert all(command in answer.out for command in COMMANDS)
+    assert {c.name or c.callback.__name__ for c in cli.app.registered_commands if c.callback} == set(COMMANDS)
+    assert "Usage" in pals().out
+    assert re.fullmatch(r"pals \S+\n", pals("--version").out)
+
+
+def test_methods_are_listed(pals: Pals) -> None:
+    answer = pals("methods")
+    assert answer.code == 0
+    for name, method in METHODS.items():
+        (row,) = [line for line in answer.out.splitlines() if re.match(rf"\W*{re.escape(name)}\s", line)]
+        assert method.kind in row
+        assert ", ".join(method.views) in row
+    (row,) = [line for line in answer.out.splitlines() if re.match(r"\W*pals\s", line)]
+    assert "weak, strong" in row
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
+    answer = pals("methods", name)
+    assert answer.code == 0
+    assert f"{name}: use with --set method.OPTION=VALUE" in answer.out
+    for option, default, meaning in describe_options(find_method(name)):
+        assert option in answer.out
+        assert default in answer.out
+        assert meaning.split()[0] in answer.out
+
+
+def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "torchvision_problem", lambda: None)
+    answer = pals("doctor")
+    assert answer.code == 0
+    assert torch.__version__ in answer.out
+    assert "Everything that PALS needs is in order." in answer.out
+    assert all(name in answer.out for name in (*doctor.CORE, *doctor.EXTRAS, "precision on the CPU"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("operator torchvision::nms does not exist\nsecond line"), ImportError("undefined symbol [/x]"), OSError()],
+)
+def test_doctor_names_a_broken_pair(error: Exception, pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = importlib.import_module
+
+    def fail(name: str, *more: Any) -> ModuleType:
+        if name == "torchvision":
+            raise error
+        return original(name, *more)
+
+    version = doctor.version
+    monkeypatch.setattr(doctor, "version", lambda name: "0.0.1" if name == "torchvision" else version(name))
+    monkeypatch.setattr(importlib, "import_module", fail)
+    answer = pals("doctor")
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    assert f"torchvision 0.0.1 does not work with torch {torch.__version__} ({reason})." in answer.out
+    assert "reinstall both from one index" in answer.out
+    assert "second line" not in answer.out
+    assert "in order" not in answer.out
+
+
+def test_doctor_names_what_is_missing(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = doctor.version
+
+    def gone(name: str) -> str:
+        if name in ("rich", "torchvision"):
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", gone)
+    answer = pals("doctor")
+    assert "Problem: rich is not installed; run `pip install rich`." in answer.out
+    assert "torchvision is not installed" not in answer.out  # an extra may be missing
+    assert doctor.torchvision_problem() is None
+
+
+def test_who_wins(pals: Pals, tmp_path: Path) -> None:
+    """Recipe, then --config, then flags, then --set."""
+    (tmp_path / "my.yaml").write_text(
+        "data: {name: toy, noise_rate: 0.1, partial_rate: 0.2}\ntrain: {epochs: 9, lr: 1e-2}\nseed: 4\n"
+    )
+    flags = ("--noise-rate", "0.25", "--epochs", "3", *TINY, "--set", "train.epochs=1", "--set", "method.delta=0.5")
+    assert pals("train", "--config", "my.yaml", *flags, "--out", "run").code == 0
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["data"]["name"] == "toy"
+    assert (config["data"]["partial_rate"], config["data"]["noise_rate"]) == (0.2, 0.25)
+    assert (config["train"]["epochs"], config["train"]["lr"], config["seed"]) == (1, 0.01, 4)
+    assert config["method"]["delta"] == 0.5
+    assert config["engine"]["device"] == "cpu"
+
+
+def test_a_run_can_be_repeated_from_its_own_settings(pals: Pals, tmp_path: Path) -> None:
+    assert pals(*TRAIN, "--epochs", "2", "--seeds", "3", "--out", "one").code == 0
+    assert pals("train", "--config", "one/config.yaml", "--out", "two").code == 0
+    assert logged_epochs(tmp_path / "one") == logged_epochs(tmp_path / "two")
+    assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
+
+
+def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
+    answer = pals(*TRAIN, "--epochs", "2", "--out", "run")
+    assert answer.code == 0
+    assert answer.err == ""
+    run = tmp_path / "run"
+    assert {path.name for path in run.iterdir()} == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+    about = json.loads((run / "run.json").read_text())
+    assert about["command"][1:3] == ["train", "toy"]
+    assert about["torch"] == torch.__version__
+    assert about["seed"] == 1
+    start, *epochs = read_json_lines(run / "log.jsonl")
+    assert start["event"] == "start"
+    assert (start["method"], start["data"], start["items"], start["nominal_noise"]) == ("pals", "toy", 90, 0.3)
+    assert 0 < start["effective_noise"] < 0.4
+    assert [e["total_epoch"] for e in epochs] == [1, 2]
+    assert all(
+        {"phase", "epoch", "steps", "lr", "loss", "test_accuracy", "selected", "correct", "seconds"} <= e.keys() for e in epochs
+    )
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["test_accuracy"] == epochs[-1]["test_accuracy"]
+    assert summary["epochs"] == 2
+    assert f"Test accuracy, last epoch: {100 * summary['test_accuracy']:.2f} ± 0.00 over 1 run(s)." in answer.out
+
+
+def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
+    command = (*TRAIN, "--epochs", "2", "--seeds", "1,2", "--out", "runs")
+    assert pals(*command).code == 0
+    folders = [tmp_path / "runs" / f"seed-{seed}" for seed in (1, 2)]
+    accuracies = [json.loads((folder / "summary.json").read_text())["test_accuracy"] for folder in folders]
+    summary = json.loads((tmp_path / "runs" / "summary.json").read_text())
+    assert summary["test_accuracy"]["mean"] == pytest.approx(statistics.mean(accuracies))
+    assert summary["test_accuracy"]["std"] == pytest.approx(statistics.stdev(accuracies))
+    assert summary["runs"] == ["runs/seed-1", "runs/seed-2"]
+    assert logged_epochs(folders[0]) != logged_epochs(folders[1])
+    assert pals(*TRAIN, "--epochs", "2", "--seeds", "2", "--out", "alone").code == 0
+    assert logged_epochs(tmp_path / "alone") == logged_epochs(folders[1])  # a seed means the same alone and in company
+    before = {folder: (folder / "checkpoint.pt").read_bytes() for folder in folders}
+    again = pals(*command)
+    assert again.code == 0
+    assert "over 2 run(s)" in again.out
+    assert all((folder / "checkpoint.pt").read_bytes() == data for folder, data in before.items())
+
+
+def test_the_default_folder(pals: Pals, tmp_path: Path) -> None:
+    assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25").code == 0
+    assert (tmp_path / "runs" / "toy-pals-q0.25-eta0.3" / "summary.json").exists()
+
+
+def test_stop_and_go_on(pals: Pals, tmp_path: Path) -> None:
+    command = (*TRAIN, "--epochs", "5")
+    assert pals(*command, "--out", "whole").code == 0
+    first = pals(*command, "--out", "run", "--stop-after", "2")
+    assert first.code == 0
+    assert "Not finished yet: the same command goes on." in first.out
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert len(logged_epochs(tmp_path / "run")) == 2
+    assert "run: continuing after epoch 2." in pals(*command, "--out", "run", "--stop-after", "2").out
+    assert "run: continuing after epoch 4." in pals(*command, "--out", "run").out
+    assert logged_epochs(tmp_path / "run") == logged_epochs(tmp_path / "whole")
+    weights = [load_checkpoint(tmp_path / name / "checkpoint.pt")["method"] for name in ("run", "whole")]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_the_log_survives_two_calls_on_one_object(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Run] = []
+    original = Run.__init__
+
+    def remember(self: Run, *arguments: Any, **more: Any) -> None:
+        original(self, *arguments, **more)
+        runs.append(self)
+
+    monkeypatch.setattr(Run, "__init__", remember)
+    pals(*TRAIN, "--epochs", "3", "--out", "run", "--stop-after", "1")
+    list(runs[0].epochs())
+    assert [e["event"] for e in read_json_lines(tmp_path / "run" / "log.jsonl")] == ["start", "epoch", "epoch", "epoch"]
+
+
+def test_evaluate_says_what_the_summary_says(pals: Pals, tmp_path: Path) -> None:
+    pals(*TRAIN, "--epochs", "2", "--out", "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    answer = pals("evaluate", "run", "--json")
+    assert answer.code == 0
+    scores = json.loads(answer.out)
+    assert scores["accuracy"] == summary["test_accuracy"]
+    assert scores["loss"] == summary["test_loss"]
+    assert (scores["run"], scores["method"], scores["epochs"]) == ("run", "pals", 2)
+    table = pals("evaluate", "run", "--device", "cpu").out
+    assert f"{summary['test_accuracy']:.4f}" in table
+    assert "run after 2 epochs (pals)" in table
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_evaluate_the_middle_of_a_run(pals: Pals, tmp_path: Path) -> None:
+    pals(*TRAIN, "--epochs", "4", "--out", "run", "--stop-after", "2")
+    scores = json.loads(pals("evaluate", "run", "--json").out)
+    assert scores["accuracy"] == logged_epochs(tmp_path / "run")[-1]["test_accuracy"]
+    assert scores["epochs"] == 2
+
+
+def test_training_on_the_truth_is_an_upper_bound(pals: Pals, tmp_path: Path) -> None:
+    flags = ("--method", "average", "--set", "network.name=mlp", "--device", "cpu", "--epochs", "4", "--noise-rate", "0.8")
+    for name in ("truth", "candidates"):
+        assert pals("train", "toy", *flags, "--set", f"data.supervision={name}", "--out", name).code == 0
+    summary = {name: json.loads((tmp_path / name / "summary.json").read_text()) for name in ("truth", "candidates")}
+    assert summary["truth"]["test_accuracy"] > 0.9 > summary["candidates"]["test_accuracy"]
+    assert summary["truth"]["mean_set_size"] == 1
+    assert "effective_noise" not in summary["truth"]
+
+
+def test_ctrl_c(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Run, stop_after: int | None = None) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "epochs", stopped)
+        answer = pals(*TRAIN, "--epochs", "2", "--out", "run")
+    assert answer.code == 130
+    assert answer.err == "Stopped. The same command continues from the last checkpoint.\n"
+    assert pals(*TRAIN, "--epochs", "2", "--out", "run").code == 0
+
+
+RECORDS = [
+    {"total_epoch": n, "test_accuracy": n / 20, "selected": 1000 + n, "correct": 900, "loss": 1 / n} for n in range(1, 17)
+]
+
+
+def test_plain_lines() -> None:
+    """Where nobody watches: about eight lines and always the last one, without any control codes."""
+    text = io.StringIO()
+    with Reporter(Console(file=text, width=40)).showing() as reporter:
+        last = reporter.follow("pals seed 1", iter(RECORDS), total=16)
+    lines = text.getvalue().splitlines()
+    assert last == RECORDS[-1]
+    assert [re.match(r"pals seed 1: epoch (\d+)/16, ", line)[1] for line in lines] == [str(n) for n in range(2, 17, 2)]
+    assert lines[-1] == "pals seed 1: epoch 16/16, accuracy 80.00, selected 1,016, right 900, loss 0.062"
+    assert "\x1b" not in text.getvalue()
+
+
+def test_a_bar_in_a_terminal() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=140, _environ={})
+    with Reporter(console).showing() as reporter:
+        reporter.follow("pals seed 1", iter(RECORDS), total=16, done=0)
+        reporter.follow("average", iter(RECORDS[8:]), total=16, done=8)
+    shown = text.getvalue()
+    assert "\x1b" in shown
+    assert "16/16" in shown
+    assert "accuracy 80.00, selected 1,016, right 900, loss 0.062" in shown
+    assert "average" in shown
+
+
+def test_notes_say_what_is_known() -> None:
+    assert note({}) == ""
+    assert note({"loss": None, "test_accuracy": None}) == ""
+    assert note({"selected": 5, "loss": 0.5}) == "selected 5, loss 0.500"
+    assert note({"test_accuracy": 0.5}) == "accuracy 50.00"
+
+
+def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs on the real digits, with a picture; again it only looks; fresh it forgets, but only what is its own."""
+    command = ("demo", "--epochs", "2", "--seeds", "1", "--device", "cpu")
+    answer = pals(*command)
+    assert answer.code == 0, answer.err
+    out = tmp_path / "runs" / "demo"
+    for name in ("pals", "average", "truth"):
+        files = {path.name for path in (out / name / "seed-1").iterdir()}
+        assert files == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+        assert len(logged_epochs(out / name / "seed-1")) == 2
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    picture = imread(out / "curves.png")
+    assert picture.shape[0] > 400
+    assert picture.shape[1] > 1200
+    assert float(np.std(picture)) > 0.05
+    summary = json.loads((out / "summary.json").read_text())
+    for name in ("pals", "average", "truth"):
+        last = logged_epochs(out / name / "seed-1")[-1]["test_accuracy"]
+        assert summary[name]["runs"] == [pytest.approx(100 * last)]
+        assert f"{summary[name]['mean']:.2f} ± 0.00" in answer.out
+    assert summary["seeds"] == [1]
+    assert summary["items"] == 1437
+    assert summary["effective_noise"] == pytest.approx(0.3, abs=0.03)
+    assert "1,437 handwritten digits to learn from" in answer.out
+    assert "Items that PALS trusted (seed 1)" in answer.out
+    assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
+
+    monkeypatch.setattr(Run, "epochs", lambda self, stop_after=None: iter(()))  # nothing is left to train
+    assert pals(*command).code == 0
+    assert json.loads((out / "summary.json").read_text()) == summary
+    (out / "notes.txt").write_text("mine")
+    assert pals(*command, "--fresh", "--device", "cdua").code == 2
+    assert (out / "summary.json").exists()
+    (out / "pals" / "mine").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(cli, "_print_demo", lambda *_: None)
+        patch.setattr("pals.demo.draw_curves", lambda *_, **__: None)
+        assert pals(*command, "--fresh").code == 0
+    assert {path.name for path in out.rglob("*") if path.is_file()} == {"config.yaml", "run.json", "notes.txt", "summary.json"}
+    assert (out / "pals" / "mine").is_dir()
