@@ -23,6 +23,8 @@ from pals.trainer import TrainConfig, Trainer
 WIDTH = 6
 TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 """Flags for the command line with which the toy data set takes a moment."""
+SMALLER: Mapping[str, Any] = {"neighbors": 5}
+"""Options, of whichever method has them, whose default is too large for a toy."""
 
 
 class Answer(NamedTuple):
@@ -77,14 +79,15 @@ def toy_method(
 ) -> Method:
     problem = Problem(candidates, small_network(candidates.num_classes, seed))
     if isinstance(method, str):
-        return find_method(method)(method_options(method, with_few_neighbors(method, options or {})), problem)
+        return find_method(method)(method_options(method, toy_options(method, options)), problem)
     return method(method.Config(**(options or {})), problem)
 
 
-def with_few_neighbors(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Methods with neighbours are made for more items than a toy has."""
-    has = "neighbors" in getattr(find_method(name).Config, "__dataclass_fields__", {})
-    return {"neighbors": 5, **options} if has else options
+def toy_options(name: str, given: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """What was given, and for the rest values that fit a toy: methods are made for more items than it has."""
+    has = getattr(find_method(name).Config, "__dataclass_fields__", {})
+    smaller = {option: value for option, value in SMALLER.items() if option in has}
+    return {**smaller, **(given or {})}
 
 
 def toy_trainer(

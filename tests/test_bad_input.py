@@ -190,6 +190,12 @@ def test_images_that_are_not_there(refused: Callable[..., str], tmp_path: Path) 
     assert "data" in said
 
 
+def test_downloads_that_go_nowhere(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PALS_DATA", raising=False)
+    assert refused("data", "fetch", "cifar10") == "Where to? Name a folder with --data-dir, or set PALS_DATA."
+    assert "did you mean 'cifar10'?" in refused("data", "fetch", "cifar1", "--data-dir", "data")
+
+
 def test_folders_that_hold_something_else(pals: Pals, refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()

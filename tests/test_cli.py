@@ -5,7 +5,8 @@ import io
 import json
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import ModuleType
@@ -14,26 +15,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 import yaml
 from matplotlib.image import imread
 from rich.console import Console
 
 from _toy import TINY, Answer, logged_epochs
 from pals import cli, doctor
+from pals.candidates import CandidateSets
 from pals.checkpoint import load_checkpoint
-from pals.display import Reporter, note
+from pals.data import DATASETS, Dataset
+from pals.display import Reporter, note, showing_bytes
 from pals.files import read_json_lines
 from pals.methods import METHODS, describe_options, find_method
 from pals.runs import Run
 
 Pals = Callable[..., Answer]
 TRAIN = ("train", "toy", *TINY)
-COMMANDS = ["demo", "train", "evaluate", "methods", "doctor"]
+
+
+def commands_of(app: typer.Typer, prefix: str = "") -> Iterator[str]:
+    """Every command, those of groups too: "train", "data fetch"."""
+    for command in app.registered_commands:
+        assert command.callback is not None
+        yield prefix + (command.name or command.callback.__name__)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from commands_of(group.typer_instance, f"{prefix}{group.name} ")
+
+
+COMMANDS = list(commands_of(cli.app))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(command: str, pals: Pals) -> None:
-    answer = pals(command, "--help")
+    answer = pals(*command.split(), "--help")
     assert answer.code == 0
     assert re.search(rf"Example:\s+pals {command}", answer.out)
 
@@ -41,8 +57,8 @@ def test_help_shows_an_example(command: str, pals: Pals) -> None:
 def test_help_of_everything(pals: Pals) -> None:
     answer = pals("--help")
     assert answer.code == 0
-    assert all(command in answer.out for command in COMMANDS)
-    assert {c.name or c.callback.__name__ for c in cli.app.registered_commands if c.callback} == set(COMMANDS)
+    assert {"demo", "train", "evaluate", "methods", "doctor", "data fetch"} <= set(COMMANDS)
+    assert all(command.split()[0] in answer.out for command in COMMANDS)
     assert "Usage" in pals().out
     assert re.fullmatch(r"pals \S+\n", pals("--version").out)
 
@@ -62,7 +78,7 @@ def test_methods_are_listed(pals: Pals) -> None:
 def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
     answer = pals("methods", name)
     assert answer.code == 0
-    assert f"{name}: use with --set method.OPTION=VALUE" in answer.out
+    assert f"{name}: use with --set method.OPTION=VALUE" in " ".join(answer.out.split())
     for option, default, meaning in describe_options(find_method(name)):
         assert option in answer.out
         assert default in answer.out
@@ -182,8 +198,10 @@ def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
 
 
 def test_the_default_folder(pals: Pals, tmp_path: Path) -> None:
-    assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25").code == 0
-    assert (tmp_path / "runs" / "toy-pals-q0.25-eta0.3" / "summary.json").exists()
+    """One folder per seed, so that another seed does not run into the first."""
+    for seed in ("1", "2"):
+        assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25", "--seeds", seed).code == 0
+        assert (tmp_path / "runs" / "toy-pals-q0.25-eta0.3" / f"seed-{seed}" / "summary.json").exists()
 
 
 def test_stop_and_go_on(pals: Pals, tmp_path: Path) -> None:
@@ -248,6 +266,48 @@ def test_training_on_the_truth_is_an_upper_bound(pals: Pals, tmp_path: Path) -> 
     assert "effective_noise" not in summary["truth"]
 
 
+def test_answers_of_real_people_are_taken_as_they_are(
+    pals: Pals, tmp_path: Path, toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a data set comes with votes no noise is made, and their shares weigh the vote."""
+    votes = [(item, int(label)) for item, label in zip(toy.train.ids, toy.truth.label_N, strict=True)]
+    votes += [(item, 1) for item in toy.train.ids[::2]]
+    counted = CandidateSets.from_votes(votes, ids=toy.train.ids, class_names=toy.class_names)
+    monkeypatch.setitem(DATASETS, "toy", lambda **_: replace(toy, votes=counted))
+    assert pals(*TRAIN, "--epochs", "1", "--out", "run").code == 0
+    state = load_checkpoint(tmp_path / "run" / "checkpoint.pt")["method"]
+    assert torch.equal(state["allowed_NC"], counted.allowed_NC)
+    assert torch.equal(state["prior_NC"], counted.frequency_NC)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "effective_noise" not in summary
+    assert summary["mean_set_size"] == pytest.approx(float(counted.size_N.float().mean()))
+
+
+def test_all_seeds_share_the_candidate_sets(pals: Pals, tmp_path: Path) -> None:
+    """They have a seed of their own."""
+    pals(*TRAIN, "--epochs", "1", "--seeds", "1,2", "--out", "runs")
+    pals(*TRAIN, "--epochs", "1", "--set", "data.seed=7", "--out", "other")
+    folders = ("runs/seed-1", "runs/seed-2", "other")
+    one, two, other = (load_checkpoint(tmp_path / name / "checkpoint.pt")["method"]["allowed_NC"] for name in folders)
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_a_download_is_shown_in_lines_or_as_a_bar() -> None:
+    for terminal in (False, True):
+        text = io.StringIO()
+        with showing_bytes(Console(file=text, force_terminal=terminal, width=120, _environ={}), "cifar10") as tell:
+            for there in range(0, 101, 4):
+                tell(there * 2**20, 100 * 2**20)
+        lines = text.getvalue().splitlines()
+        if terminal:
+            assert "104.9/104.9 MB" in text.getvalue()
+        else:
+            assert lines[:2] == ["cifar10: 0 MiB, 0%", "cifar10: 12 MiB, 10%"]
+            assert lines[-1] == "cifar10: 100 MiB, 100%"
+            assert len(lines) == 11
+
+
 def test_ctrl_c(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(self: Run, stop_after: int | None = None) -> Any:
         raise KeyboardInterrupt
@@ -261,7 +321,7 @@ def test_ctrl_c(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 RECORDS = [
-    {"total_epoch": n, "test_accuracy": n / 20, "selected": 1000 + n, "correct": 900, "loss": 1 / n} for n in range(1, 17)
+    {"total_epoch": n, "test_accuracy": n / 20, "selected": 1000 + n, "correct": 900, "loss": 1 / n} for n in range(1, 18)
 ]
 
 
@@ -269,11 +329,11 @@ def test_plain_lines() -> None:
     """Where nobody watches: about eight lines and always the last one, without any control codes."""
     text = io.StringIO()
     with Reporter(Console(file=text, width=40)).showing() as reporter:
-        last = reporter.follow("pals seed 1", iter(RECORDS), total=16)
+        last = reporter.follow("pals seed 1", iter(RECORDS), total=17)
     lines = text.getvalue().splitlines()
     assert last == RECORDS[-1]
-    assert [re.match(r"pals seed 1: epoch (\d+)/16, ", line)[1] for line in lines] == [str(n) for n in range(2, 17, 2)]
-    assert lines[-1] == "pals seed 1: epoch 16/16, accuracy 80.00, selected 1,016, right 900, loss 0.062"
+    assert [re.match(r"pals seed 1: epoch (\d+)/17, ", line)[1] for line in lines] == [*map(str, range(2, 17, 2)), "17"]
+    assert lines[-1] == "pals seed 1: epoch 17/17, accuracy 85.00, selected 1,017, right 900, loss 0.059"
     assert "\x1b" not in text.getvalue()
 
 
@@ -281,12 +341,12 @@ def test_a_bar_in_a_terminal() -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=140, _environ={})
     with Reporter(console).showing() as reporter:
-        reporter.follow("pals seed 1", iter(RECORDS), total=16, done=0)
-        reporter.follow("average", iter(RECORDS[8:]), total=16, done=8)
+        reporter.follow("pals seed 1", iter(RECORDS), total=17, done=0)
+        reporter.follow("average", iter(RECORDS[8:]), total=17, done=8)
     shown = text.getvalue()
     assert "\x1b" in shown
-    assert "16/16" in shown
-    assert "accuracy 80.00, selected 1,016, right 900, loss 0.062" in shown
+    assert "17/17" in shown
+    assert "accuracy 85.00, selected 1,017, right 900, loss 0.059" in shown
     assert "average" in shown
 
 

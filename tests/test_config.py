@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pals.config import STRICT, build, differences, merge, override, read_yaml, to_dict, to_yaml
@@ -39,6 +39,11 @@ def test_build_checks_and_converts() -> None:
     with pytest.raises(AttributeError):
         built.rate = 3  # type: ignore[misc]
     assert replace(built, name="y").name == "y"
+
+
+def test_a_misspelt_option_is_an_error_in_python_too() -> None:
+    with pytest.raises(ValidationError, match="rat"):
+        Example(rat=0.1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

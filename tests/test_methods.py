@@ -23,8 +23,8 @@ from _toy import (
     toy_candidates,
     toy_data,
     toy_method,
+    toy_options,
     toy_trainer,
-    with_few_neighbors,
     without_seconds,
 )
 from pals.backbones import Network
@@ -116,7 +116,7 @@ def permuted_trainer(name: str, data: Dataset, order_C: Tensor, epochs: int) -> 
             made.classifier.bias.copy_(made.classifier.bias[order_C])
         return made
 
-    options = method_options(name, with_few_neighbors(name, {}))
+    options = method_options(name, toy_options(name))
     method = find_method(name)(options, Problem(candidates, network))
     trainer = toy_trainer(
         method, replace(data, truth=truth, test_truth=test_truth), candidates, train={"epochs": epochs, "lr": 0.05}

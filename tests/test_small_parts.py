@@ -15,7 +15,7 @@ from pals.candidates import Truth
 from pals.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
 from pals.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
 from pals.mixing import blend, draw_weights, partners
-from pals.sampling import drawn, passes, shuffled
+from pals.sampling import drawn, shuffled
 from pals.schedules import cosine, stepped
 
 
@@ -50,27 +50,6 @@ def test_drawn_is_proportional_to_the_weights() -> None:
     share = torch.bincount(order, minlength=4) / 40_000
     torch.testing.assert_close(share, torch.tensor([0.0, 0.25, 0.75, 0.0]), atol=0.01, rtol=0)
     assert len(order) == 40_000
-
-
-@given(st.integers(1, 9), st.integers(0, 30))
-def test_passes_visit_everything_before_anything_returns(count: int, length: int) -> None:
-    order = passes(torch.arange(count) + 5, length, generator(count)).tolist()
-    assert len(order) == length
-    for start in range(0, length, count):
-        block = order[start : start + count]
-        assert len(set(block)) == len(block)
-        if len(block) == count:
-            assert sorted(block) == list(range(5, count + 5))
-
-
-def test_passes_differ_from_round_to_round() -> None:
-    order = passes(torch.arange(20), 40, generator())
-    assert order[:20].tolist() != order[20:].tolist()
-
-
-def test_no_pass_is_needed_for_nothing() -> None:
-    assert passes(torch.arange(4), 0, generator()).shape == (0,)
-    assert passes(torch.arange(4), 0, generator()).dtype == torch.int64
 
 
 # --- losses

@@ -131,6 +131,17 @@ def test_a_phase_that_trains_the_classifier_alone_is_not_slowed() -> None:
     assert set(group["params"]) == set(method.network.classifier.parameters())
 
 
+@pytest.mark.gpu
+def test_a_slower_encoder_on_a_gpu_too() -> None:
+    """There the rates live in device memory, one for each group."""
+    engine = Engine(EngineConfig(device="cuda", precision="fp32", compile=False))
+    method = toy_method("average", toy_candidates(toy_data()))
+    engine.place(method)
+    optimizer = make_optimizer(engine, method, Phase("main"), TrainConfig(encoder_lr_scale=0.01))
+    engine.set_learning_rate(optimizer, 0.1)
+    assert sorted(float(group["lr"]) for group in optimizer.param_groups) == pytest.approx([0.001, 0.1])
+
+
 def test_frozen_and_shared_parameters() -> None:
     """What wants no gradient is left out, and what is reached twice is trained once."""
     method = toy_method("average", toy_candidates(toy_data()))

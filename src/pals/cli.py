@@ -165,7 +165,7 @@ def train(
     configs = [RunConfig.of({**values, "seed": seed}) for seed in numbers]
     base = out or default_folder(configs[0])
     folders = [base]
-    if len(numbers) > 1:
+    if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
         folders = [base / f"seed-{seed}" for seed in numbers]
     with Reporter(console).showing() as reporter:
@@ -239,7 +239,7 @@ def data_fetch(
         raise InputError("Where to? Name a folder with --data-dir, or set PALS_DATA.")
     with showing_bytes(console, name) as progress:
         folder = fetch(name, place, progress)
-    console.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
+    _say(f"{name} is in {folder}")
 
 
 @app.command()

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pals.config import merge
 from pals.data import load_dataset
 from pals.files import write_json
@@ -26,14 +28,24 @@ EXPLAIN = {
 }
 
 
-def demo_runs(out: Path, seeds: Sequence[int], values: Mapping[str, Any]) -> Iterator[tuple[str, int, Run]]:
-    """Every variant with every seed, all on the same candidate sets: those that the authors' generator draws."""
+def demo_runs(
+    out: Path, seeds: Sequence[int], values: Mapping[str, Any], *, fresh: bool = False
+) -> Iterator[tuple[str, int, Run]]:
+    """Every variant with every seed, all on the same candidate sets: those that the authors' generator draws. If `fresh`,
+    the results of an earlier demonstration are deleted first."""
     check_base(out, runs="*/seed-*")
+    configs = {
+        (name, seed): RunConfig.of(merge({"data": {"name": "digits", "draws": "official"}, "seed": seed}, variant, values))
+        for name, variant in VARIANTS.items()
+        for seed in seeds
+    }
+    torch.set_num_threads(1)  # in a network this small more threads mostly wait for one another
     dataset = load_dataset("digits")
-    for name, variant in VARIANTS.items():
-        for seed in seeds:
-            config = RunConfig.of(merge({"data": {"name": "digits", "draws": "official"}, "seed": seed}, variant, values))
-            yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
+    if fresh:
+        Run(next(iter(configs.values())), dataset=dataset)  # before anything is deleted: whether it can be run at all
+        forget_demo(out)
+    for (name, seed), config in configs.items():
+        yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
 
 
 def forget_demo(out: Path) -> None:
@@ -58,6 +70,6 @@ def summarise(
     summary = {**scores, "unit": "percent of held-out digits, last epoch", "seeds": list(seeds), **about}
     write_json(out / "summary.json", summary)
     groups = {name: [demo_folder(out, name, seed) for seed in seeds] for name in VARIANTS}
-    title = "Handwritten digits, five candidate labels each, the right one missing for 3 in 10"
+    title = "Handwritten digits, five candidate labels each, the right one missing for about 3 in 10"
     draw_curves(groups, out / "curves.png", title=title, main="pals")
     return summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class Engine:
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = not config.deterministic
         if config.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
             torch.use_deterministic_algorithms(True)
 
     def _precision(self, name: str) -> str:
@@ -94,6 +96,7 @@ class Engine:
 
     def place(self, module: nn.Module) -> None:
         """Move a module here, in the memory layout that convolutions like best, and have its networks compiled."""
+        self._forwards.clear()  # captured with networks that may be gone
         module.to(self.device)
         if self.device.type == "cuda":
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -117,8 +120,9 @@ class Engine:
     def optimizer(self, groups: Sequence[dict[str, Any]], *, momentum: float, nesterov: bool) -> torch.optim.Optimizer:
         """SGD; on a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
         cuda = self.device.type == "cuda"
-        rate = torch.zeros((), device=self.device) if cuda else 0.0
-        return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=nesterov, fused=cuda or None)
+        if cuda:
+            groups = [{**group, "lr": torch.zeros((), device=self.device)} for group in groups]
+        return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, fused=cuda or None)
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         for group in optimizer.param_groups:

@@ -63,14 +63,19 @@ def _draw_accuracy(axes: Axes, logs: Mapping[str, Sequence[Sequence[Mapping[str,
 
 
 def _draw_belief(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """On a logarithmic scale: in the end nearly all items lie in the last bin, and the others are the interesting ones."""
     last = [run[-1]["belief"] for run in logs]
     bins = len(last[0]["right"])
-    centres = (np.arange(bins) + 0.5) / bins
-    right = np.mean([h["right"] for h in last], axis=0)
-    wrong = np.mean([h["wrong"] for h in last], axis=0)
-    axes.bar(centres, right, width=0.9 / bins, color=RIGHT, label="most believed label is right")
-    axes.bar(centres, wrong, width=0.9 / bins, bottom=right, color=WRONG, label="wrong")
-    axes.set(title="Largest belief per item, last epoch", xlabel="belief", ylabel="items", xlim=(0, 1))
+    edges = np.linspace(0, 1, bins + 1)
+    for side, color, words in (
+        ("right", RIGHT, "most believed label is right"),
+        ("wrong", WRONG, "most believed label is wrong"),
+    ):
+        counts = np.mean([histogram[side] for histogram in last], axis=0)
+        axes.stairs(counts, edges, fill=True, color=color, alpha=0.55, label=words, baseline=0.1)
+    axes.set(title="Largest belief per item, last epoch", xlabel="belief", ylabel="items (log scale)", xlim=(0, 1))
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.2)
     axes.legend(frameon=False, loc="upper left")
 
 

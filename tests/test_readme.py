@@ -1,0 +1,60 @@
+"""What the pages tell the reader to type exists. (That examples run is in test_docs.)"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from test_docs import PAGES, ROOT, code_of, name_of
+
+KNOWN = {"make", "pals", "pip", "git", "cd", "export"}
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The lines of the page's bash blocks as words, without comments and variables set in front."""
+    for line in code_of(page, "bash").splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.fullmatch(r"\w+=.*", words[0]):
+            words = words[1:]
+        if words:
+            yield words
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
+def test_the_reader_can_start_with_two_commands() -> None:
+    shown = [" ".join(words) for words in commands(ROOT / "README.md")]
+    assert shown.index("make demo") < 4
+    assert shown.index("make test") < 4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_are_of_a_known_kind(page: Path) -> None:
+    """So that a new kind of line in an example is looked at by some test."""
+    assert {words[0] for words in commands(page)} <= KNOWN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_targets_of_make_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = {word for words in commands(page) if words[0] == "make" for word in words[1:] if "=" not in word}
+    named |= set(re.findall(r"`make ([a-z][\w-]*)`", text))
+    assert named <= make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_extras_of_pip_exist(page: Path) -> None:
+    named = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text(encoding="utf-8"))
+    assert {extra for group in named for extra in group.split(",")} <= extras()
