@@ -18,7 +18,8 @@ from pals.engine import Engine, EngineConfig
 from pals.files import read_json_lines
 from pals.methods import Method, Problem, find_method, method_options
 from pals.noise import make_candidates
-from pals.trainer import TrainConfig, Trainer
+from pals.optim import TrainConfig
+from pals.trainer import Trainer
 
 WIDTH = 6
 TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")

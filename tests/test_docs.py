@@ -19,9 +19,9 @@ from pals.cli import app
 from pals.engine import EngineConfig
 from pals.methods import METHODS, method_options
 from pals.noise import make_candidates
+from pals.optim import TrainConfig
 from pals.recipes import DEFAULTS
 from pals.runs import DataConfig, NetworkConfig
-from pals.trainer import TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

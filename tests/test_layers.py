@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("noise", "data", "augment", "backbones", "neighbors", "labeling", "sampling", "losses", "mixing", "schedules", "metrics",
      "recipes"),
     ("methods",),
-    ("engine", "checkpoint", "runlog", "trainer"),
+    ("engine", "optim", "checkpoint", "runlog", "trainer"),
     ("runs", "display", "demo", "doctor", "cli", "__main__"),
 )  # fmt: skip
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}

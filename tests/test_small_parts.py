@@ -16,7 +16,7 @@ from pals.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
 from pals.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
 from pals.mixing import blend, draw_weights, partners
 from pals.sampling import drawn, shuffled
-from pals.schedules import cosine, stepped
+from pals.schedules import cosine, exponential, stepped
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -138,6 +138,12 @@ def test_blend_by_hand() -> None:
 
 
 # --- schedules
+
+
+def test_exponential_by_hand() -> None:
+    """0.05 halved every 50 epochs: .0493116 after 1, .0353553 after 25, .025 after 50, .0015843 after 249."""
+    rates = [exponential(0.05, 0.5, 50, epoch) for epoch in (0, 1, 25, 50, 249)]
+    assert rates == pytest.approx([0.05, 0.0493116, 0.0353553, 0.025, 0.0015843], abs=5e-8)
 
 
 def test_cosine_by_hand() -> None:

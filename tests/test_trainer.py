@@ -34,7 +34,8 @@ from pals.errors import InputError
 from pals.losses import soft_cross_entropy, uniform_on
 from pals.methods import Batch, Context, Group, Method, Phase, Plan, Problem
 from pals.methods.average import Average
-from pals.trainer import TrainConfig, Trainer, count_steps, fill_tail, learning_rate, make_optimizer
+from pals.optim import TrainConfig, learning_rate, make_optimizer
+from pals.trainer import Trainer, count_steps, fill_tail
 
 CPU = Engine(EngineConfig(device="cpu"))
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pals.backbones import Network, Output
 from pals.config import STRICT
@@ -117,28 +118,28 @@ class Engine:
             return inputs[index]
         return inputs[index.to(inputs.device)].to(self.device, non_blocking=True)
 
-    def optimizer(self, groups: Sequence[dict[str, Any]], *, momentum: float, nesterov: bool) -> torch.optim.Optimizer:
-        """SGD; on a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
-        cuda = self.device.type == "cuda"
-        if cuda:
+    def optimizer(self, kind: type[Optimizer], groups: Sequence[dict[str, Any]], **options: Any) -> Optimizer:
+        """On a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
+        if self.device.type == "cuda":
             groups = [{**group, "lr": torch.zeros((), device=self.device)} for group in groups]
-        return torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, fused=cuda or None)
+            options |= {"fused": True, **({"capturable": True} if issubclass(kind, torch.optim.Adam) else {})}
+        return kind(groups, lr=0.0, **options)  # type: ignore[call-arg]
 
-    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    def set_learning_rate(self, optimizer: Optimizer, rate: float) -> None:
         for group in optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate * group["scale"])
             else:
                 group["lr"] = rate * group["scale"]
 
-    def load_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """As saved; the learning rate is set at each step, so the tensor that holds it stays the one made here."""
         rates = [group["lr"] for group in optimizer.param_groups]
         optimizer.load_state_dict(state)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
-    def step(self, method: Method, optimizer: torch.optim.Optimizer) -> Step:
+    def step(self, method: Method, optimizer: Optimizer) -> Step:
         """One training step as a function of the batch; gives the loss, still on the device."""
         half = self.precision == "fp16"
         scaler = torch.amp.GradScaler(self.device.type, enabled=half)

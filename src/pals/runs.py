@@ -27,8 +27,9 @@ from pals.files import is_unfinished, read_json, write_json, write_text
 from pals.methods import Problem, find_method, method_options
 from pals.metrics import mean_and_std
 from pals.noise import Noise, make_candidates, official_candidates
-from pals.recipes import DEFAULTS, OPTIONS
-from pals.trainer import TrainConfig, Trainer
+from pals.optim import TrainConfig
+from pals.recipes import DEFAULTS, PUBLISHED
+from pals.trainer import Trainer
 
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 SEEDS = 2**32  # as many as every generator used here can tell apart
@@ -73,10 +74,9 @@ class RunConfig:
         """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
         given = _checked_sections(values)
         data_name = given["data"].get("name", DataConfig.name)
-        full = merge(DEFAULTS.get(str(data_name), {}), given)
-        name = str(full["method"].get("name", "pals"))
-        method = {**OPTIONS.get(str(data_name), {}).get(name, {}), **full["method"]}
-        method.pop("name", None)
+        name = str(given["method"].get("name", "pals"))
+        full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
+        method = {key: value for key, value in full["method"].items() if key != "name"}
         return cls(
             data=build(DataConfig, full["data"], "data"),
             method_name=name,

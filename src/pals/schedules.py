@@ -11,6 +11,11 @@ def cosine(rate: float, floor: float, done: float) -> float:
     return floor + (rate - floor) * (1 + math.cos(math.pi * done)) / 2
 
 
+def exponential(rate: float, factor: float, period: float, epochs_done: int) -> float:
+    """Times `factor` in every `period` epochs, evenly."""
+    return rate * math.pow(factor, epochs_done / period)
+
+
 def stepped(rate: float, factor: float, milestones: Sequence[int], epochs_done: int) -> float:
     """Times `factor` after each milestone (in epochs)."""
     return rate * factor ** sum(epochs_done >= milestone for milestone in milestones)

@@ -7,53 +7,24 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
-from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 
-from pals import metrics, schedules
+from pals import metrics
 from pals.augment import Views
 from pals.backbones import Output
 from pals.candidates import Truth
 from pals.checkpoint import load_checkpoint, save_checkpoint
-from pals.config import STRICT
 from pals.data import Items
 from pals.engine import Engine, Step
 from pals.errors import InputError
 from pals.methods import Batch, Group, Method, Phase, Plan
+from pals.optim import TrainConfig, learning_rate, make_optimizer
 from pals.runlog import RunLog
 from pals.sampling import shuffled
-
-
-@settings(frozen=True, config=STRICT)
-class TrainConfig:
-    epochs: int = Field(default=40, ge=1)
-    batch_size: int = Field(default=64, ge=1)
-    lr: float = Field(default=0.05, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    nesterov: bool = False
-    weight_decay: float = Field(default=1e-3, ge=0)
-    decay: Literal["all", "weights"] = "all"
-    "Weight decay on every parameter, or on none of the biases and normalisations."
-    encoder_lr_scale: float = Field(default=1.0, ge=0)
-    "Learning rate of everything before the classifier, as a share of `lr`."
-    schedule: Literal["cosine", "step", "constant"] = "cosine"
-    floor: float = Field(default=1e-4, ge=0)
-    "Last learning rate of the cosine."
-    milestones: tuple[int, ...] = ()
-    "Epochs after which the step schedule acts."
-    factor: float = Field(default=0.2, gt=0)
-    "What it multiplies the learning rate by."
-    tail: Literal["keep", "fill"] = "keep"
-    "A last batch that is not full: keep it short, or fill it from the epoch's first draws, so that all steps are alike."
-    feature_batch: int = Field(default=2000, ge=1)
-    "Items per batch where no gradient is needed."
-    checkpoint_every: int = Field(default=1, ge=1)
-    "Epochs between checkpoints."
 
 
 @dataclass
@@ -348,27 +319,3 @@ def fill_tail(plan: Plan, batch_size: int) -> Plan:
     full = length + -length % (main.batch_size or batch_size)
     filled = replace(main, order_M=main.order_M[torch.arange(full, device=main.order_M.device) % max(length, 1)])
     return replace(plan, groups={**plan.groups, "main": filled})
-
-
-def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
-    """At this point of a phase, measured in epochs, whole or not."""
-    if config.schedule == "cosine":
-        return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
-    if config.schedule == "step":
-        return schedules.stepped(config.lr, config.factor, config.milestones, int(epochs_done))
-    return config.lr
-
-
-def make_optimizer(engine: Engine, method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
-    """SGD over what the phase trains. Parameters with the same treatment form one group."""
-    modules = phase.modules if phase.modules is not None else [method]
-    wanted = {parameter for module in modules for parameter in module.parameters() if parameter.requires_grad}
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in method.named_parameters():  # by full names: a phase may train a classifier alone
-        if parameter in wanted:
-            scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
-            decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0
-            groups.setdefault((scale, decay), []).append(parameter)
-    treated = [{"params": found, "scale": scale, "weight_decay": decay} for (scale, decay), found in groups.items()]
-    treated = treated or [{"params": [], "scale": 1.0, "weight_decay": 0.0}]  # a method may have nothing to train
-    return engine.optimizer(treated, momentum=config.momentum, nesterov=config.nesterov)
