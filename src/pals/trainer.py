@@ -123,9 +123,11 @@ class Trainer:
             self.optimizer = make_optimizer(self.engine, self.method, phase, config)
         step = self.engine.step(self.method, self.optimizer)
         while self.progress.phase == number and (last is None or self.progress.total < last):
-            started = time.perf_counter()
+            started, warm = time.perf_counter(), self.engine.warmup_seconds
             record, ended = self._run_epoch(phase.name, epochs, config, step)
             record["seconds"] = round(time.perf_counter() - started, 4)
+            if self.engine.warmup_seconds > warm:  # compilation and the like, which is in `seconds` too
+                record["warmup_seconds"] = round(self.engine.warmup_seconds - warm, 4)
             self.progress.epoch += 1
             self.progress.total += 1
             record = {"phase": phase.name, "epoch": self.progress.epoch, "total_epoch": self.progress.total, **record}
