@@ -26,7 +26,7 @@ from pals import trainer as trainer_module
 from pals.augment import Views
 from pals.backbones import MLP, Output
 from pals.candidates import CandidateSets
-from pals.checkpoint import save_checkpoint
+from pals.checkpoint import load_checkpoint, save_checkpoint
 from pals.config import build
 from pals.data import Dataset, Items
 from pals.engine import Engine, EngineConfig
@@ -434,3 +434,17 @@ def test_features_for_images_and_vectors_alike() -> None:
     trainer = Trainer(method, Items(pixels, sets.ids), views, TrainConfig(epochs=2, batch_size=8), CPU, seed=3)
     assert [r["steps"] for r in run_all(trainer)] == [3, 3]
     assert isinstance(trainer.infer(method.network, trainer.inputs), Output)
+
+
+def test_a_diverging_run_says_so_and_keeps_its_last_checkpoint(toy: Dataset, tmp_path: Path) -> None:
+    class Diverging(Average):
+        def loss(self, batch: Batch) -> Tensor:
+            return super().loss(batch) * self.blow_up
+
+        def plan_epoch(self, ctx: Context) -> None:
+            self.blow_up = float("inf") if ctx.epoch == 3 else 1.0
+
+    trainer = toy_trainer(Diverging, toy, folder=tmp_path, train={"epochs": 5})
+    with pytest.raises(InputError, match=r"The loss is (inf|nan) in epoch 3: training has diverged\. Lower train\.lr"):
+        list(trainer.epochs())
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"]["total"] == 2

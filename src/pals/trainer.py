@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -124,7 +125,9 @@ class Trainer:
         step = self.engine.step(self.method, self.optimizer)
         while self.progress.phase == number and (last is None or self.progress.total < last):
             started, warm = time.perf_counter(), self.engine.warmup_seconds
-            record, ended = self._run_epoch(phase.name, epochs, config, step)
+            sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {config.feature_batch})"
+            with self.engine.memory(f"Lower {sizes}."):
+                record, ended = self._run_epoch(phase.name, epochs, config, step)
             record["seconds"] = round(time.perf_counter() - started, 4)
             if self.engine.warmup_seconds > warm:  # compilation and the like, which is in `seconds` too
                 record["warmup_seconds"] = round(self.engine.warmup_seconds - warm, 4)
@@ -168,7 +171,15 @@ class Trainer:
             self.engine.set_learning_rate(self.optimizer, rate)
             total += step(batch)
         self.method.eval()
-        return float(total / steps) if steps else None
+        if not steps:
+            return None
+        loss = float(total / steps)
+        if not math.isfinite(loss):
+            raise InputError(
+                f"The loss is {loss} in epoch {self.progress.total + 1}: training has diverged. Lower train.lr "
+                f"(now {config.lr}); the last checkpoint is from before."
+            )
+        return loss
 
     def _default_plan(self) -> Plan:
         everything = torch.arange(len(self.inputs), device=self.engine.device)
