@@ -175,7 +175,7 @@ def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
     summary = json.loads((run / "summary.json").read_text())
     assert summary["test_accuracy"] == epochs[-1]["test_accuracy"]
     assert summary["epochs"] == 2
-    assert f"Test accuracy, last epoch: {100 * summary['test_accuracy']:.2f} ± 0.00 over 1 run(s)." in answer.out
+    assert f"Test accuracy, last epoch: {100 * summary['test_accuracy']:.2f} (one seed)." in answer.out
 
 
 def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
     before = {folder: (folder / "checkpoint.pt").read_bytes() for folder in folders}
     again = pals(*command)
     assert again.code == 0
-    assert "over 2 run(s)" in again.out
+    assert "(mean and deviation of 2 seeds)" in again.out
     assert all((folder / "checkpoint.pt").read_bytes() == data for folder, data in before.items())
 
 
@@ -376,7 +376,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("pals", "average", "truth"):
         last = logged_epochs(out / name / "seed-1")[-1]["test_accuracy"]
         assert summary[name]["runs"] == [pytest.approx(100 * last)]
-        assert f"{summary[name]['mean']:.2f} ± 0.00" in answer.out
+        assert f"{summary[name]['mean']:.2f}" in answer.out
     assert summary["seeds"] == [1]
     assert summary["items"] == 1437
     assert summary["effective_noise"] == pytest.approx(0.3, abs=0.03)

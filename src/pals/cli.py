@@ -122,9 +122,9 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
         selected.add_row(*map(str, row))
     table = Table(title=f"Accuracy on held-out digits, last epoch, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}")
     table.add_column("trained with")
-    table.add_column("accuracy (mean ± std)", justify="right")
+    table.add_column("accuracy (mean ± std)" if len(seeds) > 1 else "accuracy", justify="right")
     for name, words in EXPLAIN.items():
-        table.add_row(words, f"{summary[name]['mean']:.2f} ± {summary[name]['std']:.2f}")
+        table.add_row(words, _spread(summary[name]["mean"], summary[name]["std"], len(seeds)))
     console.print(selected)
     console.print(table)
     _say(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})")
@@ -143,6 +143,10 @@ def train(
     set_: Set = None,
     device: Device = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32, tf32, bf16 or fp16.")] = None,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile and capture the step (default: on a GPU).")
+    ] = None,
+    deterministic: Annotated[bool | None, typer.Option("--deterministic", help="Only deterministic kernels.")] = None,
     out: Out = None,
     data_dir: DataDir = None,
     stop_after: Annotated[
@@ -159,7 +163,7 @@ def train(
     from pals.display import Reporter
     from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
 
-    flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision)
+    flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
     numbers = _seeds(seeds) if seeds is not None else [values.get("seed", 1)]
     configs = [RunConfig.of({**values, "seed": seed}) for seed in numbers]
@@ -270,13 +274,15 @@ def _flags(
     epochs: int | None = None,
     device: str | None = None,
     precision: str | None = None,
+    compiled: bool | None = None,
+    deterministic: bool | None = None,
 ) -> dict[str, Any]:
     """Flags that were given, in the shape of a settings file."""
     sections: dict[str, dict[str, Any]] = {
         "data": {"name": data, "partial_rate": partial_rate, "noise_rate": noise_rate, "protocol": protocol},
         "method": {"name": method},
         "train": {"epochs": epochs},
-        "engine": {"device": device, "precision": precision},
+        "engine": {"device": device, "precision": precision, "compile": compiled, "deterministic": deterministic},
     }
     given = {name: {key: v for key, v in section.items() if v is not None} for name, section in sections.items()}
     return {name: section for name, section in given.items() if section}
@@ -301,7 +307,11 @@ def _print_scores(scores: dict[str, Any] | None) -> None:
     if scores is None:
         console.print("Not finished yet: the same command goes on.")
         return
-    value = scores["test_accuracy"]
-    console.print(
-        f"Test accuracy, last epoch: {100 * value['mean']:.2f} ± {100 * value['std']:.2f} over {len(scores['runs'])} run(s)."
-    )
+    value, runs = scores["test_accuracy"], len(scores["runs"])
+    seeds = f"mean and deviation of {runs} seeds" if runs > 1 else "one seed"
+    console.print(f"Test accuracy, last epoch: {_spread(100 * value['mean'], 100 * value['std'], runs)} ({seeds}).")
+
+
+def _spread(mean: float, deviation: float, runs: int) -> str:
+    """One run has no deviation."""
+    return f"{mean:.2f} ± {deviation:.2f}" if runs > 1 else f"{mean:.2f}"
