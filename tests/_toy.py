@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pals.augment import Views, image_views, vector_views
+from pals.augment import vector_views
 from pals.backbones import MLP, Network
 from pals.candidates import CandidateSets, Truth
 from pals.config import build
@@ -49,14 +49,7 @@ def toy_data(items: int = 90, classes: int = 3, seed: int = 0, apart: float = 6.
     train, truth = cloud(items, "train")
     test, test_truth = cloud(60, "test")
     mean_D, std_D = train.inputs.mean(dim=0), train.inputs.std(dim=0)
-    return Dataset("toy", names, train, truth, test, test_truth, every_view(vector_views(mean_D, std_D)))
-
-
-def every_view(views: Views) -> Views:
-    """Under each name that images have a view for, so that every method finds what it asks for."""
-    names = image_views((0.5,), (0.25,), pad=1, flip=False).names
-    simple = {name: "eval" if name == "eval" else "strong" if "strong" in name else "weak" for name in names}
-    return Views({name: views.table[kind] for name, kind in simple.items()}, views.finish)
+    return Dataset("toy", names, train, truth, test, test_truth, vector_views(mean_D, std_D))
 
 
 def toy_candidates(data: Dataset, q: float = 0.4, eta: float = 0.2, seed: int = 0) -> CandidateSets:

@@ -70,8 +70,10 @@ def test_methods_are_listed(pals: Pals) -> None:
         (row,) = [line for line in answer.out.splitlines() if re.match(rf"\W*{re.escape(name)}\s", line)]
         assert method.kind in row
         assert ", ".join(method.views) in row
-    (row,) = [line for line in answer.out.splitlines() if re.match(r"\W*pals\s", line)]
-    assert "weak, strong" in row
+    rows = {cells[1]: cells[3:6] for cells in (re.split(r"\s*[│┃]\s*", line) for line in answer.out.splitlines()) if cells[5:]}
+    assert rows["pals"] == ["weak, strong", "1", "2.33"]
+    assert rows["average"] == ["weak", "1", "1"]
+    assert rows["pl-knn"] == rows["ipal"] == ["none", "0", "0"]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1] / "src" / "pals"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "files", "candidates", "config"),
-    ("noise", "data", "augment", "backbones", "neighbors", "labeling", "sampling", "losses", "mixing", "schedules", "metrics",
-     "recipes"),
+    ("noise", "data", "augment", "backbones", "neighbors", "nnls", "labeling", "sampling", "losses", "mixing", "schedules",
+     "metrics", "recipes", "readers"),
     ("methods",),
     ("engine", "optim", "checkpoint", "runlog", "trainer"),
     ("runs", "display", "demo", "doctor", "cli", "__main__"),

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
 from pals.errors import InputError
-from pals.neighbors import Backend, Neighbors, _without_self, nearest, nearest_to
+from pals.neighbors import Backend, Metric, Neighbors, _without_self, nearest, nearest_to
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -196,6 +196,125 @@ def test_products_are_full_float32_whatever_the_program_allows() -> None:
     assert_exact(found, cosines(features_ND, features_ND), 5)
 
 
+def distances(a_ND: Tensor, b_MD: Tensor) -> Tensor:
+    """From differences in float64, one row at a time."""
+    return torch.stack([(b_MD.double() - a_D.double()).square().sum(dim=1).sqrt() for a_D in a_ND])
+
+
+def assert_nearest(found: Neighbors, distance_MN: Tensor, k: int, rtol: float = 1e-6) -> None:
+    """The k smallest of each row in rising order, each item once; which of several equal ones is free."""
+    expected_MK = distance_MN.sort(dim=1).values[:, :k]
+    assert found.index_NK.dtype == torch.int64
+    assert found.similarity_NK.dtype == torch.float32
+    torch.testing.assert_close(-found.similarity_NK.double(), expected_MK, atol=1e-30, rtol=rtol)
+    torch.testing.assert_close(distance_MN.gather(1, found.index_NK), expected_MK, atol=1e-30, rtol=rtol)
+    assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_euclidean_neighbours_are_those_of_brute_force(backend: Backend, include_self: bool) -> None:
+    features_ND = clustered(300, 12) * torch.linspace(0.1, 10, 12) + 3
+    found = nearest(features_ND, 7, include_self=include_self, metric="euclidean", backend=backend, block_bytes=40_000)
+    distance_NN = distances(features_ND, features_ND)
+    if include_self:
+        assert found.index_NK[:, 0].tolist() == list(range(300))
+        assert (found.similarity_NK[:, 0] == 0).all()
+    else:
+        distance_NN.fill_diagonal_(torch.inf)
+    assert_nearest(found, distance_NN, 8 if include_self else 7)
+    queries_MD = clustered(40, 12, seed=1)
+    found = nearest_to(queries_MD, features_ND, 5, metric="euclidean", backend=backend)
+    assert_nearest(found, distances(queries_MD, features_ND), 5)
+    assert nearest_to(queries_MD[:0], features_ND, 5, metric="euclidean", backend=backend).index_NK.shape == (0, 5)
+
+
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 400), st.booleans(), st.data())
+def test_euclidean_on_any_small_problem_with_ties_and_duplicates(
+    items: int, width: int, block_bytes: int, include_self: bool, data: st.DataObject
+) -> None:
+    values = data.draw(st.lists(st.integers(-2, 2), min_size=items * width, max_size=items * width))
+    features_ND = torch.tensor(values).reshape(items, width)
+    k = data.draw(st.integers(1, items - 1))
+    found = nearest(features_ND, k, include_self=include_self, metric="euclidean", block_bytes=block_bytes)
+    distance_NN = distances(features_ND, features_ND)
+    if not include_self:
+        distance_NN.fill_diagonal_(torch.inf)
+        assert (found.index_NK != torch.arange(items)[:, None]).all()
+    assert_nearest(found, distance_NN, k + include_self)
+
+
+def test_near_duplicates_far_from_the_centre_keep_their_distances() -> None:
+    """Two clouds a million times smaller than the gap between them: in float32, squared lengths would drown the distances."""
+    generator = torch.Generator().manual_seed(0)
+    features_ND = 1e-3 * torch.randn(120, 8, generator=generator)
+    features_ND[:60, 0] += 1000
+    features_ND[60:, 1] -= 1000
+    features_ND[1], features_ND[61] = features_ND[0], features_ND[60]
+    found = nearest(features_ND, 6, include_self=False, metric="euclidean")
+    distance_NN = distances(features_ND, features_ND).fill_diagonal_(torch.inf)
+    assert 0 < float(distance_NN[5].min()) < 1e-2
+    assert_nearest(found, distance_NN, 6)
+    assert (found.index_NK[0, 0], found.similarity_NK[0, 0]) == (1, 0)
+    again = nearest_to(features_ND[[0, 60]], features_ND, 3, metric="euclidean")
+    assert (again.similarity_NK[:, :2] == 0).all()
+    assert (again.similarity_NK[:, 2] < 0).all()
+    rough = nearest(features_ND, 6, metric="euclidean", backend="faiss-flat")  # in float32 it cannot know the order
+    assert (rough.similarity_NK.diff(dim=1) <= 0).all()
+    torch.testing.assert_close(-rough.similarity_NK.double(), distances(features_ND, features_ND).gather(1, rough.index_NK))
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
+def test_where_all_items_are_does_not_matter(backend: Backend) -> None:
+    features_ND = clustered(100, 6).double() + 1e8
+    found = nearest(features_ND, 5, include_self=False, metric="euclidean", backend=backend)
+    assert_nearest(found, distances(features_ND, features_ND).fill_diagonal_(torch.inf), 5)
+
+
+@pytest.mark.parametrize(("backend", "bound"), [("faiss-hnsw", 0.99), ("faiss-ivf", 0.95)])
+def test_approximate_backends_find_most_by_distance(backend: Backend, bound: float) -> None:
+    features_ND = clustered(1500, 16)
+    found, exact = (nearest(features_ND, 15, metric="euclidean", backend=b) for b in (backend, "torch"))
+    assert recall(found, exact) >= bound
+    torch.testing.assert_close(-found.similarity_NK.double(), distances(features_ND, features_ND).gather(1, found.index_NK))
+    short = nearest(features_ND[:400], 300, metric="euclidean", backend="faiss-ivf")  # too few in the cells searched
+    assert_nearest(short, distances(features_ND[:400], features_ND[:400]), 301)
+
+
+def test_euclidean_memory_stays_within_two_blocks() -> None:
+    items, width, k, block_bytes = 2000, 4, 5, 8 * 2000 * 8
+    features_ND = clustered(items, width)
+    before_ND = features_ND.clone()
+    with Allocations() as seen:
+        nearest(features_ND, k, metric="euclidean", block_bytes=block_bytes)
+    assert torch.equal(features_ND, before_ND)
+    assert seen.largest <= block_bytes
+    assert seen.largest < 8 * items * items / 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int32])
+def test_any_number_type_is_measured_in_float64(dtype: torch.dtype) -> None:
+    features_ND = (clustered(50, 8) * 10).to(dtype).requires_grad_(dtype.is_floating_point)
+    before_ND = features_ND.detach().clone()
+    found = nearest(features_ND, 4, metric="euclidean")
+    assert_nearest(found, distances(before_ND, before_ND), 5)
+    assert torch.equal(features_ND.detach(), before_ND)
+    assert not found.similarity_NK.requires_grad
+
+
+def test_a_device_without_float64_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Tensor.to
+
+    def without_float64(self: Tensor, dtype: Any, *more: Any, **options: Any) -> Tensor:
+        if dtype == torch.float64:
+            raise TypeError("no float64 here")
+        return original(self, dtype, *more, **options)
+
+    monkeypatch.setattr(Tensor, "to", without_float64)
+    with pytest.raises(InputError, match=r"float64, which device 'cpu' has not\. Use --device cpu"):
+        nearest(torch.ones(5, 2), 1, metric="euclidean")
+
+
 @pytest.mark.parametrize(
     ("features_ND", "k", "message"),
     [
@@ -208,24 +327,28 @@ def test_products_are_full_float32_whatever_the_program_allows() -> None:
         (torch.tensor([[1.0, 1.0], [2.0, 2.0], [1.0, -float("inf")]]), 1, "Row 2 of the features"),
     ],
 )
-def test_bad_features_are_refused(features_ND: Tensor, k: int, message: str) -> None:
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_bad_features_are_refused(features_ND: Tensor, k: int, message: str, metric: Metric) -> None:
     with pytest.raises(InputError, match=message):
-        nearest(features_ND, k)
+        nearest(features_ND, k, metric=metric)
 
 
-def test_bad_queries_are_refused() -> None:
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_bad_queries_are_refused(metric: Metric) -> None:
     features_ND = torch.ones(5, 2)
     with pytest.raises(InputError, match="3 numbers wide, the features 2"):
-        nearest_to(torch.ones(4, 3), features_ND, 1)
+        nearest_to(torch.ones(4, 3), features_ND, 1, metric=metric)
     with pytest.raises(InputError, match="Row 0 of the queries"):
-        nearest_to(torch.full((1, 2), float("nan")), features_ND, 1)
+        nearest_to(torch.full((1, 2), float("nan")), features_ND, 1, metric=metric)
     with pytest.raises(InputError, match="6 neighbours were asked for, but there are 5 items"):
-        nearest_to(torch.ones(1, 2), features_ND, 6)
+        nearest_to(torch.ones(1, 2), features_ND, 6, metric=metric)
 
 
-def test_unknown_backend_is_named() -> None:
+def test_unknown_backend_and_metric_are_named() -> None:
     with pytest.raises(InputError, match="did you mean 'faiss-flat'"):
         nearest(torch.ones(5, 2), 1, backend="faiss-flt")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="did you mean 'euclidean'"):
+        nearest(torch.ones(5, 2), 1, metric="euklidean")  # type: ignore[arg-type]
 
 
 def test_missing_faiss_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,3 +368,11 @@ def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
         torch.set_float32_matmul_precision("highest")
     assert found.index_NK.is_cuda
     assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), cosines(features_ND, features_ND), 16)
+
+
+@pytest.mark.gpu
+def test_the_gpu_measures_the_same_distances() -> None:
+    features_ND = clustered(3000, 64) + 100
+    found = nearest(features_ND.to("cuda"), 15, include_self=False, metric="euclidean", block_bytes=2**20)
+    distance_NN = distances(features_ND, features_ND).fill_diagonal_(torch.inf)
+    assert_nearest(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), distance_NN, 15)

@@ -210,6 +210,9 @@ def evaluate(
 def methods(name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None) -> None:
     """List the methods, or the options of one with their meaning and default.
 
+    The list says what a method needs: views of each item, networks to train, and what a step costs in steps of plain
+    supervised training.
+
     Example:  pals methods pals
     """
     from pals.methods import METHODS, describe_options, find_method
@@ -220,9 +223,10 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all options of
             table.add_row(option, escape(default), escape(meaning))
         console.print(table)
         return
-    table = Table("name", "kind", "views", "reference")
+    table = Table("name", "kind", "views", "networks", "cost", "reference")
     for key, method in METHODS.items():
-        table.add_row(key, method.kind, ", ".join(method.views), method.reference)
+        views = ", ".join(method.views) or "none"
+        table.add_row(key, method.kind, views, str(method.networks), f"{method.cost:g}", method.reference)
     console.print(table)
 
 

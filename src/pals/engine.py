@@ -151,7 +151,7 @@ class Engine:
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             scaler.step(optimizer)
             scaler.update()
-            with torch.no_grad():
+            with torch.no_grad(), self.autocast():
                 method.after_step(batch)
             return loss.detach()
 
@@ -181,7 +181,7 @@ class Engine:
             network.train(was_training)
 
     def _forward(self, network: nn.Module) -> Callable[[Tensor], Output]:
-        if self.device.type != "cuda" or not self.compiled:
+        if self.device.type != "cuda" or not self.compiled or not getattr(network, "capturable", True):
             return network
         if id(network) not in self._forwards:
             captured = Captured(lambda x: network(x), self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -20,3 +21,11 @@ def uniform_on(allowed_BC: Tensor) -> Tensor:
     """Each candidate the same share: the target of the plain average, and where most methods start."""
     allowed_BC = allowed_BC.float()
     return allowed_BC / allowed_BC.sum(dim=1, keepdim=True)
+
+
+def masked_softmax(logits_BC: Tensor, allowed_BC: Tensor) -> Tensor:
+    """Class probabilities cut to the classes allowed and scaled to sum to one there; zero elsewhere, and everywhere in a row
+    that allows nothing. Made from the logits, so it is exact where the allowed classes have next to no probability."""
+    lowest = torch.finfo(torch.float32).min  # not -inf: a row of nothing else would be NaN
+    share_BC = logits_BC.float().masked_fill(~allowed_BC, lowest).softmax(dim=1)
+    return share_BC.masked_fill(~allowed_BC, 0.0)

@@ -1,7 +1,9 @@
-"""The k nearest neighbours by cosine similarity: exact and blocked in torch, or through faiss.
+"""The k nearest neighbours by cosine similarity or Euclidean distance: exact and blocked in torch, or through faiss.
 
-Every backend keeps one contract: the features are scaled to unit length here (a row of zeros stays zero and is equally
-far from everything), neighbours come in order of falling similarity, and the answer lies on the device of the features.
+Every backend keeps one contract: neighbours come in order of falling similarity, and the answer lies on the device of the
+features. For the cosine the features are scaled to unit length here; a row of zeros stays zero and is equally far from
+everything. Euclidean distances come from float64 and from the difference of two rows, never from their lengths and
+product alone: near-duplicates have the distance they have, and duplicates have none.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from torch import Tensor
 from pals.errors import InputError, unknown
 
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
+Metric = Literal["cosine", "euclidean"]
 
 CPU_BLOCK, DEVICE_BLOCK = 2**28, 2**31
 """Bytes of similarities held at once: a GPU wants large products, a laptop wants its memory back."""
@@ -25,7 +28,7 @@ class Neighbors(NamedTuple):
     """For each item its neighbours, nearest first."""
 
     index_NK: Tensor  # int64
-    similarity_NK: Tensor  # float32, cosine
+    similarity_NK: Tensor  # float32: the cosine, or minus the Euclidean distance
 
 
 def nearest(
@@ -33,6 +36,7 @@ def nearest(
     k: int,
     *,
     include_self: bool = True,
+    metric: Metric = "cosine",
     backend: Backend = "torch",
     block_bytes: int | None = None,
 ) -> Neighbors:
@@ -41,14 +45,15 @@ def nearest(
     With `include_self` the K+1 most similar items, nothing removed: normally the item itself and K others, as PALS wants
     them. Without it the K most similar other items. Equally similar items come in no fixed order.
 
-    `torch` is exact, on the device of the features. Beside the answer and one unit-length float32 copy of the features
-    it holds one block of similarities: `block_bytes` (256 MiB on a CPU, 2 GiB on a GPU if not told otherwise), or a
-    single row of N floats where that is more, and never more than all of them.
-    `faiss-flat` is exact, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
+    `torch` is exact, on the device of the features. Beside the answer and one copy of the features (unit-length float32
+    for the cosine, float64 for the Euclidean distance) it holds one block of similarities: `block_bytes` (256 MiB on a
+    CPU, 2 GiB on a GPU if not told otherwise), or a single row of N numbers where that is more, and never more than all
+    of them; Euclidean distances take a second such block for the differences.
+    `faiss-flat` is exact as far as float32 goes, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
     """
-    unit_ND = _unit_rows(features_ND, "features")
-    _check_count(k, available=len(unit_ND) - 1, what=f"{len(unit_ND)} items have {max(len(unit_ND) - 1, 0)} others each")
-    found = _search(unit_ND, unit_ND, k + 1, backend, block_bytes)
+    data_ND = _own_rows(features_ND, "features", metric)
+    _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")
+    found = _search(data_ND, data_ND, k + 1, metric, backend, block_bytes)
     return found if include_self else _without_self(found)
 
 
@@ -57,25 +62,29 @@ def nearest_to(
     features_ND: Tensor,
     k: int,
     *,
+    metric: Metric = "cosine",
     backend: Backend = "torch",
     block_bytes: int | None = None,
 ) -> Neighbors:
     """For every query the K most similar items; backends and memory as in `nearest`, one row of the answer per query."""
-    unit_ND = _unit_rows(features_ND, "features")
-    query_MD = _unit_rows(queries_MD, "queries").to(unit_ND.device)
-    if query_MD.shape[1] != unit_ND.shape[1]:
+    data_ND = _own_rows(features_ND, "features", metric)
+    query_MD = _own_rows(queries_MD, "queries", metric).to(data_ND.device)
+    if query_MD.shape[1] != data_ND.shape[1]:
         raise InputError(
-            f"The queries are {query_MD.shape[1]} numbers wide, the features {unit_ND.shape[1]}; "
+            f"The queries are {query_MD.shape[1]} numbers wide, the features {data_ND.shape[1]}; "
             "take both from the same network or table."
         )
-    _check_count(k, available=len(unit_ND), what=f"there are {len(unit_ND)} items to search")
-    return _search(unit_ND, query_MD, k, backend, block_bytes)
+    _check_count(k, available=len(data_ND), what=f"there are {len(data_ND)} items to search")
+    return _search(data_ND, query_MD, k, metric, backend, block_bytes)
 
 
-def _unit_rows(rows_ND: Tensor, name: str) -> Tensor:
+def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
+    """A checked copy of the rows, as the metric wants them."""
     if rows_ND.ndim != 2 or rows_ND.shape[1] == 0:
         raise InputError(f"The {name} have shape {tuple(rows_ND.shape)}; expected one row of numbers per item.")
-    rows_ND = rows_ND.detach().to(torch.float32)
+    if metric not in get_args(Metric):
+        raise unknown("metric", metric, get_args(Metric))
+    rows_ND = rows_ND.detach().to(torch.float32) if metric == "cosine" else _float64(rows_ND.detach())
     # Largest entry first, then length: the squares of a row of very large or very small numbers leave the float32 range.
     largest_N1 = torch.linalg.vector_norm(rows_ND, ord=float("inf"), dim=1, keepdim=True)
     bad_N = ~torch.isfinite(largest_N1.flatten())
@@ -84,10 +93,21 @@ def _unit_rows(rows_ND: Tensor, name: str) -> Tensor:
             f"Row {int(bad_N.nonzero()[0])} of the {name} holds NaN or infinity, one of {int(bad_N.sum())} such rows. "
             "Clean the input, or lower the learning rate if a network made them."
         )
+    if metric == "euclidean":
+        return rows_ND
     smallest = torch.finfo(torch.float32).tiny
     unit_ND: Tensor = rows_ND / largest_N1.clamp_min(smallest)
     unit_ND /= torch.linalg.vector_norm(unit_ND, dim=1, keepdim=True).clamp_min(smallest)
     return unit_ND
+
+
+def _float64(rows_ND: Tensor) -> Tensor:
+    try:
+        return rows_ND.to(torch.float64, copy=True)
+    except TypeError:  # some kinds of GPU have no such numbers
+        raise InputError(
+            f"Euclidean distances are measured in float64, which device {rows_ND.device.type!r} has not. Use --device cpu."
+        ) from None
 
 
 def _check_count(k: int, *, available: int, what: str) -> None:
@@ -97,28 +117,56 @@ def _check_count(k: int, *, available: int, what: str) -> None:
         raise InputError(f"{k} neighbours were asked for, but {what}. Lower the number of neighbours or add items.")
 
 
-def _search(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int | None) -> Neighbors:
-    if backend == "torch":
-        return _search_torch(unit_ND, query_MD, k, block_bytes)
-    if backend in get_args(Backend):
-        return _search_faiss(unit_ND, query_MD, k, backend, block_bytes)
-    raise unknown("neighbour search", backend, get_args(Backend))
-
-
-def _search_torch(unit_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int | None) -> Neighbors:
+def _search(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int | None) -> Neighbors:
+    if backend not in get_args(Backend):
+        raise unknown("neighbour search", backend, get_args(Backend))
     if block_bytes is None:
-        block_bytes = CPU_BLOCK if unit_ND.device.type == "cpu" else DEVICE_BLOCK
-    rows = min(max(1, block_bytes // (4 * len(unit_ND))), max(1, len(query_MD)))
-    block_RN = unit_ND.new_empty(rows, len(unit_ND))
-    similarity_MK = unit_ND.new_empty(len(query_MD), k)
-    index_MK = torch.empty(similarity_MK.shape, dtype=torch.int64, device=unit_ND.device)
-    with torch.no_grad(), _full_float32(unit_ND.device):
+        block_bytes = CPU_BLOCK if data_ND.device.type == "cpu" else DEVICE_BLOCK
+    if metric == "euclidean":  # about their centre: the nearer to zero the rows, the less their products lose
+        mean_D = data_ND.mean(dim=0)
+        data_ND -= mean_D
+        if query_MD is not data_ND:
+            query_MD -= mean_D
+    if backend == "torch":
+        found = _search_torch(data_ND, query_MD, k, metric, block_bytes)
+    else:
+        found = _search_faiss(data_ND, query_MD, k, metric, backend, block_bytes)
+    return found if metric == "cosine" else _measured(data_ND, query_MD, found.index_NK, block_bytes)
+
+
+def _search_torch(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, block_bytes: int) -> Neighbors:
+    rows = _rows(block_bytes, data_ND.element_size() * len(data_ND), len(query_MD))
+    block_RN = data_ND.new_empty(rows, len(data_ND))
+    similarity_MK = data_ND.new_empty(len(query_MD), k)
+    index_MK = torch.empty(similarity_MK.shape, dtype=torch.int64, device=data_ND.device)
+    # |x - y|^2 = |x|^2 - 2 (xy - |y|^2 / 2): the nearest has the largest bracket.
+    half_N = None if metric == "cosine" else torch.linalg.vector_norm(data_ND, dim=1).square_().div_(2)
+    with torch.no_grad(), _full_float32(data_ND.device):
         for start in range(0, len(query_MD), rows):
             stop = min(start + rows, len(query_MD))
             # Writing into the one block also keeps autocast out: it leaves products with `out` alone.
-            torch.mm(query_MD[start:stop], unit_ND.T, out=block_RN[: stop - start])
+            torch.mm(query_MD[start:stop], data_ND.T, out=block_RN[: stop - start])
+            if half_N is not None:
+                block_RN[: stop - start] -= half_N
             torch.topk(block_RN[: stop - start], k, dim=1, out=(similarity_MK[start:stop], index_MK[start:stop]))
     return Neighbors(index_MK, similarity_MK)
+
+
+def _rows(block_bytes: int, row_bytes: int, rows: int) -> int:
+    """How many rows of a block fit into its bytes: at least one, and no more than there are."""
+    return min(max(1, block_bytes // row_bytes), max(1, rows))
+
+
+def _measured(data_ND: Tensor, query_MD: Tensor, index_MK: Tensor, block_bytes: int) -> Neighbors:
+    """The neighbours found, in order of their distances as taken from the differences."""
+    distance_MK = data_ND.new_empty(index_MK.shape)
+    rows = _rows(block_bytes, data_ND.element_size() * index_MK.shape[1] * data_ND.shape[1], len(query_MD))
+    for start in range(0, len(query_MD), rows):
+        difference_RKD = data_ND[index_MK[start : start + rows]]
+        difference_RKD -= query_MD[start : start + rows, None]
+        distance_MK[start : start + rows] = torch.linalg.vector_norm(difference_RKD, dim=2)
+    distance_MK, order_MK = distance_MK.sort(dim=1, stable=True)
+    return Neighbors(index_MK.gather(1, order_MK), distance_MK.neg_().to(torch.float32))
 
 
 @contextmanager
@@ -157,36 +205,37 @@ def _without_self(found: Neighbors) -> Neighbors:
     return Neighbors(index_NL.gather(1, keep_NK), found.similarity_NK.gather(1, keep_NK))
 
 
-def _search_faiss(unit_ND: Tensor, query_MD: Tensor, k: int, backend: Backend, block_bytes: int | None) -> Neighbors:
-    index = _faiss_index(backend, len(unit_ND), unit_ND.shape[1], k)
-    data_ND = unit_ND.cpu().numpy()
-    index.train(data_ND)
-    index.add(data_ND)
-    similarity, found = index.search(query_MD.cpu().numpy(), k)
-    index_MK = torch.from_numpy(found).to(unit_ND.device)
-    similarity_MK = torch.from_numpy(similarity).to(unit_ND.device)
+def _search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
+    index = _faiss_index(backend, len(data_ND), data_ND.shape[1], k, metric)
+    data = data_ND.float().cpu().numpy()
+    index.train(data)
+    index.add(data)
+    similarity, found = index.search(query_MD.float().cpu().numpy(), k)
+    index_MK = torch.from_numpy(found).to(data_ND.device)
+    similarity_MK = torch.from_numpy(similarity).to(data_ND)
     # An approximate index may find fewer than K and says -1 for the rest: such rows are searched exactly.
     short_S = (index_MK < 0).any(dim=1).nonzero().flatten()
     if len(short_S):
-        exact = _search_torch(unit_ND, query_MD[short_S], k, block_bytes)
+        exact = _search_torch(data_ND, query_MD[short_S], k, metric, block_bytes)
         index_MK[short_S], similarity_MK[short_S] = exact.index_NK, exact.similarity_NK
     return Neighbors(index_MK, similarity_MK)
 
 
-def _faiss_index(backend: Backend, items: int, width: int, k: int) -> Any:
+def _faiss_index(backend: Backend, items: int, width: int, k: int, metric: Metric) -> Any:
     try:
         import faiss
     except ImportError:
         raise InputError(f"{backend!r} needs faiss: pip install pals-learn[faiss], or use backend='torch'.") from None
+    measure = faiss.METRIC_INNER_PRODUCT if metric == "cosine" else faiss.METRIC_L2
     if backend == "faiss-flat":
-        return faiss.IndexFlatIP(width)
+        return faiss.IndexFlat(width, measure)
     if backend == "faiss-hnsw":
-        graph = faiss.IndexHNSWFlat(width, 32, faiss.METRIC_INNER_PRODUCT)
+        graph = faiss.IndexHNSWFlat(width, 32, measure)
         graph.hnsw.efConstruction = 80
         graph.hnsw.efSearch = max(128, 2 * k)
         return graph
     cells = max(1, int(items**0.5))
-    inverted = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
+    inverted = faiss.IndexIVFFlat(faiss.IndexFlat(width, measure), width, cells, measure)
     inverted.cp.min_points_per_centroid = 1  # else faiss writes a warning to the terminal for small sets
     inverted.nprobe = max(8, cells // 4)
     return inverted

@@ -16,6 +16,8 @@ from pals.augment.steps import View
 from pals.errors import InputError, unknown
 
 Strong = Literal["light", "cifar", "imagenet"]
+STAND_INS = {"pico_weak": "weak", "pico_strong": "strong", "fixmatch_strong": "strong", "crdpll_strong": "strong"}
+"""Views of images that some methods were published with, and what takes their place where there are no images."""
 
 
 class Views:
@@ -137,7 +139,8 @@ def _per_channel(values: Sequence[float]) -> Tensor:
 
 def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: float = 0.1) -> Views:
     """Views of float vectors, all standardised. weak: Gaussian noise of deviation `noise`. strong: twice that noise, then
-    each feature set to its mean with probability `dropout`. eval: nothing. A feature that never varies is only centred."""
+    each feature set to its mean with probability `dropout`. eval: nothing. A feature that never varies is only centred.
+    The names of the views that some methods were published with on images lead to weak and strong (`STAND_INS`)."""
     standardize = Standardize(mean_D, torch.where(std_D > 0, std_D, 1.0))
 
     def weak(inputs: Tensor, generator: Generator) -> Tensor:
@@ -148,7 +151,9 @@ def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: 
         kept = torch.rand(noisy.shape, generator=generator, device=noisy.device) >= dropout
         return noisy * kept
 
-    return Views({"weak": weak, "strong": strong, "eval": lambda inputs, _: standardize(inputs)}, finish=lambda inputs: inputs)
+    table: dict[str, View] = {"weak": weak, "strong": strong, "eval": lambda inputs, _: standardize(inputs)}
+    stand_ins = {name: table[simple] for name, simple in STAND_INS.items()}
+    return Views({**table, **stand_ins}, finish=lambda inputs: inputs)
 
 
 def _add_noise(inputs: Tensor, generator: Generator, deviation: float) -> Tensor:

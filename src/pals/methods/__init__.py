@@ -12,7 +12,15 @@ from pals.config import build
 from pals.errors import unknown
 from pals.methods.average import Average
 from pals.methods.base import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
+from pals.methods.cc import CC
+from pals.methods.crdpll import CRDPLL
+from pals.methods.ipal import IPAL
+from pals.methods.lws import LWS
 from pals.methods.pals import PALS
+from pals.methods.pico import PiCO
+from pals.methods.plknn import PLKNN
+from pals.methods.proden import PRODEN
+from pals.methods.rc import RC
 
 __all__ = [
     "METHODS",
@@ -31,6 +39,14 @@ __all__ = [
 METHODS: dict[str, type[Method]] = {
     "pals": PALS,
     "average": Average,
+    "pl-knn": PLKNN,
+    "ipal": IPAL,
+    "rc": RC,
+    "cc": CC,
+    "proden": PRODEN,
+    "lws": LWS,
+    "crdpll": CRDPLL,
+    "pico": PiCO,
 }
 
 
@@ -51,6 +67,7 @@ def method_options(name: str, given: Mapping[str, Any]) -> Any:
 
 def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:
     """(option, default, meaning) of each option, for people."""
-    described: Mapping[str, FieldInfo] = getattr(method.Config, "__pydantic_fields__", {})
+    levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in method.Config.__mro__]
     for field in fields(method.Config):
-        yield field.name, str(described[field.name].default), described[field.name].description or ""
+        found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
+        yield field.name, str(found[0].default), next((info.description for info in found if info.description), "")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pals.backbones import Network, Output
 from pals.candidates import CandidateSets
+from pals.errors import InputError
 
 Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
 
@@ -116,12 +117,22 @@ class Context(Protocol):
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of epochs with one optimiser. A method with stages has several, one that answers from features none."""
+    """A stretch of epochs with one optimiser. A method with stages has several. One that only needs to see the features of the
+    training items has an epoch whose plan is empty; one that needs nothing of them has no phase."""
 
     name: str
     epochs: int | None = None  # None: the run's
     modules: Sequence[nn.Module] | None = None  # what is trained; None: everything that asks for a gradient
     settings: Mapping[str, Any] = field(default_factory=dict)  # training settings that differ from the run's
+
+
+def check_neighbors(wanted: int, items: int) -> None:
+    """Refuse more neighbours than there are, before anything is computed."""
+    if wanted >= items:
+        raise InputError(
+            f"{wanted} neighbours are to vote, but each of the {items} items has only {items - 1} others. "
+            f"Lower method.neighbors."
+        )
 
 
 class Method(nn.Module):
@@ -141,9 +152,14 @@ class Method(nn.Module):
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = ""
+    networks: ClassVar[int] = 1
+    "How many it trains."
+    cost: ClassVar[float] = 1.0
+    "Of a step, in steps of plain supervised training, counted in passes through a network."
     views: tuple[str, ...] = ("weak",)
     capturable: ClassVar[bool] = True
-    "Whether `loss` and `after_step` keep the promise below; if not, each step is launched operation by operation."
+    "Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor\
+ whose forward cannot keep it says so by the same name."
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__()

@@ -11,10 +11,9 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from pals.config import STRICT
-from pals.errors import InputError
 from pals.labeling import Labeling, pseudo_label, threshold_at
 from pals.losses import smoothed_cross_entropy
-from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection
+from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection, check_neighbors
 from pals.mixing import blend, draw_weights, partners
 from pals.sampling import drawn, shuffled
 
@@ -56,8 +55,8 @@ class PALS(Method):
         single_view: Literal["weak", "strong"] = "strong"
         "The view used when consistency is off."
         view_pass: Literal["together", "separate", "joined"] = "together"
-        "How two views go through the network: in one pass with batch statistics of their own, in separate passes (the same\
- mathematics, slower on a GPU), or joined to one batch with common statistics (not what the authors do)."
+        """How two views go through the network: in one pass with batch statistics of their own, in separate passes (the same
+        mathematics, slower on a GPU), or joined to one batch with common statistics (not what the authors do)."""
         view_loss: Literal["mean", "sum"] = "mean"
         "How the losses of the two views are put together."
         threshold_high: float = Field(default=0.45, ge=0, le=1)
@@ -87,16 +86,13 @@ class PALS(Method):
     }
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
+    cost: ClassVar[float] = 2.33  # two views, and a pass without gradient for the features
     views: tuple[str, ...] = ("weak", "strong")
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.config: PALS.Config = config
-        if config.neighbors >= self.num_items:
-            raise InputError(
-                f"{config.neighbors} neighbours are to vote, but each of the {self.num_items} items has only "
-                f"{self.num_items - 1} others. Lower method.neighbors."
-            )
+        check_neighbors(config.neighbors, self.num_items)
         self.network = problem.network()
         if not config.consistency:
             self.views = (config.single_view,)

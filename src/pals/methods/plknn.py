@@ -1,0 +1,98 @@
+"""PL-KNN: the nearest neighbours vote for all their candidates. Nothing is trained."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from pals.config import STRICT
+from pals.labeling import neighbor_weight, vote
+from pals.losses import uniform_on
+from pals.methods.base import Problem
+from pals.methods.features import FLOOR, Features, FromFeatures
+from pals.neighbors import Metric, Neighbors, nearest, nearest_to
+
+
+class PLKNN(FromFeatures):
+    """An item is given the class with the highest
+
+        score_c = sum_a w_a [c in S_a],    w_a = 1 - d_a / sum_b d_b
+
+    over its nearest training items a, with distances d and candidate sets S. The true class of an item comes back among
+    its neighbours while their wrong candidates are scattered. Of a training item only the own candidates count.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config:
+        neighbors: int = Field(default=10, ge=1)
+        "K: how many neighbours vote."
+        weighting: Literal["linear", "uniform", "exp"] = "linear"
+        "Weight of a neighbour: 1 - d / (sum of all d), the same for all, or (as in PALS) exp(cosine / temperature)."
+        temperature: float = Field(default=0.1, gt=0)
+        "Of the exponential weighting."
+        vote: Literal["full", "split"] = "full"
+        "A neighbour gives each of its candidates a whole vote, or one vote is split among them."
+        include_self: bool = False
+        "A training item votes on its own label too, beside its K neighbours."
+        features: Features = "input"
+        "What is compared: the inputs as the eval view shows them, or the features of a network that is not trained here."
+        unit_norm: bool | None = None
+        "Scale features to unit length first; by default those of a network are, inputs are not."
+
+    reference: ClassVar[str] = "Hüllermeier and Beringer, IDA 2005"
+    config: Config
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.unit = config.features == "network" if config.unit_norm is None else config.unit_norm
+        self.metric: Metric = "cosine" if config.weighting == "exp" else "euclidean"
+
+    def fit(self) -> Tensor:
+        found = nearest(
+            self._scaled(self.features_ND),
+            self.config.neighbors,
+            include_self=self.config.include_self,
+            metric=self.metric,
+        )
+        self.confidence_NC = restricted(self._votes(found), self.allowed_NC)
+        return self.confidence_NC.argmax(dim=1)
+
+    def answer(self, features_BD: Tensor) -> Tensor:
+        stored_ND = self._scaled(self.features_ND)
+        found = nearest_to(self._scaled(features_BD), stored_ND, self.config.neighbors, metric=self.metric)
+        score_BC = self._votes(found)
+        return (score_BC / score_BC.sum(dim=1, keepdim=True)).clamp_min(FLOOR).log()
+
+    def _scaled(self, features_ND: Tensor) -> Tensor:
+        return F.normalize(features_ND, dim=1) if self.unit else features_ND
+
+    def _votes(self, found: Neighbors) -> Tensor:
+        index_NK, similarity_NK = found
+        if self.config.weighting == "exp":
+            weight_NK = neighbor_weight(similarity_NK, "exp", self.config.temperature)
+        elif self.config.weighting == "linear":
+            weight_NK = linear_weight(-similarity_NK)
+        else:
+            weight_NK = torch.ones_like(similarity_NK)
+        ballot_NC = uniform_on(self.allowed_NC) if self.config.vote == "split" else self.allowed_NC
+        return vote(index_NK, weight_NK, ballot_NC)
+
+
+def linear_weight(distance_NK: Tensor) -> Tensor:
+    """1 - d / (sum of d) for each neighbour. A single one, and those that all lie on the item itself, count 1."""
+    total_N1 = distance_NK.sum(dim=1, keepdim=True)
+    if distance_NK.shape[1] == 1:
+        return torch.ones_like(distance_NK)
+    return torch.where(total_N1 < 1e-6, 1.0, 1.0 - distance_NK / total_N1.clamp_min(1e-6))
+
+
+def restricted(score_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+    """Shares of the candidates in the score; all alike where none has a vote."""
+    own_NC = score_NC * allowed_NC
+    total_N1 = own_NC.sum(dim=1, keepdim=True)
+    return torch.where(total_N1 > 0, own_NC / total_N1, uniform_on(allowed_NC))
