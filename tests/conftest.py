@@ -14,7 +14,7 @@ from pals import cli
 from pals.candidates import CandidateSets
 from pals.data import DATASETS, Dataset
 
-settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)  # a test fails always or never
 settings.load_profile("quick")
 torch.set_num_threads(1)  # toy tensors: more threads only wait for each other
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -265,12 +264,6 @@ class TestProperties:
         assert noise.candidates.ids == ("a", "b")
         assert noise.candidates.class_names == ("cat", "dog")
 
-    def test_size_of_a_usual_data_set_is_quick(self) -> None:
-        truth = truth_of(50_000, 100)
-        start = time.perf_counter()
-        make(truth, 0.05, 0.2, "g1")
-        assert time.perf_counter() - start < 2  # 0.2 s on one quiet core
-
 
 class TestBadInput:
     @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan, math.inf])
@@ -345,9 +338,7 @@ class TestOfficial:
 
     def test_fifty_thousand_items(self) -> None:
         truth = truth_of(50_000, 10)
-        start = time.perf_counter()
         noise = official_candidates(truth, partial_rate=0.3, noise_rate=0.3, seed=42)
-        assert time.perf_counter() - start < 2  # 0.05 s on one quiet core
         assert sets(noise.candidates)[:3] == [{0, 8, 9}, {3, 4, 6, 8}, {2, 7, 8}]
         assert round(noise.mean_size, 4) == 3.4384
         assert round(noise.effective_rate, 4) == 0.2921

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 
 import pytest
 import torch
@@ -172,16 +171,6 @@ def test_compiled_training_step_on_the_gpu(name: str) -> None:
     # rounding alone moves an untrained ResNet-50 by a fifth here (its last map is 2x2), so the bound is relative
     assert (rough.float() - plain).norm() < 1.5 * (eager.float() - plain).norm() + 0.01 * plain.norm()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
-
-
-def test_small_cnn_is_quick() -> None:
-    network, x = seeded("small-cnn"), random(64, 3, 8, 8)
-    times = []
-    for _ in range(8):
-        start = time.perf_counter()
-        network(x).logits.sum().backward()
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.05  # about 4 ms on one core; wide margin for a busy machine
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 8, 28, 32])

@@ -158,8 +158,8 @@ class Method(nn.Module):
     "Of a step, in steps of plain supervised training, counted in passes through a network."
     views: tuple[str, ...] = ("weak",)
     capturable: ClassVar[bool] = True
-    "Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor\
- whose forward cannot keep it says so by the same name."
+    """Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor
+    whose forward cannot keep it says so by the same name."""
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__()
