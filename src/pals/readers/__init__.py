@@ -1,0 +1,98 @@
+"""Annotation files to votes: one reader per format, chosen by what the file holds or by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from pals.errors import InputError, unknown
+from pals.readers.build import NO_ANSWER, build
+from pals.readers.candidate_lists import read_candidates
+from pals.readers.cleanlab import read_cleanlab
+from pals.readers.coco import read_coco
+from pals.readers.columns import Columns
+from pals.readers.cvat import read_cvat
+from pals.readers.datumaro import read_datumaro
+from pals.readers.dcic import read_dcic
+from pals.readers.detect import detect
+from pals.readers.label_studio import read_label_studio
+from pals.readers.long import read_long
+from pals.readers.mat import read_mat
+from pals.readers.matching import Match
+from pals.readers.peerannot import read_peerannot
+from pals.readers.records import metadata_file, read_huggingface, read_json_list, read_jsonl
+from pals.readers.source import Source
+from pals.readers.summary import ReadSummary, Skipped
+from pals.readers.tables import Table
+from pals.readers.votes import Votes
+from pals.readers.wide import read_wide
+from pals.readers.zooniverse import read_zooniverse
+
+__all__ = ["FORMATS", "NO_ANSWER", "Match", "ReadSummary", "Skipped", "Votes", "read_votes"]
+
+FORMATS: dict[str, Callable[[Source, Columns], Table]] = {
+    "long": read_long,
+    "wide": read_wide,
+    "candidates": read_candidates,
+    "jsonl": read_jsonl,
+    "json": read_json_list,
+    "dcic": read_dcic,
+    "label-studio": read_label_studio,
+    "zooniverse": read_zooniverse,
+    "cvat": read_cvat,
+    "cleanlab": read_cleanlab,
+    "huggingface": read_huggingface,
+    "mat": read_mat,
+    "peerannot": read_peerannot,
+    "datumaro": read_datumaro,
+    "coco": read_coco,
+}
+
+
+def read_votes(
+    path: str | Path | Sequence[str | Path],
+    *,
+    format: str | None = None,
+    columns: Columns | None = None,
+    class_names: Sequence[str] | None = None,
+    no_answer: Collection[str] = NO_ANSWER,
+    separator: str | None = "|",
+    encoding: str | None = None,
+) -> Votes:
+    """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
+
+    format: one of `FORMATS`; by default the content decides.
+    columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, where its name does not
+    tell.
+    class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
+    where these are names count them from 0.
+    no_answer: labels, in small letters, that mean "don't know"; such an answer, like a blank one, is no vote.
+    separator: what stands between several labels in one cell of a table; None if labels may contain it.
+    encoding: of a text file that is neither UTF-8 nor marked.
+    """
+    if format is not None and format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    if class_names is not None and len(set(class_names)) < len(class_names):
+        raise InputError("Two classes have the same name; class names must differ.")
+    columns = columns or {}
+    paths = [path] if isinstance(path, (str, Path)) else list(path)
+    sources = [Source(file, encoding) for entry in paths for file in _files(Path(entry))]
+    if not sources:
+        raise InputError("No file with answers is given.")
+    names = [format or detect(source, frozenset(columns)) for source in sources]
+    tables = [FORMATS[name](source, columns) for name, source in zip(names, sources, strict=True)]
+    together = ", ".join(dict.fromkeys(names))
+    return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    metadata = metadata_file(path)
+    files = [metadata] if metadata is not None else sorted(path.glob("*.xml"))
+    if not files:
+        raise InputError(
+            f"{path} is a folder with neither metadata.jsonl, .csv or .parquet (Hugging Face) nor .xml files (CVAT, one per "
+            f"annotator). Name the file with the answers."
+        )
+    return files

@@ -1,0 +1,284 @@
+"""From readers' tables to votes: names cleaned, blanks and repeats left out and counted, classes put in order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from pals.errors import InputError, unknown
+from pals.readers.matching import is_plain, one_spelling
+from pals.readers.summary import ReadSummary, some
+from pals.readers.tables import Coded, Table, Tally
+from pals.readers.votes import Votes
+
+MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>"})
+"""How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""
+
+NO_ANSWER = frozenset(
+    {"?", "don't know", "dont know", "don’t know", "do not know", "i don't know", "idk", "not sure", "unsure", "can't tell",
+     "cannot tell", "skip", "skipped"}
+)  # fmt: skip
+"""What people write who do not know, in small letters."""
+
+NO_LABEL = 'no answer (blank, or words such as "don\'t know")'
+NO_ITEM = "no item is named"
+REPEATED = "the same person's same answer again"
+GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
+
+
+def build(
+    tables: Sequence[Table],
+    format_name: str,
+    *,
+    class_names: Sequence[str] | None,
+    no_answer: Collection[str],
+    separator: str | None,
+) -> Votes:
+    """All tables together."""
+    skipped = Tally()
+    for table in tables:
+        skipped.merge(table.skipped)
+    rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
+    clean = [_with_labels(_with_names(table), no_answer, separator) for table in tables]
+    item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
+    worker, workers = _union([table.worker for table in clean])
+    label, labels = _union([table.label for table in clean])
+    classes, class_of = _classes(clean, label, labels, class_names)
+    joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
+    joined.drop(joined.item_R < 0, NO_ITEM, skipped)
+    joined.drop(joined.label_R < 0, NO_LABEL, skipped)
+    gold_I = joined.take_gold(len(items), len(classes), skipped)
+    joined.drop_repeats(len(classes), skipped)
+    files = tuple(str(table.path) for table in tables)
+    if not len(joined.item_R) and not (gold_I >= 0).any():
+        reasons = "; ".join(map(str, skipped.done())) or "it names no answer"
+        raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
+    answer_R = pd.factorize(joined.answer_R)[0]
+    notes = [note for table in tables for note in table.notes]
+    summary = ReadSummary(
+        files=files,
+        format=format_name,
+        rows=rows,
+        answers=int(answer_R.max(initial=-1)) + 1,
+        items=len(items),
+        workers=len(workers),
+        classes=len(classes),
+        gold=int((gold_I >= 0).sum()),
+        skipped=skipped.done(),
+        notes=(*notes, *_remarks(joined, items, workers, classes, gold_I)),
+    )
+    columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
+    return Votes(tuple(items), tuple(workers), classes, *columns, summary)
+
+
+# ---- one table
+
+
+def _with_names(table: Table) -> Table:
+    """Items and annotators without blanks around their names, paths in one spelling."""
+    items = [name.strip() for name in table.item.names]
+    if not is_plain("\n".join(items)):
+        items = [one_spelling(name) for name in items]
+    workers = [name.strip() for name in table.worker.names]
+    return replace(table, item=_recoded(table.item, items), worker=_recoded(table.worker, workers))
+
+
+def _lone(table: Table) -> list[str]:
+    names = [one_spelling(name.strip()) for name in table.lone_items]
+    return [name for name in names if name not in MISSING]
+
+
+def _recoded(column: Coded, names: Sequence[str]) -> Coded:
+    """The column with other names, of which several may be the same and some nothing."""
+    if MISSING.isdisjoint(names) and len(set(names)) == len(names):
+        return Coded(column.code_R, _objects(names))
+    number, unique = pd.factorize(_objects([None if name in MISSING else name for name in names]))
+    return Coded(np.append(number, -1)[column.code_R], unique)
+
+
+def _with_labels(table: Table, no_answer: Collection[str], separator: str | None) -> Table:
+    """Single labels, without blanks; a cell that holds several becomes several rows of one answer."""
+    unsure = {word.casefold() for word in no_answer}
+
+    def parts(cell: str) -> list[str]:
+        pieces = cell.split(separator) if separator and table.splits else [cell]
+        labels = [piece.strip() for piece in pieces]
+        return [label for label in labels if label not in MISSING and label.casefold() not in unsure]
+
+    parts_L = [parts(name) for name in table.label.names]
+    table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None)
+    count_L = np.array([len(labels) for labels in parts_L], dtype=np.int64)
+    if (count_L > 1).any():
+        code_R = table.label.code_R
+        times_R = np.maximum(np.append(count_L, 0)[code_R], 1)
+        row_E = np.repeat(np.arange(len(code_R)), times_R)
+        nth_E = np.arange(len(row_E)) - np.repeat(np.cumsum(times_R) - times_R, times_R)
+        start_L = np.cumsum(count_L) - count_L
+        answered_E = np.append(count_L, 0)[code_R[row_E]] > 0
+        label_E = np.where(answered_E, np.append(start_L, 0)[code_R[row_E]] + nth_E, -1)
+        table = table.take(row_E, Coded(label_E, _objects([label for labels in parts_L for label in labels])))
+    else:
+        table = replace(table, label=Coded(table.label.code_R, _objects([labels[0] if labels else "" for labels in parts_L])))
+    names = [str(name) for name in table.label.names]
+    if all(re.fullmatch(r"[0-9]+(\.0+)?", name) for name in names if name):
+        names = [name.partition(".")[0] for name in names]  # class numbers in a column with gaps are written 1.0
+    return replace(table, label=_recoded(table.label, names))
+
+
+def _answers(table: Table) -> np.ndarray:
+    """The number of each row's answer: the reader's, or one for each item and annotator; the unnamed answer once each."""
+    if table.answer_R is not None:
+        return table.answer_R
+    item_R, worker_R = table.item.code_R, table.worker.code_R
+    alone_R = (worker_R < 0) | (item_R < 0)
+    key_R = item_R * (len(table.worker.names) + 1) + worker_R
+    key_R = np.where(alone_R, -1 - np.arange(len(key_R)), key_R)
+    if table.gold_R is not None:  # what a person knows to be right is not part of what the person thought
+        key_R = key_R * 2 + table.gold_R
+    return np.asarray(pd.factorize(key_R)[0], dtype=np.int64)
+
+
+# ---- all tables
+
+
+def _union(columns: Sequence[Coded], more: Sequence[str] = ()) -> tuple[list[np.ndarray], list[str]]:
+    """The columns' numbers for one common list of names."""
+    if len(columns) == 1 and not more:
+        return [columns[0].code_R], columns[0].names.tolist()
+    number, names = pd.factorize(np.concatenate([column.names for column in columns] + [_objects(more)]).astype(object))
+    codes, start = [], 0
+    for column in columns:
+        codes.append(np.append(number[start : start + len(column.names)], -1)[column.code_R])
+        start += len(column.names)
+    return codes, names.tolist()
+
+
+def _classes(
+    tables: Sequence[Table], label: Sequence[np.ndarray], found: Sequence[str], wanted: Sequence[str] | None
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """The class names, in order, and the class of each label that was found."""
+    if wanted is None:
+        declared = [name for table in tables for name in table.classes or ()]
+        names = tuple(dict.fromkeys([*declared, *sorted(found, key=_number_or_name(found))]))
+        declared_numbers = False
+    else:
+        names = tuple(wanted)
+        declared_numbers = not set(found) & set(names) and all(re.fullmatch("[0-9]{1,9}", name) for name in found)
+    number_of = {str(c): c for c in range(len(names))} if declared_numbers else {name: c for c, name in enumerate(names)}
+    for code, name in enumerate(found):
+        if name not in number_of:
+            table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
+            raise InputError(f"{table.place(int((code_R == code).argmax()))}: {unknown('label', name, number_of)}")
+    return names, np.array([number_of[name] for name in found], dtype=np.int64)
+
+
+def _number_or_name(found: Sequence[str]) -> Callable[[str], tuple[int, str]]:
+    numbers = all(name.isascii() and name.isdigit() for name in found)
+    return lambda name: (len(name.lstrip("0")) if numbers else 0, name.lstrip("0") if numbers else name)
+
+
+class _Joined:
+    """The rows of all tables, with the way back to their places."""
+
+    def __init__(
+        self, tables: Sequence[Table], item: list[np.ndarray], worker: list[np.ndarray], label: list[np.ndarray]
+    ) -> None:
+        rows = [len(code_R) for code_R in item]
+        answers = [table.answer_R for table in tables if table.answer_R is not None]
+        first = np.cumsum([0, *(int(answer_R.max(initial=-1)) + 1 for answer_R in answers)])
+        self.tables = tables
+        self.item_R, self.worker_R, self.label_R = (np.concatenate(codes) for codes in (item, worker, label))
+        self.answer_R = np.concatenate([answer_R + start for answer_R, start in zip(answers, first, strict=False)])
+        self.weight_R = np.concatenate(
+            [np.ones(n) if t.weight_R is None else t.weight_R for t, n in zip(tables, rows, strict=True)]
+        )
+        self.gold_R = np.concatenate(
+            [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
+        )
+        self.table_R = np.repeat(np.arange(len(tables)), rows)
+        self.row_R = np.concatenate([np.arange(n) for n in rows])
+        self.may_repeat = len(tables) > 1 or not all(table.grouped for table in tables)
+
+    def keep(self, mask_R: np.ndarray) -> None:
+        for name in ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "gold_R", "table_R", "row_R"):
+            setattr(self, name, getattr(self, name)[mask_R])
+
+    def drop(self, mask_R: np.ndarray, reason: str, skipped: Tally) -> None:
+        dropped = mask_R.nonzero()[0]
+        if len(dropped):
+            skipped.add(reason, len(dropped), (self.tables[self.table_R[i]].place(self.row_R[i]) for i in dropped))
+            self.keep(~mask_R)
+
+    def take_gold(self, items: int, classes: int, skipped: Tally) -> np.ndarray:
+        """The right label of each item, or -1. Those rows are no votes."""
+        gold_I = np.full(items, -1, dtype=np.int64)
+        if self.gold_R.any():
+            gold = self.gold_R.nonzero()[0]
+            pair = np.unique(self.item_R[gold] * classes + self.label_R[gold])
+            labels_I = np.bincount(pair // classes, minlength=items)
+            gold_I[pair // classes] = pair % classes
+            gold_I[labels_I > 1] = -1
+            self.drop(self.gold_R & (labels_I > 1)[self.item_R], GOLD_UNCLEAR, skipped)
+            self.keep(~self.gold_R)
+        return gold_I
+
+    def drop_repeats(self, classes: int, skipped: Tally) -> None:
+        """A label twice in one answer, or a person's whole answer twice."""
+        self.drop(pd.Series(self.answer_R * classes + self.label_R).duplicated().to_numpy(), REPEATED, skipped)
+        if self.may_repeat and len(self.answer_R):
+            _, first, answer_R = np.unique(self.answer_R, return_index=True, return_inverse=True)
+            sign_A = np.zeros(len(first), dtype=np.uint64)
+            np.add.at(sign_A, answer_R, _mixed(self.label_R))
+            answers = pd.DataFrame({"item": self.item_R[first], "worker": self.worker_R[first], "sign": sign_A})
+            again_A = (answers.duplicated() & (answers["worker"] >= 0)).to_numpy()
+            self.drop(again_A[answer_R], REPEATED, skipped)
+
+    def several_answers(self) -> np.ndarray:
+        """The items for which one person gave more than one, different answers."""
+        if not self.may_repeat:
+            return np.empty(0, dtype=np.int64)
+        pairs = pd.DataFrame({"item": self.item_R, "worker": self.worker_R, "answer": self.answer_R}).drop_duplicates()
+        pairs = pairs[pairs["worker"] >= 0]
+        return np.unique(pairs.loc[pairs.duplicated(["item", "worker"]), "item"].to_numpy())
+
+
+def _mixed(label_R: np.ndarray) -> np.ndarray:
+    """A number of 64 bits for each label, such that sums over sets of labels differ (splitmix64)."""
+    z = (label_R.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _remarks(
+    joined: _Joined, items: Sequence[str], workers: Sequence[str], classes: Sequence[str], gold_I: np.ndarray
+) -> Iterator[str]:
+    """What is not wrong but should be known."""
+    empty = ((np.bincount(joined.item_R, minlength=len(items)) == 0) & (gold_I < 0)).nonzero()[0]
+    if len(empty):
+        yield f"{len(empty):,} items have no answer ({some((items[i] for i in empty), len(empty))})"
+    several = joined.several_answers()
+    if len(several):
+        names = some((items[i] for i in several), len(several))
+        yield f"{len(several):,} items have different answers by one person, all of them kept ({names})"
+    if len(workers) == 1 and (joined.worker_R >= 0).all():
+        yield f"Only one annotator: {workers[0]}"
+    chosen = np.bincount(joined.label_R, minlength=len(classes)) + np.bincount(gold_I[gold_I >= 0], minlength=len(classes))
+    if (chosen == 0).any():
+        unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
+        yield f"{len(unused):,} classes that nobody chose ({some(unused, len(unused))})"
+    folded = Counter(name.casefold() for name in classes)
+    alike = [name for name in classes if folded[name.casefold()] > 1]
+    if alike:
+        yield f"Classes that differ in capitals only: {some(alike, len(alike))}"
+
+
+def _objects(values: Sequence[object]) -> np.ndarray:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

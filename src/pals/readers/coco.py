@@ -1,0 +1,43 @@
+"""COCO's labels without boxes, as Datumaro writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pals.readers.cells import weight_of
+from pals.readers.columns import Columns
+from pals.readers.source import Source
+from pals.readers.tables import Records, Table
+
+REMEDY = "A COCO file has `images` (id, file_name), `categories` (id, name) and `annotations` (image_id, category_id)."
+
+
+def read_coco(source: Source, columns: Columns) -> Table:
+    """Several annotations of an image are its candidates, weighted by their `score`; boxes and masks are ignored."""
+    source.no_columns(columns)
+    content = source.as_dict(source.json, "the file", REMEDY)
+    images, classes = _by_id(source, content, "images", "file_name"), _by_id(source, content, "categories", "name")
+    labels: dict[str, dict[str, float]] = {name: {} for name in images.values()}
+    for number, entry in enumerate(source.as_list(content.get("annotations"), "`annotations`", REMEDY), start=1):
+        found = source.as_dict(entry, f"annotation {number}", REMEDY)
+        image = images.get(source.as_name(found.get("image_id"), f"annotation {number}", REMEDY) or "")
+        label = classes.get(source.as_name(found.get("category_id"), f"annotation {number}", REMEDY) or "")
+        score = weight_of(found.get("score", 1.0))
+        if image is None or label is None or score != score:
+            source.refuse(f"annotation {number} names an unknown image or category, or has a score that is none", REMEDY)
+        labels[image][label] = max(score, labels[image].get(label, 0.0))
+    records = Records(source.path, "image")
+    for number, (image, scores) in enumerate(labels.items(), start=1):
+        records.add(image, None, list(scores), number, weights=list(scores.values()) or [1.0])
+    return records.table(classes=list(dict.fromkeys(classes.values())))
+
+
+def _by_id(source: Source, content: dict[str, Any], key: str, name: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, entry in enumerate(source.as_list(content.get(key), f"`{key}`", REMEDY), start=1):
+        where = f"entry {number} of `{key}`"
+        values = [source.as_name(source.as_dict(entry, where, REMEDY).get(k), where, REMEDY) for k in ("id", name)]
+        if values[0] is None or values[1] is None:
+            source.refuse(f"{where} has no id or no {name}", REMEDY)
+        found[values[0]] = values[1]
+    return found

@@ -1,0 +1,34 @@
+"""Datumaro JSON, one of CVAT's exports: labels of whole images."""
+
+from __future__ import annotations
+
+from pals.readers.columns import Columns
+from pals.readers.source import Source
+from pals.readers.tables import Records, Table
+
+REMEDY = "Export the project as Datumaro JSON again."
+
+
+def read_datumaro(source: Source, columns: Columns) -> Table:
+    """Annotations of type "label"; those of one item are one answer. The annotator is called like the file."""
+    source.no_columns(columns)
+    content = source.as_dict(source.json, "the file", REMEDY)
+    categories = source.as_dict(content.get("categories"), "`categories`", REMEDY)
+    declared = source.as_list(source.as_dict(categories.get("label"), "`label`", REMEDY).get("labels"), "`labels`", REMEDY)
+    names = [
+        source.as_name(source.as_dict(entry, "a label", REMEDY).get("name"), "a label", REMEDY) or "" for entry in declared
+    ]
+    records = Records(source.path, "item")
+    for number, item in enumerate(source.as_list(content.get("items"), "`items`", REMEDY), start=1):
+        where = f"item {number}"
+        entry = source.as_dict(item, where, REMEDY)
+        labels: list[str | None] = []
+        for annotation in source.as_list(entry.get("annotations", []), f"`annotations` of {where}", REMEDY):
+            found = source.as_dict(annotation, f"an annotation of {where}", REMEDY)
+            if found.get("type") == "label":
+                index = found.get("label_id")
+                if type(index) is not int or not 0 <= index < len(names):
+                    source.refuse(f"{where} has the label {index!r}, but there are {len(names)} labels", REMEDY)
+                labels.append(names[index])
+        records.add(source.as_name(entry.get("id"), where, REMEDY) or "", source.path.stem, labels, number)
+    return records.table(classes=list(dict.fromkeys(names)))

@@ -1,0 +1,26 @@
+"""DCIC's `annotations.json`: a list of annotation sets. Names are blanked in the public files, so a set is an annotator."""
+
+from __future__ import annotations
+
+from pals.readers.columns import Columns
+from pals.readers.source import Source
+from pals.readers.tables import Records, Table
+
+REMEDY = "A DCIC file is a list of sets, each with a list `annotations` of {image_path, class_label}."
+
+
+def read_dcic(source: Source, columns: Columns) -> Table:
+    """Every set; a `class_label` of null is no answer."""
+    source.no_columns(columns)
+    records = Records(source.path, "set")
+    for number, value in enumerate(source.as_list(source.json, "the file", REMEDY), start=1):
+        entry = source.as_dict(value, f"set {number}", REMEDY)
+        answers = source.as_list(entry.get("annotations"), f"`annotations` of set {number}", REMEDY)
+        for row, part in enumerate(answers, start=1):
+            place = f"{number}, annotation {row}"
+            answer = source.as_dict(part, f"set {place}", REMEDY)
+            if "image_path" not in answer or "class_label" not in answer:
+                source.refuse(f"set {place} lacks image_path or class_label", REMEDY)
+            item, label = (source.as_name(answer[key], f"set {place}", REMEDY) for key in ("image_path", "class_label"))
+            records.add(item or "", f"set {number}", [label], place)
+    return records.table()

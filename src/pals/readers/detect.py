@@ -1,0 +1,114 @@
+"""Which format is a file in? Decided by what it holds; endings of names count only where the content cannot tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pals.errors import InputError
+from pals.readers.columns import KNOWN, plain
+from pals.readers.source import Source
+
+REFUSED = (  # first bytes, what it is, what to do
+    (b"PK\x03\x04", "a ZIP or Excel file", "Unpack it, or save the sheet as CSV (UTF-8)."),
+    (b"\xd0\xcf\x11\xe0", "an old Excel file", "Save the sheet as CSV (UTF-8)."),
+    (b"\x1f\x8b", "a gzip file", "Unpack it first."),
+    (b"%PDF", "a PDF", "Export the answers as CSV."),
+)
+PICKLE = "a pickle, which could run any program and is never loaded"
+LOOKED_FOR = (
+    "Looked for: a table with columns item and label (long), item and candidates, or one column per annotator (wide); JSON "
+    "Lines; JSON of DCIC, Label Studio, peerannot, Datumaro or COCO; a Zooniverse export; CVAT's XML; a .mat file."
+)
+
+
+def detect(source: Source, chosen: frozenset[str] = frozenset()) -> str:
+    """The name of the format. `chosen` are the roles for which the user named a column."""
+    data = source.data
+    for mark, what, remedy in REFUSED:
+        if data.startswith(mark):
+            source.refuse(f"this is {what}", remedy)
+    if (data[:1] == b"\x80" and data[1:2] in b"\x02\x03\x04\x05") or source.path.suffix in (".pkl", ".pickle"):
+        source.refuse(f"this is {PICKLE}", "Save the answers as CSV or JSON.")
+    if data.startswith((b"MATLAB", b"\x89HDF")) or source.path.suffix == ".mat":
+        return "mat"
+    if source.is_parquet:
+        return _nested(source) or _table(source, chosen)
+    if data.lstrip()[:1] == b"<":
+        return "cvat"  # XML says itself how it is encoded
+    start = source.text.lstrip()[:1]
+    if start == "<":
+        return "cvat"
+    return _json(source) if start in ("[", "{") else _table(source, chosen)
+
+
+def _nested(source: Source) -> str | None:
+    """Hugging Face's Parquet files have lists in their cells."""
+    names = {plain(name) for name in source.header}
+    return "huggingface" if "file_name" in names and names & {"votes", "candidates"} else None
+
+
+def _json(source: Source) -> str:
+    if source.text.lstrip().startswith("{"):
+        first = source.text.lstrip().partition("\n")[0]
+        try:
+            record = json.loads(first)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict):
+            kind = _object(record)
+            if kind is not None:
+                return kind
+            return "huggingface" if "file_name" in record else "jsonl"
+        kind = _object(source.json)
+        if kind is not None:
+            return kind
+        raise _cannot_tell(source.path, f"a JSON object with the keys {_some(source.json)}")
+    entries = source.json
+    first_entry: Any = next((entry for entry in entries if isinstance(entry, dict)), None)
+    if first_entry is None:
+        raise _cannot_tell(source.path, "a JSON list without objects")
+    if "data" in first_entry or {"annotator", "annotation_id"} <= first_entry.keys():
+        return "label-studio"
+    return "dcic" if "annotations" in first_entry else "json"
+
+
+def _object(value: dict[str, Any]) -> str | None:
+    if {"images", "annotations", "categories"} <= value.keys():
+        return "coco"
+    if {"items", "categories"} <= value.keys():
+        return "datumaro"
+    if value and all(isinstance(votes, dict) for votes in value.values()):
+        return "peerannot"
+    return None
+
+
+def _table(source: Source, chosen: frozenset[str]) -> str:
+    names = [plain(name) for name in source.header]
+    has = {role for role, words in KNOWN.items() if role in chosen or set(words) & set(names)}
+    if {"annotations", "subject_data"} <= set(names):
+        return "zooniverse"
+    if {"annotator", "annotation_id", "lead_time"} <= set(names):
+        return "label-studio"
+    if "workers" in chosen:
+        return "wide"
+    if ("label" in has and "label" in chosen) or {"item", "label"} <= has:
+        return "long"
+    if {"item", "candidates"} <= has:
+        return "candidates"
+    starts_with_items = bool(names) and (names[0] in ("", *KNOWN["item"]) or names[0].startswith("unnamed:"))
+    if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"worker", "label", "candidates"}:
+        return "wide"
+    raise _cannot_tell(source.path, f"a table with the columns {_some(source.header)}")
+
+
+def _some(names: Any) -> str:
+    return ", ".join(repr(str(name)) for name in list(names)[:12]) or "none"
+
+
+def _cannot_tell(path: Path, found: str) -> InputError:
+    return InputError(
+        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (format='long'), or the "
+        f"columns (columns={{'item': ..., 'label': ...}}); a table without a header row needs one."
+    )

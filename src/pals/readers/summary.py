@@ -1,0 +1,57 @@
+"""What reading a file came to: how much was read, what was left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Rows of one kind that gave no vote."""
+
+    reason: str
+    count: int
+    examples: tuple[str, ...]  # places in the file, the first few
+
+    def __str__(self) -> str:
+        more = ", ..." if self.count > len(self.examples) else ""
+        return f"{self.count:,} skipped: {self.reason} ({'; '.join(self.examples)}{more})"
+
+
+@dataclass(frozen=True)
+class ReadSummary:
+    """What was read, what was skipped and why. `print(summary)` is for people."""
+
+    files: tuple[str, ...]
+    format: str
+    rows: int
+    "Labels that the files hold, the skipped ones too."
+    answers: int
+    items: int
+    workers: int
+    classes: int
+    gold: int
+    "Items whose right label is known."
+    skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        named = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
+        people = f"{self.workers:,} annotators" if self.workers else "unnamed annotators"
+        gold = f"; {self.gold:,} items with a gold label" if self.gold else ""
+        first = (
+            f"{named} ({self.format}): {self.answers:,} answers by {people} on {self.items:,} items, {self.classes:,} classes"
+        )
+        return [first + gold, *map(str, self.skipped), *self.notes]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def some(names: Iterable[str], count: int) -> str:
+    """The first few of `count` names, for a message."""
+    shown = [repr(name) for name, _ in zip(names, range(EXAMPLES), strict=False)]
+    return ", ".join(shown) + (", ..." if count > len(shown) else "")

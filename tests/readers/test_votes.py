@@ -1,0 +1,166 @@
+"""Votes to candidates, and names to files."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pals.errors import InputError
+from pals.readers import Votes, read_votes
+from pals.readers.matching import match_names
+
+Write = Callable[..., Path]
+
+TEXT = "item,worker,label,weight\na,ann,newt,1\na,bob,newt|frog,2\nb,ann,frog,1\nb,bob,toad,3\n"
+
+
+@pytest.fixture
+def votes(write: Write) -> Votes:
+    return read_votes(write(TEXT))
+
+
+def test_frequencies_by_hand(votes: Votes) -> None:
+    sets = votes.to_candidates()
+    assert (sets.ids, sets.class_names) == (("a", "b"), ("frog", "newt", "toad"))
+    assert sets.allowed_NC.tolist() == [[True, True, False], [True, False, True]]
+    assert sets.frequency_NC is not None
+    assert sets.frequency_NC.tolist() == [pytest.approx([1 / 3, 2 / 3, 0]), pytest.approx([0.25, 0, 0.75])]
+
+
+def test_items_without_answers(votes: Votes) -> None:
+    more = replace(votes, items=("a", "b", "c"), gold_I=np.array([-1, -1, 2]))
+    with pytest.raises(InputError, match="the first is 'c'"):
+        more.to_candidates()
+    assert more.to_candidates(on_empty="drop").ids == ("a", "b")
+    every = more.to_candidates(on_empty="all")
+    assert every.frequency_NC is not None
+    assert every.frequency_NC[2].tolist() == pytest.approx([1 / 3] * 3)
+    assert more.to_candidates(use_gold=True).allowed_NC[2].tolist() == [False, False, True]
+
+
+def test_votes_of_weight_zero_are_no_candidates(votes: Votes) -> None:
+    sets = replace(votes, weight_R=np.array([1.0, 0, 0, 1, 0])).to_candidates()
+    assert sets.allowed_NC.tolist() == [[False, True, False], [True, False, False]]
+
+
+def test_enormous_weights_stay_finite(votes: Votes) -> None:
+    sets = replace(votes, weight_R=np.full(5, 1.7e308)).to_candidates()
+    assert sets.frequency_NC is not None
+    assert sets.frequency_NC.sum(dim=1).tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label_R": np.full(5, 3)}, "label_R of the votes must hold 5 numbers from 0 to 2"),
+        ({"worker_R": np.full(5, -2)}, "worker_R"),
+        ({"item_R": np.full(5, 2)}, "item_R"),
+        ({"gold_I": np.zeros(5)}, "gold_I"),
+        ({"weight_R": np.full(5, np.nan)}, "finite numbers"),
+    ],
+)
+def test_inconsistent_votes_are_refused(votes: Votes, change: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(votes, **change)  # type: ignore[arg-type]
+
+
+def test_summary_for_people(votes: Votes) -> None:
+    first, *_ = votes.summary.lines()
+    assert first.endswith("votes.csv (long): 4 answers by 2 annotators on 2 items, 3 classes")
+
+
+# ---- matching
+
+
+def test_match_by_path_then_by_base_name() -> None:
+    files = ["ponds/a.jpg", "ponds/b.jpg", "lakes/a.jpg", "lakes/c d.jpg", "lakes/Kröte.jpg"]
+    items = [
+        "ponds/a.jpg",
+        "b.jpg",
+        "Data/lakes/a.jpg",
+        "/home/ann/c d.jpg",
+        unicodedata.normalize("NFD", "Kröte.jpg"),
+        "x.jpg",
+        "a.jpg",
+    ]
+    found = match_names(items, files)
+    assert found.file_I.tolist() == [0, 1, 2, 3, 4, -1, -1]
+    assert (found.by_path, found.by_name) == (2, 3)
+    assert (found.missing, found.ambiguous, found.refused) == (("x.jpg",), ("a.jpg",), ())
+
+
+def test_a_base_name_does_not_take_another_items_file() -> None:
+    """fold1/a.jpg is not there: its answers must not go to fold2/a.jpg."""
+    found = match_names(["fold1/a.jpg", "fold2/a.jpg"], ["fold2/a.jpg", "fold2/b.jpg"])
+    assert found.file_I.tolist() == [-1, 0]
+    assert found.ambiguous == ("fold1/a.jpg",)
+    found = match_names(["x/a.jpg", "y/a.jpg"], ["z/a.jpg"])
+    assert found.file_I.tolist() == [-1, -1]
+    assert len(found.ambiguous) == 2
+
+
+@pytest.mark.parametrize("item", ["../a.jpg", "x/../../a.jpg", "..\\a.jpg", "/../../a.jpg", "x/../a.jpg"])
+def test_paths_cannot_leave_the_folder(item: str) -> None:
+    found = match_names([item], ["a.jpg", "etc/passwd"])
+    assert found.refused == (item,)
+    assert found.file_I.tolist() == [-1]
+    assert "leads out of the image folder" in str(found)
+
+
+def test_spelling_of_paths() -> None:
+    found = match_names(["./x//a.jpg", "x\\b.jpg", "x/./c.jpg", "a..b.jpg"], ["x/a.jpg", "x/b.jpg", "x/c.jpg", "a..b.jpg"])
+    assert found.by_path == 4
+
+
+def test_names_without_ending_or_by_number() -> None:
+    assert match_names(["a01", "7"], ["x/a01.png", "pond-7.png", "pond-17.png"]).file_I.tolist() == [0, 1]
+    assert match_names(["a01"], ["x/a01.png", "x/a01.jpg"]).ambiguous == ("a01",)
+
+
+def test_votes_follow_their_files(write: Write) -> None:
+    votes = read_votes(write(TEXT.replace("\na,", "\nponds/a.jpg,").replace("\nb,", "\nb.jpg,") + "gone.jpg,ann,newt,1\n"))
+    matched, report = votes.match([Path("ponds/b.jpg"), "ponds/new.jpg", "ponds/a.jpg"])
+    assert matched.items == ("ponds/b.jpg", "ponds/new.jpg", "ponds/a.jpg")
+    assert report.missing == ("gone.jpg",)
+    assert report.unanswered == ("ponds/new.jpg",)
+    assert "1 items of the votes have no image; their answers are not used ('gone.jpg')" in report.lines()
+    assert "1 images have no answer ('ponds/new.jpg')" in report.lines()
+    sets = matched.to_candidates(on_empty="drop")
+    assert sets.frequency_NC is not None
+    assert sets.ids == ("ponds/b.jpg", "ponds/a.jpg")
+    assert sets.frequency_NC.tolist() == [pytest.approx([0.25, 0, 0.75]), pytest.approx([1 / 3, 2 / 3, 0])]
+
+
+def test_a_file_listed_twice() -> None:
+    with pytest.raises(InputError, match=r"'x//a.jpg' is listed twice|'x/a.jpg' is listed twice"):
+        match_names(["a.jpg"], ["x/a.jpg", "x//a.jpg"])
+
+
+part = st.sampled_from(["a", "b", "..", ".", "", "c.jpg", "d.jpg"])
+path = st.lists(part, min_size=1, max_size=4).map("/".join)
+
+
+@given(
+    items=st.lists(path, unique=True, max_size=6), files=st.sets(st.sampled_from(["a/c.jpg", "b/c.jpg", "d.jpg", "a/b/d.jpg"]))
+)
+def test_a_file_belongs_to_one_item_at_most(items: list[str], files: set[str]) -> None:
+    from pals.readers.matching import one_spelling
+
+    items = list(dict.fromkeys(map(one_spelling, items)))
+    listed = sorted(files)
+    found = match_names(items, listed)
+    taken = [f for f in found.file_I.tolist() if f >= 0]
+    assert len(taken) == len(set(taken)) == found.by_path + found.by_name
+    assert len(items) == len(taken) + len(found.missing) + len(found.ambiguous) + len(found.refused)
+    for item, file in zip(items, found.file_I.tolist(), strict=True):
+        if item in files:
+            assert listed[file] == item
+        if file >= 0:
+            assert item.rpartition("/")[2] == listed[file].rpartition("/")[2] and ".." not in item.split("/")
