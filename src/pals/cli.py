@@ -75,7 +75,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "1,2,3",
     epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
-    device: Device = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps. For networks this small a CPU is quickest.")
+    ] = "cpu",
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the results of an earlier demo first.")] = False,
 ) -> None:
     """Train on real handwritten digits with noisy candidate labels and compare with two yardsticks.
