@@ -11,7 +11,7 @@ import torch
 
 from pals import __version__
 
-CORE = ("torch", "numpy", "scikit-learn", "pydantic", "typer", "rich", "PyYAML", "matplotlib")
+CORE = ("torch", "numpy", "scikit-learn", "pandas", "pydantic", "typer", "rich", "PyYAML", "matplotlib")
 EXTRAS = ("faiss-cpu", "safetensors", "torchvision")
 
 
