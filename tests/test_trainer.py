@@ -31,8 +31,7 @@ from pals.config import build
 from pals.data import Dataset, Items
 from pals.engine import Engine, EngineConfig
 from pals.errors import InputError
-from pals.losses import soft_cross_entropy, uniform_on
-from pals.methods import Batch, Context, Group, Method, Phase, Plan, Problem
+from pals.methods import Batch, Context, Group, Phase, Plan, Problem
 from pals.methods.average import Average
 from pals.optim import TrainConfig, learning_rate, make_optimizer
 from pals.trainer import Trainer, count_steps, fill_tail
@@ -413,24 +412,10 @@ def test_an_unknown_view_names_the_nearest(toy: Dataset) -> None:
 
 def test_features_for_images_and_vectors_alike() -> None:
     """uint8 inputs go through the same door."""
-
-    class Flat(Method):
-        def __init__(self, config: Any, problem: Problem) -> None:
-            super().__init__(config, problem)
-            self.network = problem.network()
-
-        @property
-        def predictor(self) -> nn.Module:
-            return self.network
-
-        def loss(self, batch: Batch) -> Tensor:
-            logits_BC = self.network(batch.views[0]).logits
-            return soft_cross_entropy(logits_BC, uniform_on(self.allowed_NC[batch.index_B])).mean()
-
     pixels = torch.randint(0, 256, (20, WIDTH), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     views = Views({"weak": lambda x, _: x, "eval": lambda x, _: x}, finish=lambda x: x.float() / 255)
     sets = CandidateSets.from_matrix(torch.ones(20, 3, dtype=torch.bool))
-    method = Flat(None, Problem(sets, lambda name=None: MLP(WIDTH, 3, width=8)))
+    method = Average(Average.Config(), Problem(sets, lambda name=None: MLP(WIDTH, 3, width=8)))
     trainer = Trainer(method, Items(pixels, sets.ids), views, TrainConfig(epochs=2, batch_size=8), CPU, seed=3)
     assert [r["steps"] for r in run_all(trainer)] == [3, 3]
     assert isinstance(trainer.infer(method.network, trainer.inputs), Output)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pals.errors import InputError, unknown
 from pals.readers.build import NO_ANSWER, build
-from pals.readers.candidate_lists import read_candidates
 from pals.readers.cleanlab import read_cleanlab
 from pals.readers.coco import read_coco
 from pals.readers.columns import Columns
@@ -16,7 +15,7 @@ from pals.readers.datumaro import read_datumaro
 from pals.readers.dcic import read_dcic
 from pals.readers.detect import detect
 from pals.readers.label_studio import read_label_studio
-from pals.readers.long import read_long
+from pals.readers.long import read_candidates, read_long
 from pals.readers.mat import read_mat
 from pals.readers.matching import Match
 from pals.readers.peerannot import read_peerannot

@@ -1,6 +1,11 @@
-"""Long tables (CSV, TSV, Parquet): one answer per row, in columns for item, annotator and label. crowd-kit's form, too."""
+"""Tables with an answer per row (CSV, TSV, Parquet). Long: columns for item, annotator and label; crowd-kit's form, too.
+Candidates: all possible labels of an item in one cell, "newt|frog"."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
 
 from pals.readers.cells import add_gold, flags_in, names_in, places, weights_in
 from pals.readers.columns import Columns, find, not_read, require
@@ -8,25 +13,41 @@ from pals.readers.source import Source
 from pals.readers.tables import Table, nobody
 
 UNNAMED = "No column names the annotators: every row counts as another person's answer"
-ROLES = ("item", "worker", "label", "weight", "is_gold", "gold")
 
 
 def read_long(source: Source, columns: Columns) -> Table:
     """Rows of the same item and annotator are one answer with several labels; so is a cell "newt|frog"."""
+    table, found = _rows(source, columns, "label", ("is_gold",))
+    gold_R = flags_in(source, found["is_gold"]) if "is_gold" in found else None
+    notes = table.notes + (() if "worker" in found else (UNNAMED,))
+    return _with_gold(replace(table, gold_R=gold_R, notes=notes), source, found)
+
+
+def read_candidates(source: Source, columns: Columns) -> Table:
+    """Every row is one answer; an item in two rows has two."""
+    table, found = _rows(source, columns, "candidates")
+    return _with_gold(replace(table, answer_R=np.arange(len(table.place_R))), source, found)
+
+
+def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
+    """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
     names = source.frame.columns.tolist()
-    found = find(names, columns, ROLES, source)
-    require(found, ("item", "label"), names, source)
-    rows = len(source.frame)
+    found = find(names, columns, ("item", "worker", label, "weight", *more, "gold"), source)
+    require(found, ("item", label), names, source)
     table = Table(
         path=source.path,
         unit="row",
         place_R=places(source),
         item=names_in(source, found["item"]),
-        worker=names_in(source, found["worker"]) if "worker" in found else nobody(rows),
-        label=names_in(source, found["label"]),
+        worker=names_in(source, found["worker"]) if "worker" in found else nobody(len(source.frame)),
+        label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
-        gold_R=flags_in(source, found["is_gold"]) if "is_gold" in found else None,
         splits=True,
-        notes=not_read(names, found.values()) + (() if "worker" in found else (UNNAMED,)),
+        notes=not_read(names, found.values()),
     )
+    return table, found
+
+
+def _with_gold(table: Table, source: Source, found: dict[str, str]) -> Table:
+    """Last of all: it adds rows."""
     return add_gold(table, table.item, names_in(source, found["gold"]), table.place_R) if "gold" in found else table
