@@ -94,6 +94,7 @@ def toy_trainer(
     seed: int = 1,
     folder: Path | None = None,
     truth: Truth | None = None,
+    engine: EngineConfig | None = None,
 ) -> Trainer:
     """Like a new process: same seeds, new objects."""
     data = data if data is not None else toy_data()
@@ -104,7 +105,7 @@ def toy_trainer(
         data.train,
         data.views,
         config,
-        Engine(EngineConfig(device="cpu")),
+        Engine(engine or EngineConfig(device="cpu")),
         seed=seed,
         truth=truth if truth is not None else data.truth,
         test=(data.test, data.test_truth),

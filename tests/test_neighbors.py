@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
 from pals.errors import InputError
-from pals.neighbors import Backend, Metric, Neighbors, _without_self, nearest, nearest_to
+from pals.neighbors import Backend, Metric, Neighbors, _largest, _without_self, nearest, nearest_to
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -349,6 +349,23 @@ def test_unknown_backend_and_metric_are_named() -> None:
         nearest(torch.ones(5, 2), 1, backend="faiss-flt")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'euclidean'"):
         nearest(torch.ones(5, 2), 1, metric="euklidean")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [100, 5632, 5664, 6001])
+def test_the_largest_of_long_rows(width: int) -> None:
+    """Found in groups; the values are those of a plain search, whatever lies in the rest of the row and among equals."""
+    generator = torch.Generator().manual_seed(width)
+    for score_RN in (
+        torch.randn(40, width, generator=generator),
+        torch.randint(5, (40, width), generator=generator).float(),
+        torch.arange(width).float().expand(3, -1).contiguous(),
+        torch.full((3, width), -torch.inf),
+    ):
+        value_RK, index_RK = torch.empty(len(score_RN), 11), torch.empty(len(score_RN), 11, dtype=torch.int64)
+        _largest(score_RN, value_RK, index_RK)
+        assert torch.equal(value_RK, score_RN.topk(11, dim=1).values)
+        assert torch.equal(score_RN.gather(1, index_RK), value_RK)
+        assert all(len(set(row)) == 11 for row in index_RK.tolist())
 
 
 def test_missing_faiss_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

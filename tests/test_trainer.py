@@ -31,6 +31,7 @@ from pals.config import build
 from pals.data import Dataset, Items
 from pals.engine import Engine, EngineConfig
 from pals.errors import InputError
+from pals.files import read_json_lines
 from pals.methods import Batch, Context, Group, Phase, Plan, Problem
 from pals.methods.average import Average
 from pals.optim import TrainConfig, learning_rate, make_optimizer
@@ -129,6 +130,37 @@ def test_a_phase_that_trains_the_classifier_alone_is_not_slowed() -> None:
     (group,) = make_optimizer(CPU, method, phase, TrainConfig(encoder_lr_scale=0.01)).param_groups
     assert group["scale"] == 1.0
     assert set(group["params"]) == set(method.network.classifier.parameters())
+
+
+class Greedy(torch.nn.Module):
+    """A network that needs more memory than there is for more than `limit` items at a time."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit, self.batches = limit, []
+
+    def forward(self, x: torch.Tensor) -> Output:
+        if len(x) > self.limit:
+            raise torch.OutOfMemoryError("too much")
+        self.batches.append(len(x))
+        return Output(x, 2 * x)
+
+
+@pytest.mark.parametrize("view", ["eval", "weak"])
+def test_a_pass_that_does_not_fit_is_made_in_smaller_batches(view: str, tmp_path: Path) -> None:
+    plain, trainer = (toy_trainer("average", train={"feature_batch": size}, folder=tmp_path) for size in (20, 80))
+    greedy = Greedy(limit=30)
+    output = trainer.infer(greedy, trainer.inputs, view)
+    assert greedy.batches == [20, 20, 20, 20, 10]
+    assert_same(list(output), list(plain.infer(Greedy(90), plain.inputs, view)))  # the same draws, too
+    events = list(read_json_lines(tmp_path / "log.jsonl"))
+    assert events == [{"event": "memory", "feature_batch": 40}, {"event": "memory", "feature_batch": 20}]
+
+
+def test_what_never_fits_is_an_error() -> None:
+    trainer = toy_trainer("average")
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer.infer(Greedy(limit=0), trainer.inputs)
 
 
 @pytest.mark.gpu

@@ -87,6 +87,7 @@ class Trainer:
     ) -> None:
         self.method, self.views, self.config, self.engine = method, views, config, engine
         self.truth, self.settings = truth, settings or {}
+        self.feature_batch = config.feature_batch
         _check_inputs(items, method.num_items)
         engine.place(method)
         self.inputs = engine.hold(items.inputs)
@@ -214,11 +215,26 @@ class Trainer:
         ]
 
     def infer(self, network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
-        """All inputs through a network, in order, into two buffers made once; logits and features in float32."""
-        kept: Output | None = None
+        """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
+        hold are halved, and stay so for the rest of the run."""
+        drawn = self.generator.get_state()
+        while True:
+            try:
+                return self._infer(network, inputs, view)
+            except torch.OutOfMemoryError:
+                if self.feature_batch == 1:
+                    raise
+            self.feature_batch //= 2
+            self.engine.free_memory()
+            self.generator.set_state(drawn)
+            if self.log is not None:
+                self.log.append("memory", feature_batch=self.feature_batch)
+
+    def _infer(self, network: nn.Module, inputs: Tensor, view: str) -> Output:
+        kept: Output | None = None  # two buffers made once
         with self.engine.inference(network) as forward:
-            for start in range(0, len(inputs), self.config.feature_batch):
-                part = inputs[start : start + self.config.feature_batch].to(self.engine.device, non_blocking=True)
+            for start in range(0, len(inputs), self.feature_batch):
+                part = inputs[start : start + self.feature_batch].to(self.engine.device, non_blocking=True)
                 output = forward(self.views.make(view, part, self.generator))
                 if kept is None:
                     with torch.inference_mode(False):  # ordinary tensors, which a method may write to

@@ -1,0 +1,114 @@
+"""What only a GPU can show; `pytest -m gpu` on a machine with one. (Operations, views, neighbours and labelling have their own
+tests with this mark beside their other tests.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from _toy import run_all, toy_candidates, toy_data, toy_trainer
+from pals.augment import image_views
+from pals.engine import Engine, EngineConfig
+from pals.labeling import pseudo_label
+from pals.methods import METHODS
+from pals.neighbors import nearest
+from pals.trainer import Trainer
+
+pytestmark = pytest.mark.gpu
+each_method = pytest.mark.parametrize("name", METHODS)
+GRAPH = EngineConfig(device="cuda", precision="bf16", compile=True)
+EXACT = EngineConfig(device="cuda", precision="fp32", compile=False)
+
+
+@each_method
+def test_learns_in_bf16_with_the_step_in_a_graph(name: str) -> None:
+    """The bar of the common suite, which trains in float32 on a CPU."""
+    data = toy_data(items=180)
+    trainer = toy_trainer(name, data, toy_candidates(data), train={"epochs": 12, "tail": "fill"}, engine=GRAPH)
+    assert run_all(trainer)[-1]["test_accuracy"] >= 0.85
+
+
+@each_method
+def test_a_graph_computes_what_single_operations_do(name: str) -> None:
+    """In float32 the losses of the epochs agree; later ones drift apart as rounding is amplified."""
+    data = toy_data(items=180)
+    losses = []
+    for compiled in (False, True):
+        config = EngineConfig(device="cuda", precision="fp32", compile=compiled)
+        trainer = toy_trainer(name, data, toy_candidates(data), train={"epochs": 3, "tail": "fill", "lr": 0.02}, engine=config)
+        losses.append([record["loss"] for record in run_all(trainer)])
+    if losses[0][0] is None:
+        assert losses[0] == losses[1]
+    else:
+        assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-4)
+        assert losses[1] == pytest.approx(losses[0], rel=2e-2)
+
+
+def test_a_graph_really_replays() -> None:
+    data = toy_data(items=180)
+    trainer = toy_trainer("pals", data, toy_candidates(data), train={"epochs": 3, "tail": "fill"}, engine=GRAPH)
+    run_all(trainer)
+    assert trainer.engine._forwards, "the feature pass was not captured"
+    assert trainer.engine.warmup_seconds > 0
+
+
+@pytest.mark.parametrize("engine", [GRAPH, EXACT], ids=["graph", "single"])
+def test_a_run_goes_on_from_its_checkpoint(engine: EngineConfig, tmp_path: Path) -> None:
+    """Sums of a GPU may come in another order, so nearly the same and not bit by bit."""
+    data = toy_data(items=180)
+
+    def trainer(folder: str) -> Trainer:
+        return toy_trainer(
+            "pals", data, toy_candidates(data), train={"epochs": 8, "tail": "fill"}, folder=tmp_path / folder, engine=engine
+        )
+
+    straight = run_all(trainer("straight"))
+    run_all(trainer("stopped"), stop_after=4)
+    second = trainer("stopped")
+    assert second.resume()
+    late = run_all(second)
+    assert [record["total_epoch"] for record in late] == [5, 6, 7, 8]
+    assert late[-1]["test_accuracy"] == pytest.approx(straight[-1]["test_accuracy"], abs=0.05)
+    assert late[0]["loss"] == pytest.approx(straight[4]["loss"], rel=0.05)
+
+
+def test_deterministic_runs_repeat() -> None:
+    data = toy_data(items=180)
+    config = EngineConfig(device="cuda", precision="fp32", compile=False, deterministic=True)
+    try:
+        runs = [run_all(toy_trainer("pals", data, toy_candidates(data), engine=config)) for _ in range(2)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [record["loss"] for record in runs[0]] == [record["loss"] for record in runs[1]]
+
+
+def test_pseudo_labels_agree_with_those_of_a_cpu() -> None:
+    """On features like a trained network's: 20,000 items in 100 tight clouds. The same neighbours, so the same labels."""
+    generator = torch.Generator().manual_seed(0)
+    truth_N = torch.randint(100, (20_000,), generator=generator)
+    features_ND = torch.randn(100, 512, generator=generator)[truth_N] + torch.randn(20_000, 512, generator=generator)
+    allowed_NC = torch.rand(20_000, 100, generator=generator) < 0.05
+    allowed_NC[torch.arange(20_000), truth_N] = True
+    on_cpu = pseudo_label(features_ND, allowed_NC)
+    on_gpu = pseudo_label(features_ND.to("cuda"), allowed_NC)
+    assert float((on_cpu.pseudo_N == on_gpu.pseudo_N.cpu()).double().mean()) >= 0.999
+    assert float((on_cpu.chosen_N == on_gpu.chosen_N.cpu()).double().mean()) >= 0.999
+    found = nearest(features_ND.to("cuda"), 15).index_NK.cpu()
+    same_N = (found.sort(dim=1).values == nearest(features_ND, 15).index_NK.sort(dim=1).values).all(dim=1)
+    assert float(same_N.double().mean()) >= 0.999
+
+
+def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(EXACT)
+    images = torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
+    held = engine.hold(images)
+    assert held.device.type == "cpu"
+    index = torch.tensor([5, 1, 60], device="cuda")
+    taken = engine.take(held, index)
+    assert taken.is_cuda
+    assert torch.equal(taken.cpu(), images[[5, 1, 60]])
+    views = image_views((0.5,) * 3, (0.2,) * 3, pad=1, flip=True)
+    assert views.make("weak", taken, engine.generator(0)).is_cuda
