@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from rich.console import Console
 
 from _toy import Answer, toy_candidates, toy_data
 from pals import cli
 from pals.candidates import CandidateSets
+from pals.cli import base
 from pals.data import DATASETS, Dataset
 
 settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)  # a test fails always or never
@@ -35,7 +35,7 @@ def pals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
     "toy", for which `TINY` are settings that take a moment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(DATASETS, "toy", lambda **_: toy_data())
-    monkeypatch.setattr(cli, "console", Console(width=160))
+    monkeypatch.setattr(base.console, "width", 160)
 
     def run(*arguments: str | Path) -> Answer:
         monkeypatch.setattr(sys, "argv", ["pals", *map(str, arguments)])

@@ -24,6 +24,7 @@ from _toy import TINY, Answer, logged_epochs
 from pals import cli, doctor
 from pals.candidates import CandidateSets
 from pals.checkpoint import load_checkpoint
+from pals.cli import research
 from pals.data import DATASETS, Dataset
 from pals.display import Reporter, note, showing_bytes
 from pals.files import read_json_lines
@@ -394,7 +395,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (out / "summary.json").exists()
     (out / "pals" / "mine").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "_print_demo", lambda *_: None)
+        patch.setattr(research, "_print_demo", lambda *_: None)
         patch.setattr("pals.demo.draw_curves", lambda *_, **__: None)
         assert pals(*command, "--fresh").code == 0
     assert {path.name for path in out.rglob("*") if path.is_file()} == {"config.yaml", "run.json", "notes.txt", "summary.json"}

@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[1] / "src" / "pals"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "files", "candidates", "config"),
     ("noise", "data", "augment", "backbones", "neighbors", "nnls", "labeling", "sampling", "losses", "mixing", "schedules",
-     "metrics", "recipes", "readers"),
+     "metrics", "recipes", "readers", "images", "crowd"),
     ("methods",),
     ("engine", "optim", "checkpoint", "runlog", "trainer"),
-    ("runs", "display", "demo", "doctor", "cli", "__main__"),
+    ("runs", "display", "demo", "doctor", "model", "relabel", "estimator", "fit", "cli", "__main__"),
 )  # fmt: skip
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 REPORT = {"errors", "files", "report"}  # all that report/ may import: it reads folders, not code

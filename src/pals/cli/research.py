@@ -1,73 +1,20 @@
-"""The command line: parse, call, print."""
+"""Commands for research: data sets whose labels are made noisy, methods compared on them."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
-from pals import __version__
+from pals.cli.base import DataDir, Device, Out, Set, app, console, say
 from pals.errors import InputError
 
-
-class Commands(TyperGroup):
-    """The commands; stopping one by Ctrl-C ends with a word about how to go on."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            errors.print("Stopped. The same command continues from the last checkpoint.")
-            sys.exit(130)
-
-
-app = typer.Typer(
-    name="pals",
-    cls=Commands,
-    help="Learn a classifier from ambiguous, noisy labels.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
 data_app = typer.Typer(help="Data sets that do not come with a package.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-console = Console()
-errors = Console(stderr=True)
-
-Out = Annotated[Path | None, typer.Option(help="Folder of the run. The same command with the same folder continues it.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set method.delta=0.5; may be repeated.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]
-
-
-def main() -> None:
-    """Entry point: bad input is one sentence and exit code 2, never a traceback."""
-    try:
-        app()
-    except InputError as error:
-        errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-
-
-def _version(value: bool) -> None:
-    if value:
-        console.print(f"pals {__version__}", highlight=False)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
-) -> None:
-    """Learn a classifier from ambiguous, noisy labels."""
 
 
 @app.command()
@@ -129,7 +76,7 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
         table.add_row(words, _spread(summary[name]["mean"], summary[name]["std"], len(seeds)))
     console.print(selected)
     console.print(table)
-    _say(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})")
+    say(f"Results, logs and checkpoints: {out}  (picture: {out / 'curves.png'})")
 
 
 @app.command()
@@ -178,7 +125,7 @@ def train(
         for run_config, folder in zip(configs, folders, strict=True):
             run = Run(run_config, folder, data_dir)
             if run.resumed_at:
-                _say(f"{folder}: continuing after epoch {run.resumed_at}.")
+                say(f"{folder}: continuing after epoch {run.resumed_at}.")
             title = f"{run_config.method_name} seed {run_config.seed}"
             reporter.follow(title, run.epochs(stop_after), run_config.train.epochs, run.resumed_at)
     _print_scores(summarise_seeds(base, folders))
@@ -249,26 +196,7 @@ def data_fetch(
         raise InputError("Where to? Name a folder with --data-dir, or set PALS_DATA.")
     with showing_bytes(console, name) as progress:
         folder = fetch(name, place, progress)
-    _say(f"{name} is in {folder}")
-
-
-@app.command()
-def doctor() -> None:
-    """Print versions, devices and precisions, and name what is broken.
-
-    Example:  pals doctor
-    """
-    from pals.doctor import check
-
-    facts, problems = check()
-    table = Table("what", "found", title="pals doctor")
-    for name, value in facts:
-        table.add_row(name, value)
-    console.print(table)
-    for problem in problems:
-        console.print(f"[bold red]Problem:[/] {escape(problem)}", highlight=False, soft_wrap=True)
-    if not problems:
-        console.print("[green]Everything that PALS needs is in order.[/]")
+    say(f"{name} is in {folder}")
 
 
 def _flags(
@@ -302,11 +230,6 @@ def _seeds(text: str) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds {text!r} names a seed twice.")
     return seeds
-
-
-def _say(text: str) -> None:
-    """One line as it is: a folder called [x] is no markup."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_scores(scores: dict[str, Any] | None) -> None:

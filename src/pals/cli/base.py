@@ -1,0 +1,71 @@
+"""What all commands share: the program, how it ends, where it prints, common options."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from pals import __version__
+from pals.errors import InputError
+
+
+class Commands(TyperGroup):
+    """The commands; stopping one by Ctrl-C ends with a word about how to go on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("Stopped. The same command continues from the last checkpoint.")
+            sys.exit(130)
+
+
+app = typer.Typer(
+    name="pals",
+    cls=Commands,
+    help="Learn a classifier from ambiguous, noisy labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+errors = Console(stderr=True)
+
+Out = Annotated[Path | None, typer.Option(help="Folder of the run. The same command with the same folder continues it.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set method.delta=0.5; may be repeated.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence and exit code 2, never a traceback."""
+    try:
+        app()
+    except InputError as error:
+        errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _version(value: bool) -> None:
+    if value:
+        console.print(f"pals {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Learn a classifier from ambiguous, noisy labels."""
+
+
+def say(text: str) -> None:
+    """One line as it is: a folder called [x] is no markup."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
