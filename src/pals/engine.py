@@ -68,6 +68,7 @@ class Engine:
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = not config.deterministic
+            torch.backends.cudnn.benchmark_limit = 0  # try every kernel there is, once, and not only the first ten
         if config.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
             torch.use_deterministic_algorithms(True)
@@ -107,9 +108,10 @@ class Engine:
                     part.compile(dynamic=False)
 
     def hold(self, inputs: Tensor) -> Tensor:
-        """The data set on the device, or on the host where it would take more than half of the free memory."""
+        """The data set on the device, or on the host where it would take more than half of the free memory; and as it is, say
+        memory-mapped from a file, where it would take more than half of the host's."""
         if self.device.type == "cuda" and inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
-            return inputs.pin_memory()
+            return inputs.pin_memory() if inputs.nbytes < _host_memory() / 2 else inputs
         return inputs.to(self.device)
 
     def take(self, inputs: Tensor, index: Tensor) -> Tensor:
@@ -270,6 +272,14 @@ class _GraphState:
     graph: torch.cuda.CUDAGraph | None = None
     inputs: list[Tensor] = field(default_factory=list)
     outputs: Sequence[Tensor] = ()
+
+
+def _host_memory() -> int:
+    """Bytes of memory that this machine has, as far as it tells."""
+    names = getattr(os, "sysconf_names", {})
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
+        return 2**33
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _arranged(x: Tensor) -> Tensor:

@@ -18,8 +18,10 @@ def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
     """Accuracy, top-5 accuracy (where there are more than five classes), mean accuracy per class and mean loss."""
     label_N = truth.label_N.to(logits_NC.device)
     right_N = logits_NC.argmax(dim=1) == label_N
-    count_C = torch.bincount(label_N, minlength=truth.num_classes)
-    right_C = torch.bincount(label_N, weights=right_N.double(), minlength=truth.num_classes)
+    # Wrong and right ones in one count: with weights it would have no deterministic kernel on a GPU.
+    both = torch.bincount(label_N + truth.num_classes * right_N, minlength=2 * truth.num_classes).double()
+    right_C = both[truth.num_classes :]
+    count_C = both[: truth.num_classes] + right_C
     seen_C = count_C > 0  # a class without test items has no accuracy
     scores = {
         "accuracy": right_N.double().mean(),

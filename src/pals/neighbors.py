@@ -157,17 +157,18 @@ def _search_torch(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, blo
 
 
 def _largest(score_RN: Tensor, value_RK: Tensor, index_RK: Tensor) -> None:
-    """`topk` into two tensors, quicker on long rows: the K largest numbers lie in those K groups of neighbouring columns whose
-    maxima are the largest, and to find these takes one pass over the row where `topk` needs several."""
-    k, grouped = value_RK.shape[1], score_RN.shape[1] // GROUP * GROUP
-    if grouped <= 16 * GROUP * k:  # then it would not pay, and take much memory beside the row
+    """`topk` into two tensors, quicker on long rows: the K largest numbers lie in those K groups of columns whose maxima are
+    the largest, and to find these takes one pass over the row where `topk` needs several. A group's columns are spread over
+    the row at equal distances, so that the maxima of many groups are taken side by side."""
+    k, groups = value_RK.shape[1], score_RN.shape[1] // GROUP
+    if groups <= 16 * k:  # then it would not pay, and take much memory beside the row
         torch.topk(score_RN, k, dim=1, out=(value_RK, index_RK))
         return
     column_N = torch.arange(score_RN.shape[1], device=score_RN.device)
-    maximum_RG = score_RN[:, :grouped].reshape(len(score_RN), -1, GROUP).amax(dim=2)
+    maximum_RG = score_RN[:, : groups * GROUP].reshape(len(score_RN), GROUP, groups).amax(dim=1)
     group_RK1 = maximum_RG.topk(k, dim=1, sorted=False).indices[:, :, None]
-    rest_RM = column_N[grouped:].expand(len(score_RN), -1)
-    likely_RM = torch.cat([(group_RK1 * GROUP + column_N[:GROUP]).flatten(1), rest_RM], dim=1)
+    rest_RM = column_N[groups * GROUP :].expand(len(score_RN), -1)
+    likely_RM = torch.cat([(group_RK1 + column_N[:GROUP] * groups).flatten(1), rest_RM], dim=1)
     place_RK = torch.topk(score_RN.gather(1, likely_RM), k, dim=1, out=(value_RK, index_RK)).indices
     index_RK.copy_(likely_RM.gather(1, place_RK))
 
