@@ -4,121 +4,31 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
-from pydantic.dataclasses import dataclass as settings
 
 from pals import __version__
-from pals.backbones import build_network
+from pals.backbones import Network, build_network, load_weights
+from pals.backbones.timm import PREFIX, build_timm
 from pals.candidates import CandidateSets
 from pals.checkpoint import refuse_other_settings
-from pals.config import STRICT, build, merge, read_yaml, to_dict, to_yaml
+from pals.config import merge, read_yaml, to_yaml
 from pals.data import Dataset, load_dataset
-from pals.engine import Engine, EngineConfig
-from pals.errors import InputError, unknown
+from pals.engine import Engine
+from pals.errors import InputError
 from pals.files import is_unfinished, read_json, write_json, write_text
-from pals.methods import Problem, find_method, method_options
+from pals.methods import Problem, find_method
 from pals.metrics import mean_and_std
+from pals.model import Model, is_model
 from pals.noise import Noise, make_candidates, official_candidates
-from pals.optim import TrainConfig
-from pals.recipes import DEFAULTS, PUBLISHED
+from pals.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 from pals.trainer import Trainer
 
-SECTIONS = ("data", "method", "network", "train", "engine", "seed")
-SEEDS = 2**32  # as many as every generator used here can tell apart
-
-
-@settings(frozen=True, config=STRICT)
-class DataConfig:
-    name: str = "digits"
-    partial_rate: float = Field(default=0.5, ge=0, le=1)
-    "q: chance that a wrong label is a candidate."
-    noise_rate: float = Field(default=0.3, ge=0, le=1)
-    "eta: chance that the true label is left out."
-    protocol: Literal["g1", "g2", "g3", "g4"] = "g1"
-    "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
-    draws: Literal["own", "official"] = "own"
-    "official: the very sets that the authors' generator draws (protocol g1)."
-    seed: int = Field(default=42, ge=0, lt=SEEDS)
-    "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
-    supervision: Literal["candidates", "truth"] = "candidates"
-    "truth: train on the true labels, as an upper bound."
-
-
-@settings(frozen=True, config=STRICT)
-class NetworkConfig:
-    name: str = "small-cnn"
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """All settings of a run, checked."""
-
-    data: DataConfig
-    method_name: str
-    method: Any  # the method's own Config
-    network: NetworkConfig
-    train: TrainConfig
-    engine: EngineConfig
-    seed: int
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> RunConfig:
-        """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
-        given = _checked_sections(values)
-        data_name = given["data"].get("name", DataConfig.name)
-        name = str(given["method"].get("name", "pals"))
-        full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
-        method = {key: value for key, value in full["method"].items() if key != "name"}
-        return cls(
-            data=build(DataConfig, full["data"], "data"),
-            method_name=name,
-            method=method_options(name, method),
-            network=build(NetworkConfig, full["network"], "network"),
-            train=build(TrainConfig, full["train"], "train"),
-            engine=build(EngineConfig, full["engine"], "engine"),
-            seed=_checked_seed(values.get("seed")),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Every setting with its value, as written to `config.yaml`; `of` reads it back."""
-        return {
-            "data": to_dict(self.data),
-            "method": {"name": self.method_name, **to_dict(self.method)},
-            "network": to_dict(self.network),
-            "train": to_dict(self.train),
-            "engine": to_dict(self.engine),
-            "seed": self.seed,
-        }
-
-
-def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Every section, empty where nothing was given; `train: 5` and unknown sections are errors."""
-    sections: dict[str, Mapping[str, Any]] = {name: {} for name in SECTIONS if name != "seed"}
-    for name, section in values.items():
-        if name not in SECTIONS:
-            raise unknown("section", name, SECTIONS)
-        if name == "seed" or section is None:
-            continue
-        if not isinstance(section, Mapping):
-            raise InputError(f"Setting {name} = {section!r}: this is a section; write {name}.key=value.")
-        sections[name] = section
-    return sections
-
-
-def _checked_seed(seed: Any) -> int:
-    if seed is None:
-        return 1
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:
-        raise InputError(f"Setting seed = {seed!r}: a seed is a whole number from 0 to {SEEDS - 1}.")
-    return seed
+__all__ = ["DataConfig", "NetworkConfig", "Run", "RunConfig", "VotesConfig"]
 
 
 def load_run_config(folder: Path) -> RunConfig:
@@ -141,8 +51,7 @@ class Run:
         self.dataset = dataset if dataset is not None else load_dataset(config.data.name, data_dir=data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
         torch.manual_seed(config.seed)  # the network's first weights
-        network = partial(self._network, config.network.name)
-        method = find_method(config.method_name)(config.method, Problem(self.candidates, network))
+        method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
             method,
             self.dataset.train,
@@ -151,7 +60,7 @@ class Run:
             engine,
             seed=config.seed,
             truth=self.dataset.truth,
-            test=(self.dataset.test, self.dataset.test_truth),
+            test=self.dataset.graded_test,
             folder=folder,
             settings=config.to_dict(),
         )
@@ -160,8 +69,12 @@ class Run:
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
 
-    def _network(self, default: str, name: str | None = None) -> Any:
-        return build_network(name or default, self.dataset.train.shape, len(self.dataset.class_names))
+    def _network(self, name: str | None = None) -> Network:
+        """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
+        wanted, shape, classes = self.config.network, self.dataset.train.shape, len(self.dataset.class_names)
+        if wanted.frozen or name not in (None, wanted.name):
+            return build_network(name or wanted.trained, shape, classes)
+        return starting_network(wanted, shape, classes)
 
     def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
         """Train, one record per epoch; at the end `summary.json` is written."""
@@ -192,13 +105,27 @@ class Run:
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 
+def starting_network(config: NetworkConfig, shape: tuple[int, ...], classes: int) -> Network:
+    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier."""
+    weights = config.weights
+    if config.name.startswith(PREFIX):
+        return build_timm(config.name, shape, classes, weights=weights)
+    network = build_network(config.name, shape, classes)
+    if weights is not None and is_model(Path(weights)):
+        network.load_state_dict(Model.load(weights, "cpu").network.state_dict())
+    elif weights is not None:
+        load_weights(network, weights, classifier=False)
+    return network
+
+
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
     """The candidate sets of a run, and how noisy they were made (None where nothing was made: the truth, or real votes)."""
     data, ids = config.data, dataset.train.ids
-    if data.supervision == "truth":
+    if isinstance(data, DataConfig) and data.supervision == "truth" and dataset.truth is not None:
         return CandidateSets.from_truth(dataset.truth, ids), None
     if dataset.votes is not None:
         return dataset.votes, None
+    assert isinstance(data, DataConfig) and dataset.truth is not None  # what such a data set is made from
     rates: dict[str, Any] = {
         "partial_rate": data.partial_rate,
         "noise_rate": data.noise_rate,
@@ -262,7 +189,8 @@ def claim_folder(folder: Path, config: RunConfig) -> None:
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
     data = config.data
-    return Path("runs") / f"{data.name}-{config.method_name}-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    rates = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}" if isinstance(data, DataConfig) else ""
+    return Path("runs") / f"{data.name}-{config.method_name}{rates}"
 
 
 def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | None:
@@ -278,7 +206,10 @@ def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | Non
 
 def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = None) -> dict[str, Any]:
     """Scores of a run's last checkpoint on the test items. Changes nothing in the folder."""
-    settings = load_run_config(folder).to_dict()
+    loaded = load_run_config(folder)
+    if isinstance(loaded.data, VotesConfig):
+        raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
+    settings = loaded.to_dict()
     config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
     trainer = Run(config, data_dir=data_dir).trainer
     trainer.load(folder / "checkpoint.pt", settings, to_train=False)

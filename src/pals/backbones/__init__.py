@@ -11,6 +11,7 @@ from pals.backbones.densenet import densenet121
 from pals.backbones.resnext import resnext50
 from pals.backbones.senet import se_resnet50
 from pals.backbones.small import MLP, SmallCNN
+from pals.backbones.timm import PREFIX, build_timm
 from pals.backbones.weights import LoadReport, load_weights
 from pals.errors import InputError, unknown
 
@@ -18,11 +19,14 @@ Builder = Callable[[tuple[int, ...], int], Network]  # shape of one input, numbe
 
 
 def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> Network:
-    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp"."""
-    if name not in BACKBONES:
-        raise unknown("network", name, BACKBONES)
+    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp". A name such
+    as "timm:convnext_tiny" is a network of timm's."""
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
+    if name.startswith(PREFIX):
+        return build_timm(name, tuple(input_shape), num_classes)
+    if name not in BACKBONES:
+        raise unknown("network", name, BACKBONES)
     return BACKBONES[name](tuple(input_shape), num_classes)
 
 

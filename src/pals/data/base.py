@@ -28,17 +28,22 @@ class Items:
 
 @dataclass(frozen=True)
 class Dataset:
-    """`group_C` is the super-class of each class where there is one (candidates that are confused with one another)."""
+    """`group_C` is the super-class of each class where there is one (candidates that are confused with one another). Items
+    that people really labelled come without a truth, or with one for grading, and often without a test set."""
 
     name: str
     class_names: tuple[str, ...]
     train: Items
-    truth: Truth  # of the training items: for making noise and for grading
-    test: Items
-    test_truth: Truth
+    truth: Truth | None  # of the training items: for making noise and for grading
+    test: Items | None
+    test_truth: Truth | None
     views: Views
     group_C: Tensor | None = None
     votes: CandidateSets | None = None  # what people really answered; without it candidates are made from the truth
+
+    @property
+    def graded_test(self) -> tuple[Items, Truth] | None:
+        return None if self.test is None or self.test_truth is None else (self.test, self.test_truth)
 
 
 Loader = Callable[..., Dataset]

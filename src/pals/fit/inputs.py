@@ -1,0 +1,214 @@
+"""What the user gave: pictures or feature vectors, and votes about them, brought together."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pals.augment import Views, image_views, vector_views
+from pals.candidates import Truth
+from pals.data import Items
+from pals.errors import InputError
+from pals.images import image_statistics, list_images, load_images
+from pals.readers import Match, Votes, read_votes
+from pals.settings import VotesConfig
+
+Progress = Callable[[int, int], None]
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel or feature
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The votes, with the user's items as their items, before any picture is opened."""
+
+    votes: Votes
+    lines: tuple[str, ...]
+    "What was read, what was skipped and why, what did not match."
+
+    @property
+    def answered_N(self) -> np.ndarray:
+        """Whether anybody answered for an item, or its right label is known."""
+        counted = np.bincount(self.votes.item_R, weights=self.votes.weight_R, minlength=len(self.votes.items)) > 0
+        return counted | (self.votes.gold_I >= 0)
+
+
+def read_answers(config: VotesConfig) -> Answers:
+    """The votes of all files, matched to the pictures or to the rows of the feature table."""
+    votes = read_votes(
+        list(config.votes),
+        format=config.format,
+        columns=config.columns,
+        class_names=config.class_names,
+        separator=config.separator,
+        encoding=config.encoding,
+    )
+    names = list_images(Path(config.images)) if config.images is not None else _row_names(config, votes)
+    matched, report = votes.match(names)
+    _refuse_strangers(config, votes, report)
+    where = "pictures" if config.images is not None else "rows of features"
+    return Answers(_answered_first(matched), (*votes.summary.lines(), f"{len(names):,} {where}", *report.lines()))
+
+
+def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
+    if (report.file_I >= 0).any():
+        return
+    place = config.images or config.features
+    raise InputError(
+        f"None of the {len(votes.items):,} items of {', '.join(config.votes)} is in {place} (the first is "
+        f"{votes.items[0]!r}). Check that both belong together and which column names the item (--item-column)."
+    )
+
+
+def _answered_first(votes: Votes) -> Votes:
+    """The same votes with the items that have answers in front, so that what is trained on is one stretch of memory."""
+    has_N = np.bincount(votes.item_R, minlength=len(votes.items)) > 0
+    order = np.argsort(~(has_N | (votes.gold_I >= 0)), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    items = tuple(votes.items[i] for i in order.tolist())
+    return replace(votes, items=items, item_R=place[votes.item_R], gold_I=votes.gold_I[order])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that a run on one's own items starts from; items with answers come first."""
+
+    items: Items
+    votes: Votes
+    views: Views
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    lines: tuple[str, ...]
+    bad: tuple[str, ...] = ()
+
+    @property
+    def answered(self) -> int:
+        return int(Answers(self.votes, ()).answered_N.sum())
+
+
+def load_inputs(
+    config: VotesConfig,
+    answers: Answers,
+    *,
+    statistics: Statistics | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Inputs:
+    """Decode the pictures (once; the cache remembers them), or read the feature table. `statistics` are those by which
+    pictures are standardised, if not by their own."""
+    if config.images is None:
+        return _load_features(config, answers)
+    table = load_images(
+        Path(config.images),
+        config.size,
+        cache=cache or default_cache(),
+        names=answers.votes.items,
+        skip_bad=config.skip_bad,
+        how=config.resize,
+        progress=progress,
+    )
+    bad = tuple(f"{image.name}: {image.reason}" for image in table.bad)
+    if bad:
+        answers = replace(answers, votes=_answered_first(answers.votes.match(table.names)[0]))
+    mean, std = statistics or image_statistics(table.images)
+    small = min(table.images.shape[2:]) <= 64
+    views = image_views(
+        mean, std, pad=max(1, config.size // 8), flip=True, strong="cifar" if small else "imagenet", cutout=config.size // 2
+    )
+    images = table.images if table.names == answers.votes.items else table.images[_rows(table.names, answers.votes.items)]
+    return Inputs(Items(images, answers.votes.items), answers.votes, views, mean, std, answers.lines, bad)
+
+
+def _rows(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    place = {name: row for row, name in enumerate(names)}
+    return torch.tensor([place[name] for name in wanted])
+
+
+def default_cache() -> Path:
+    """Where decoded pictures are kept between runs: $PALS_CACHE, or the place that the system has for such things."""
+    home = os.environ.get("PALS_CACHE")
+    if home:
+        return Path(home)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pals"
+
+
+def fingerprint(votes: Votes) -> str:
+    """A short name for these items and answers."""
+    digest = hashlib.sha256("\0".join((*votes.items, "", *votes.workers, "", *votes.class_names)).encode())
+    for column in (votes.item_R, votes.worker_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()[:16]
+
+
+# ---- feature vectors
+
+
+def _row_names(config: VotesConfig, votes: Votes) -> list[str]:
+    rows = len(_read_matrix(config))
+    if config.names is not None:
+        names = _read_names(Path(config.names))
+        if len(names) != rows:
+            raise InputError(f"{config.names} names {len(names):,} items, but {config.features} has {rows:,} rows.")
+        return names
+    numbers = [str(row) for row in range(rows)]
+    if set(votes.items) <= set(numbers):
+        return numbers
+    raise InputError(
+        f"Which row of {config.features} is {votes.items[0]!r}? Give --names, a text file with one item per line in the order "
+        f"of the rows; or let the votes call the items by row number, from 0."
+    )
+
+
+def _read_names(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _read_matrix(config: VotesConfig) -> np.ndarray:
+    path = Path(config.features or "")
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist. Name the .npy file with the feature vectors.") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a readable .npy file of numbers ({error}). Write it with numpy.save.") from None
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
+        found = f"shape {matrix.shape}, {matrix.dtype}" if isinstance(matrix, np.ndarray) else "several arrays"
+        raise InputError(f"{path} holds {found}; expected one row of numbers per item.")
+    return matrix
+
+
+def _load_features(config: VotesConfig, answers: Answers) -> Inputs:
+    names = _row_names(config, answers.votes)
+    matrix = torch.from_numpy(np.asarray(_read_matrix(config), dtype=np.float32)[_rows(names, answers.votes.items).numpy()])
+    mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
+    views = vector_views(mean_D, std_D)
+    mean, std = tuple(mean_D.tolist()), tuple(std_D.tolist())
+    return Inputs(Items(matrix, answers.votes.items), answers.votes, views, mean, std, answers.lines)
+
+
+# ---- the truth, where somebody has it
+
+
+def read_truth(path: Path, votes: Votes) -> Truth:
+    """The true labels of the items that have answers, for grading alone: a table with an item and a label column."""
+    found = read_votes(path, format="long", class_names=votes.class_names)
+    matched, _ = found.match(votes.items)
+    label_N = np.full(len(votes.items), -1)
+    label_N[matched.item_R] = matched.label_R
+    label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
+    wanted = int(Answers(votes, ()).answered_N.sum())
+    if (label_N[:wanted] < 0).any():
+        first = votes.items[int((label_N < 0).argmax())]
+        raise InputError(f"{path} has no label for {first!r}. Grading needs the truth of every item with answers.")
+    return Truth.of(label_N[:wanted], votes.class_names)

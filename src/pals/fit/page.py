@@ -1,0 +1,147 @@
+"""What the report shows, gathered in one file of plain values (`report.json`): numbers, sentences and small pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+from torch import Tensor
+
+from pals.readers import Votes
+
+GALLERY = 200  # items with doubtful answers that the page shows
+SHOWN = 24  # easy and hard examples each
+PEOPLE = 200  # annotators with a confusion matrix of their own
+NEIGHBORS = 6
+THUMBNAIL = 96  # pixels a side, at most
+
+
+def thumbnail(image: Tensor) -> str:
+    """A small picture as a data address; tiny ones without loss."""
+    array = image.permute(1, 2, 0).numpy()
+    picture = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array)
+    picture.thumbnail((THUMBNAIL, THUMBNAIL))
+    kind, options = ("PNG", {"optimize": True}) if max(picture.size) <= 48 else ("JPEG", {"quality": 82})
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **options)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values; what is missing or not a number becomes null."""
+    return [{str(key): _plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
+    """What each person said about these items."""
+    wanted = set(items)
+    rows = np.isin(votes.item_R, list(wanted)).nonzero()[0]
+    said: dict[int, list[dict[str, Any]]] = {item: [] for item in wanted}
+    for row in rows.tolist():
+        worker = int(votes.worker_R[row])
+        said[int(votes.item_R[row])].append(
+            {
+                "worker": votes.workers[worker] if worker >= 0 else "",
+                "label": votes.class_names[int(votes.label_R[row])],
+                "weight": float(votes.weight_R[row]),
+            }
+        )
+    return said
+
+
+def gallery(
+    doubtful: pd.DataFrame,
+    labels: pd.DataFrame,
+    votes: Votes,
+    model_NC: np.ndarray,
+    neighbor_NK: np.ndarray,
+    similarity_NK: np.ndarray,
+) -> list[dict[str, Any]]:
+    """The items of the most doubtful answers, with what people said, what the model says and which items are most alike."""
+    place = {name: row for row, name in enumerate(votes.items)}
+    entries = records(doubtful)
+    chosen = list(dict.fromkeys(place[entry["item"]] for entry in entries))[:GALLERY]
+    said = answers_of(votes, chosen)
+    doubts: dict[int, list[dict[str, Any]]] = {row: [] for row in chosen}
+    for entry in entries:
+        if place[entry["item"]] in doubts:
+            keys = ("rank", "worker", "answer", "suggestion", "probability_wrong")
+            doubts[place[entry["item"]]].append({key: entry[key] for key in keys})
+    label_N, confidence_N, status_N = (labels[name].tolist() for name in ("label", "confidence", "status"))
+    shown = []
+    for row in chosen:
+        top = np.argsort(-model_NC[row], kind="stable")[:3].tolist()
+        alike = zip(neighbor_NK[row, :NEIGHBORS].tolist(), similarity_NK[row, :NEIGHBORS].tolist(), strict=True)
+        shown.append(
+            {
+                "item": votes.items[row],
+                "label": label_N[row],
+                "confidence": round(confidence_N[row], 4),
+                "status": status_N[row],
+                "votes": said[row],
+                "doubtful": doubts[row],
+                "model": [[votes.class_names[c], round(float(model_NC[row, c]), 4)] for c in top],
+                "neighbors": [
+                    {"item": votes.items[other], "label": label_N[other], "similarity": round(similarity, 3)}
+                    for other, similarity in alike
+                ],
+            }
+        )
+    return shown
+
+
+def examples(labels: pd.DataFrame, votes: Votes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Easy items (the surest of each class in turn) and hard ones (the least sure of those that people answered for)."""
+    answered = labels[labels["votes"] > 0]
+    ranked = answered.sort_values("confidence", ascending=False, kind="stable")
+    turn = ranked.groupby("label", sort=False).cumcount()
+    easy = ranked.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(SHOWN)
+    hard = ranked.iloc[::-1].head(SHOWN)
+    place = {name: row for row, name in enumerate(votes.items)}
+    said = answers_of(votes, (place[name] for name in hard["item"]))
+    keys = ["item", "label", "confidence"]
+    hard_shown = [{**row, "votes": said[place[row["item"]]]} for row in records(hard[keys])]
+    return records(easy[keys]), hard_shown
+
+
+def confusion_matrix(confusion: pd.DataFrame, class_names: Sequence[str], worker: str | None = None) -> list[list[float]]:
+    """Rows: the result, columns: what was answered; of all people or of one."""
+    number = {name: c for c, name in enumerate(class_names)}
+    part = confusion if worker is None else confusion[confusion["worker"] == worker]
+    matrix = np.zeros((len(class_names), len(class_names)))
+    rows, columns = (part[name].map(number).to_numpy(dtype=np.int64) for name in ("result", "answer"))
+    np.add.at(matrix, (rows, columns), part["count"].to_numpy(dtype=np.float64))
+    values: list[list[float]] = np.round(matrix, 3).tolist()
+    return values
+
+
+def people(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {**row, "confusion": confusion_matrix(confusion, class_names, row["worker"])}
+        for row in records(annotators.head(PEOPLE))
+    ]
+
+
+def pictures(names: Iterable[str], votes: Votes, images: Tensor) -> dict[str, str]:
+    """A thumbnail of each, once."""
+    if images.ndim != 4:
+        return {}
+    place = {name: row for row, name in enumerate(votes.items)}
+    return {name: thumbnail(images[place[name]]) for name in dict.fromkeys(names)}
+
+
+def names_shown(shown: Sequence[Mapping[str, Any]], *more: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All items that the page shows a picture of."""
+    names = [entry["item"] for part in (shown, *more) for entry in part]
+    return names + [other["item"] for entry in shown for other in entry["neighbors"]]

@@ -1,0 +1,192 @@
+"""One run on somebody's own items, step by step: read, choose, decode, train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pals.augment import vector_views
+from pals.backbones import Network, Output
+from pals.backbones.timm import PREFIX, build_timm
+from pals.candidates import CandidateSets, Truth
+from pals.config import build, merge, read_yaml
+from pals.data import Dataset, Items
+from pals.engine import find_device
+from pals.errors import InputError
+from pals.fit.choose import Estimate, Facts, choose, estimate, plain_engine
+from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
+from pals.images import survey
+from pals.model import Model, encode_images, is_model
+from pals.runs import Run, check_folder, starting_network
+from pals.settings import NetworkConfig, RunConfig, VotesConfig
+
+CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
+"""What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+
+
+class Part(NamedTuple):
+    """A run that belongs to the work: the whole, or one that leaves a fold out."""
+
+    title: str
+    run: Run
+
+
+@dataclass
+class Work:
+    """From the files that the user names to trained networks. What was chosen once stays chosen: a folder that exists is
+    gone on with in its own settings."""
+
+    config: RunConfig
+    answers: Answers
+    reasons: list[str]
+    folder: Path
+    truth_file: Path | None = None
+    cache: Path | None = None
+    inputs: Inputs | None = field(default=None, init=False)
+    encoder: Network | None = field(default=None, init=False)
+
+    @classmethod
+    def plan(cls, given: Mapping[str, Any], folder: Path, *, truth: Path | None = None, cache: Path | None = None) -> Work:
+        """Read the votes, look at the pictures' sizes, and settle what is not given."""
+        data = build(VotesConfig, {key: value for key, value in given["data"].items() if value is not None}, "data")
+        answers = read_answers(data)
+        earlier = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else None
+        if earlier is not None:
+            values, reasons = merge(earlier, given), [f"{folder} has begun: its settings are kept."]
+        else:
+            values, reasons = choose(given, _facts(data, answers, given))
+            values = merge(CROWD if values.get("method", {}).get("name", "pals") == "pals" else {}, values)
+        mark = fingerprint(answers.votes)
+        if earlier is not None and earlier.get("data", {}).get("fingerprint") != mark:
+            raise InputError(
+                f"The pictures or answers are not those that {folder} was begun with. Use `pals update {folder} VOTES` to go "
+                f"on with new answers, or choose another --out."
+            )
+        config = RunConfig.of(merge(values, {"data": {"fingerprint": mark}}))
+        check_folder(folder, config)
+        return cls(config, answers, reasons, folder, truth, cache)
+
+    @property
+    def data(self) -> VotesConfig:
+        assert isinstance(self.config.data, VotesConfig)
+        return self.config.data
+
+    def load(self, progress: Progress | None = None) -> Inputs:
+        """Decode the pictures, or read the vectors."""
+        statistics = None if self.data.images is None else _statistics_of(self.config.network, self.data.size)
+        self.inputs = load_inputs(self.data, self.answers, statistics=statistics, cache=self.cache, progress=progress)
+        return self.inputs
+
+    @cached_property
+    def candidates(self) -> CandidateSets:
+        """Of the items that are trained on."""
+        assert self.inputs is not None
+        return self.inputs.votes.to_candidates(on_empty="drop", use_gold=self.data.gold)
+
+    @cached_property
+    def trained_M(self) -> Tensor:
+        """Which items those are."""
+        assert self.inputs is not None
+        place = {name: row for row, name in enumerate(self.inputs.items.ids)}
+        return torch.tensor([place[name] for name in self.candidates.ids])
+
+    @cached_property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """What a frozen network sees of all items, its mean and deviation; None where the network is trained itself."""
+        network = self.config.network
+        if not network.frozen:
+            return None
+        assert self.inputs is not None
+        images = self.inputs.items.inputs
+        self.encoder = starting_network(network, tuple(images.shape[1:]), 2)
+        features_ND = encode_images(self.encoder, images, self.inputs.mean, self.inputs.std, self.config.engine.device)
+        return features_ND, features_ND.mean(dim=0), features_ND.std(dim=0)
+
+    @cached_property
+    def learned_from(self) -> Tensor:
+        """What the trained network reads, of all items: pictures, given vectors, or a frozen network's features."""
+        assert self.inputs is not None
+        return self.inputs.items.inputs if self.vectors is None else self.vectors[0]
+
+    def estimate(self) -> Estimate:
+        shape, classes = tuple(self.learned_from.shape[1:]), self.candidates.num_classes
+        engine = plain_engine(self.config)
+        return estimate(self.config, engine, shape, len(self.learned_from), len(self.candidates), classes)
+
+    @cached_property
+    def truth(self) -> Truth | None:
+        """Of all items with answers, for grading."""
+        assert self.inputs is not None
+        return None if self.truth_file is None else read_truth(self.truth_file, self.inputs.votes)
+
+    def parts(self) -> Iterator[Part]:
+        """First the runs that leave a fold out, then the one on all items."""
+        for fold in range(self.data.folds):
+            folder = self.folder / "folds" / f"fold-{fold + 1}"
+            yield Part(f"without part {fold + 1} of {self.data.folds}", self._run(self.fold_M != fold, folder))
+        yield Part("all items", self._run(None, self.folder))
+
+    @cached_property
+    def fold_M(self) -> Tensor:
+        """The fold of each item that is trained on: the same however often it is asked for."""
+        order = np.random.default_rng(self.config.seed).permutation(len(self.candidates))
+        return torch.from_numpy(order) % max(self.data.folds, 1)
+
+    def _run(self, kept_M: Tensor | None, folder: Path) -> Run:
+        candidates, row_M = self.candidates, self.trained_M
+        if kept_M is not None:
+            candidates, row_M = candidates.take(kept_M), row_M[kept_M]
+        items = Items(_rows(self.learned_from, row_M), candidates.ids)
+        assert self.inputs is not None
+        views = self.inputs.views if self.vectors is None else vector_views(*self.vectors[1:])
+        dataset = Dataset("votes", candidates.class_names, items, None, None, None, views, votes=candidates)
+        return Run(self.config, folder, dataset=dataset)
+
+    def answers_of(self, run: Run) -> Output:
+        """Everything through a run's network, on the host."""
+        output = run.trainer.infer(run.trainer.method.predictor, self.learned_from)
+        return Output(output.logits.cpu(), output.features.cpu())
+
+
+def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
+    """By which pictures are standardised for the weights that a network starts from; None: by their own."""
+    if network.weights is None:
+        return None
+    if is_model(Path(network.weights)):
+        part = Model.load(network.weights, "cpu").about.classifier
+        return (part.mean, part.std) if part.is_image else None
+    if network.name.startswith(PREFIX):
+        made = build_timm(network.name, (3, size, size), 2)
+        return made.mean, made.std
+    return IMAGENET
+
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and deviation of the pictures that published weights were trained on."""
+
+
+def _rows(inputs: Tensor, row_M: Tensor) -> Tensor:
+    """Those rows; without a copy where they are the first ones, so that a file larger than memory is never read whole."""
+    if torch.equal(row_M, torch.arange(len(row_M))):
+        return inputs[: len(row_M)]
+    return inputs[row_M]
+
+
+def _facts(data: VotesConfig, answers: Answers, given: Mapping[str, Any]) -> Facts:
+    device = str((given.get("engine") or {}).get("device", "auto"))
+    side = None
+    if data.images is not None:
+        side = survey(Path(data.images), answers.votes.items).shorter_side
+    return Facts(
+        answered=max(int(answers.answered_N.sum()), 1),
+        classes=len(answers.votes.class_names),
+        side=side,
+        accelerated=find_device(device).type != "cpu",
+    )

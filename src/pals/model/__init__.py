@@ -1,0 +1,23 @@
+"""The saved classifier: save and load, honest probabilities, predictions for folders, export."""
+
+from __future__ import annotations
+
+from pals.model.calibrate import expected_calibration_error, fit_temperature
+from pals.model.export import ExportReport, export_onnx
+from pals.model.frozen import encode_images
+from pals.model.predict import predict_folder
+from pals.model.saved import FILE_NAME, Description, Model, Part, is_model
+
+__all__ = [
+    "FILE_NAME",
+    "Description",
+    "ExportReport",
+    "Model",
+    "Part",
+    "encode_images",
+    "expected_calibration_error",
+    "export_onnx",
+    "fit_temperature",
+    "is_model",
+    "predict_folder",
+]

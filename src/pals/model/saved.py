@@ -1,0 +1,287 @@
+"""The saved classifier: one file with the weights and, as text in its header, all that is needed to ask it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from pals.augment.views import Standardize
+from pals.backbones import Network, Output, build_network
+from pals.errors import InputError
+from pals.files import write_bytes
+from pals.images import How
+from pals.model.frozen import BATCH, Link, image_standardizer, infer, make_engine, vector_standardizer
+
+FORMAT = 1
+FILE_NAME = "model.safetensors"
+TEXT = "pals"  # the one key of the file's metadata: with several, their order would not be the same each time
+LARGEST_INPUT = 2**26  # numbers in one input; a description that says more is not one of ours
+
+
+@dataclass(frozen=True)
+class Part:
+    """A network and what it reads: the shape of one input (channels, height, width of uint8 images, or the width of
+    vectors) and how inputs are standardised (per channel, of pixels from 0 to 1, or per feature)."""
+
+    network: str
+    input_shape: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name, kind in (("input_shape", int), ("mean", float), ("std", float)):  # numbers of numpy or torch, too
+            object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
+        shape = self.input_shape
+        if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > LARGEST_INPUT:
+            raise InputError(
+                f"The input of {self.network!r} has the shape {shape}; give (channels, height, width) or (width,)."
+            )
+        if not len(self.mean) == len(self.std) == shape[0]:
+            raise InputError(
+                f"{len(self.mean)} means and {len(self.std)} deviations for inputs of shape {shape}; give {shape[0]} of each."
+            )
+        if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) < 0 or (self.is_image and min(self.std) == 0):
+            raise InputError(f"The means and deviations of {self.network!r} must be finite, the deviations above zero.")
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.input_shape) == 3
+
+    def standardizer(self) -> Standardize:
+        make = image_standardizer if self.is_image else vector_standardizer
+        return make(self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class Description:
+    """All about a classifier but its weights. With an encoder the classifier reads the encoder's features."""
+
+    class_names: tuple[str, ...]
+    classifier: Part
+    encoder: Part | None = None
+    temperature: float = 1.0
+    "What the logits are divided by before the softmax."
+    resize: How = "squash"
+    "How images of another shape are brought to the input's."
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "temperature", float(self.temperature))
+        if len(self.class_names) < 2 or len(set(self.class_names)) < len(self.class_names):
+            raise InputError("A classifier needs at least two classes, with different names.")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise InputError(f"The temperature is {self.temperature}; it must be a finite number above zero.")
+        if self.encoder is not None and (self.classifier.is_image or not self.encoder.is_image):
+            raise InputError("An encoder reads images, and the classifier behind it vectors.")
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of what the user gives."""
+        return (self.encoder or self.classifier).input_shape
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.input_shape) == 3
+
+
+class Model:
+    """A classifier that answers. The networks given are moved to the device, not copied; only inference is done here."""
+
+    def __init__(
+        self,
+        about: Description,
+        network: Network,
+        encoder: Network | None = None,
+        *,
+        device: str = "auto",
+        precision: str = "auto",
+    ) -> None:
+        _check_networks(about, network, encoder)
+        self.about, self.network, self.encoder = about, network, encoder
+        self.engine = make_engine(device, precision)
+        self.chain = self._links()
+        for link in self.chain:
+            self.engine.place(link.network)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.about.class_names
+
+    def _links(self) -> list[Link]:
+        """What inputs go through: the encoder where there is one, then the classifier."""
+        links = [Link(self.about.classifier.standardizer(), self.network)]
+        if self.about.encoder is not None and self.encoder is not None:
+            links.insert(0, Link(self.about.encoder.standardizer(), self.encoder))
+        return links
+
+    def outputs(self, inputs: Tensor, batch: int = BATCH) -> Output:
+        """Logits, before the temperature, and the features they were read from: float32, on the host."""
+        return infer(self.engine, self.chain, self._checked(inputs), batch)
+
+    def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
+        """N x C: how likely each class is for uint8 images (N x channels x height x width) or vectors (N x width)."""
+        return (self.outputs(inputs, batch).logits / self.about.temperature).softmax(dim=1)
+
+    def features(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
+        """N x D: what the classifier's last layer reads."""
+        return self.outputs(inputs, batch).features
+
+    def _checked(self, inputs: Tensor) -> Tensor:
+        about = self.about
+        right = inputs.dtype == torch.uint8 if about.is_image else inputs.is_floating_point()
+        if tuple(inputs.shape[1:]) != about.input_shape or inputs.ndim != len(about.input_shape) + 1 or not right:
+            wanted = " x ".join(map(str, ("N", *about.input_shape)))
+            raise InputError(
+                f"The classifier reads {'uint8 images' if about.is_image else 'float vectors'} of shape {wanted}; "
+                f"found {str(inputs.dtype).removeprefix('torch.')} of shape {' x '.join(map(str, inputs.shape))}."
+            )
+        if not about.is_image:
+            bad_N = ~inputs.isfinite().all(dim=1)
+            if bad_N.any():
+                row = int(bad_N.int().argmax())
+                raise InputError(f"Row {row} of the vectors (from 0) holds NaN or infinity; drop it, or fill the gap.")
+        return inputs
+
+    def save(self, path: Path | str) -> None:
+        """Write one file, whole or not at all."""
+        tensors = {
+            name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, value in _named_state(self.network, self.encoder)
+        }
+        values = {"format": FORMAT, **asdict(self.about)}
+        text = json.dumps({**values, "sha256": checksum(values, tensors)}, ensure_ascii=False)
+        write_bytes(Path(path), to_bytes(tensors, {TEXT: text}))
+
+    @classmethod
+    def load(cls, path: Path | str, device: str = "auto", *, precision: str = "auto") -> Model:
+        """From such a file, or from the run folder that holds one. Only text and numbers are read: no pickle."""
+        path = find_model(path)
+        about, tensors = _read(path)
+        network, encoder = _build(path, about)
+        own = dict(_named_state(network, encoder))
+        wrong = [name for name in {**own, **tensors} if not _alike(own.get(name), tensors.get(name))]
+        if wrong:
+            raise InputError(f"{path} does not fit the network that it names: {wrong[0]} ({len(wrong)} such). Write it again.")
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(tensors[name])
+        return cls(about, network, encoder, device=device, precision=precision)
+
+
+def find_model(run: Path | str) -> Path:
+    """The classifier of a run folder; the path of the file itself is taken as it is."""
+    path = Path(run) / FILE_NAME if Path(run).is_dir() else Path(run)
+    if not path.is_file():
+        where = f"{run} holds no {FILE_NAME}" if Path(run).is_dir() else f"{run} does not exist"
+        raise InputError(f"{where}. Give the folder that `pals fit --out` wrote, once it is finished.")
+    return path
+
+
+def is_model(path: Path) -> bool:
+    """Whether the file is such a classifier, and not some other file of weights."""
+    try:
+        with safe_open(str(path), framework="pt", device="cpu") as file:
+            return TEXT in (file.metadata() or {})
+    except (OSError, SafetensorError, ValueError):
+        return False
+
+
+def _check_networks(about: Description, network: Network, encoder: Network | None) -> None:
+    for module in (network, *(() if encoder is None else (encoder,))):
+        if not isinstance(module, Network):
+            raise InputError(
+                f"A {type(module).__name__} is not a single network with a linear classifier, and only such can be saved. "
+                f"Choose a method that trains one network."
+            )
+    if network.num_classes != len(about.class_names):
+        raise InputError(f"The network tells {network.num_classes} classes apart, but {len(about.class_names)} are named.")
+    if (encoder is None) != (about.encoder is None):
+        raise InputError("An encoder needs a description, and a described encoder must be given.")
+    if encoder is not None and about.classifier.input_shape != (encoder.feature_width,):
+        raise InputError(
+            f"The encoder gives features of width {encoder.feature_width}; the classifier reads {about.classifier.input_shape}."
+        )
+
+
+def _named_state(network: Network, encoder: Network | None) -> Iterator[tuple[str, Tensor]]:
+    """All weights and statistics by name; an encoder's own classifier is not asked and not kept."""
+    for name, value in network.state_dict().items():
+        yield f"classifier.{name}", value
+    for name, value in ({} if encoder is None else encoder.state_dict()).items():
+        if not name.startswith("classifier."):
+            yield f"encoder.{name}", value
+
+
+def _alike(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is not None and b is not None and a.shape == b.shape and a.dtype == b.dtype
+
+
+def checksum(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Over description, names, types, shapes and numbers: a safetensors file notices a wrong length, not a wrong byte."""
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
+    try:
+        with safe_open(str(path), framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is truncated, damaged or no classifier ({reason}). Restore it, or fit again.") from None
+    if TEXT not in metadata:
+        raise InputError(f"{path} holds weights but no classifier of this program. Give the {FILE_NAME} that `pals fit` wrote.")
+    values = _parse(path, metadata[TEXT])
+    if values.pop("sha256", None) != checksum(values, tensors):
+        raise InputError(f"{path} was changed or damaged: its checksum is wrong. Restore it from a copy, or fit again.")
+    del values["format"]
+    try:
+        return TypeAdapter(Description).validate_python(values), tensors
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path}: its description makes no sense ({where or 'in all'}: {first['msg']}). Fit again.") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    """The description as plain values. Its format is looked at first: what a newer one holds is not known here."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    format_ = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or not isinstance(format_, int):
+        raise InputError(f"{path} was changed or damaged: its description cannot be read. Restore it, or fit again.")
+    if format_ > FORMAT:
+        raise InputError(
+            f"{path} was written by a newer PALS (format {format_}; this one reads up to {FORMAT}). Install that version: "
+            f"pip install -U pals-learn."
+        )
+    return values
+
+
+def _build(path: Path, about: Description) -> tuple[Network, Network | None]:
+    reads, encodes = about.classifier, about.encoder
+    try:
+        with torch.random.fork_rng(devices=[]):  # the first weights are drawn in vain: nobody's random numbers change by it
+            network = build_network(reads.network, reads.input_shape, len(about.class_names))
+            encoder = None if encodes is None else build_network(encodes.network, encodes.input_shape, 2)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return network, encoder

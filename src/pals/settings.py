@@ -1,0 +1,155 @@
+"""All settings of a run, checked: where its data come from, method, network, training, engine, seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings
+
+from pals.config import STRICT, build, merge, to_dict
+from pals.engine import EngineConfig
+from pals.errors import InputError, unknown
+from pals.methods import method_options
+from pals.optim import TrainConfig
+from pals.recipes import DEFAULTS, PUBLISHED
+
+SECTIONS = ("data", "method", "network", "train", "engine", "seed")
+SEEDS = 2**32  # as many as every generator used here can tell apart
+
+
+@settings(frozen=True, config=STRICT)
+class DataConfig:
+    name: str = "digits"
+    partial_rate: float = Field(default=0.5, ge=0, le=1)
+    "q: chance that a wrong label is a candidate."
+    noise_rate: float = Field(default=0.3, ge=0, le=1)
+    "eta: chance that the true label is left out."
+    protocol: Literal["g1", "g2", "g3", "g4"] = "g1"
+    "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
+    draws: Literal["own", "official"] = "own"
+    "official: the very sets that the authors' generator draws (protocol g1)."
+    seed: int = Field(default=42, ge=0, lt=SEEDS)
+    "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
+    supervision: Literal["candidates", "truth"] = "candidates"
+    "truth: train on the true labels, as an upper bound."
+
+
+@settings(frozen=True, config=STRICT)
+class VotesConfig:
+    """The data of a run on one's own items: pictures or feature vectors, and what people said of them."""
+
+    votes: tuple[str, ...]
+    "Files with the answers."
+    images: str | None = None
+    "Folder of the pictures."
+    features: str | None = None
+    "Instead of pictures: an .npy file with one row per item, in the order of the votes' items or of `names`."
+    names: str | None = None
+    "For feature vectors: a text file with one item name per line."
+    format: str | None = None
+    "Of the answers; by default the content decides (docs/formats.md)."
+    columns: dict[str, str] = Field(default_factory=dict)
+    "Which column holds what, e.g. item: photo."
+    class_names: tuple[str, ...] | None = None
+    "All classes, also those that nobody chose; by default those that occur."
+    separator: str | None = "|"
+    "Between several labels in one cell."
+    encoding: str | None = None
+    "Of a text file that is neither UTF-8 nor marked."
+    size: int = Field(default=32, ge=8)
+    "Pixels a side that pictures are brought to."
+    resize: Literal["squash", "crop", "pad"] = "squash"
+    "How a picture that is not square becomes so."
+    skip_bad: bool = False
+    "Go on without pictures that cannot be read."
+    gold: bool = True
+    "Take an answer marked as gold as the only candidate of its item."
+    folds: int = Field(default=0, ge=0)
+    "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
+    fingerprint: str = ""
+    "Of the items and answers: a run goes on only with those it began with."
+    name: str = "votes"
+
+
+@settings(frozen=True, config=STRICT)
+class NetworkConfig:
+    name: str = "small-cnn"
+    "One of ours, or timm:NAME."
+    weights: str | None = None
+    "A local file of weights to start from: torchvision's or timm's names, or a run's own model.safetensors."
+    frozen: bool = False
+    "Leave the network as it is in the file, and train `head` on its features."
+    head: str = "mlp"
+    "What learns when the network is frozen."
+
+    @property
+    def trained(self) -> str:
+        return self.head if self.frozen else self.name
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a run, checked."""
+
+    data: DataConfig | VotesConfig
+    method_name: str
+    method: Any  # the method's own Config
+    network: NetworkConfig
+    train: TrainConfig
+    engine: EngineConfig
+    seed: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunConfig:
+        """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
+        given = _checked_sections(values)
+        kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
+        data_name = given["data"].get("name", kind.name)
+        name = str(given["method"].get("name", "pals"))
+        full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
+        method = {key: value for key, value in full["method"].items() if key != "name"}
+        return cls(
+            data=build(kind, full["data"], "data"),
+            method_name=name,
+            method=method_options(name, method),
+            network=build(NetworkConfig, full["network"], "network"),
+            train=build(TrainConfig, full["train"], "train"),
+            engine=build(EngineConfig, full["engine"], "engine"),
+            seed=_checked_seed(values.get("seed")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting with its value, as written to `config.yaml`; `of` reads it back."""
+        return {
+            "data": to_dict(self.data),
+            "method": {"name": self.method_name, **to_dict(self.method)},
+            "network": to_dict(self.network),
+            "train": to_dict(self.train),
+            "engine": to_dict(self.engine),
+            "seed": self.seed,
+        }
+
+
+def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Every section, empty where nothing was given; `train: 5` and unknown sections are errors."""
+    sections: dict[str, Mapping[str, Any]] = {name: {} for name in SECTIONS if name != "seed"}
+    for name, section in values.items():
+        if name not in SECTIONS:
+            raise unknown("section", name, SECTIONS)
+        if name == "seed" or section is None:
+            continue
+        if not isinstance(section, Mapping):
+            raise InputError(f"Setting {name} = {section!r}: this is a section; write {name}.key=value.")
+        sections[name] = section
+    return sections
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return 1
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:
+        raise InputError(f"Setting seed = {seed!r}: a seed is a whole number from 0 to {SEEDS - 1}.")
+    return seed

@@ -1,0 +1,123 @@
+"""Small reports for the tests of the page: pictures that are drawn here, answers that follow from the numbers."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+STATUSES = ("corrected", "agreed", "tie-broken", "unsure")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "{{7*7}}",
+    "</script><script>alert(3)</script><!--",
+    "مرحبا \u202eevil\u2028line",
+    "🦉 owl & 'friends'",
+    "a-very-long-name-" * 14,
+)
+
+
+def picture(seed: int, size: int = 8) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 255, size=(size, size, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def report(
+    items: int = 30, classes: int = 3, people: int = 3, *, images: bool = True, names: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """A report with every key. `names` are used for classes, people and items alike, before the plain ones."""
+    rng = np.random.default_rng(7)
+    labels = [*names, *[f"class {k}" for k in range(classes)]][:classes]
+    workers = [*names, *[f"person {k}" for k in range(people)]][:people]
+    files = [*names, *[f"img/{k:03}.png" for k in range(items)]][:items]
+    own_PCC = rng.integers(0, 4, size=(people, classes, classes)) + 30 * np.eye(classes, dtype=int)
+    own_PCC[:, 0, -1] += 5
+    all_CC = own_PCC.sum(axis=0)
+    return {
+        "format": 1,
+        "title": names[0] if names else "Owls & moths",
+        "created": "2026-11-15T10:00:00+00:00",
+        "version": "0.1.0",
+        "command": f"pals fit 'images' {files[0] if files else 'x'} --out runs/owls",
+        "headline": [{"label": "Images", "value": "5,000", "note": "50 without an answer"}, {"label": labels[0], "value": "7"}],
+        "summary": ["One sentence.", *labels[:1]],
+        "warnings": ["One file was left out: " + (files[0] if files else "none")],
+        "curves": [
+            {"epoch": e, "loss": 2.0 / e, "selected": 100 * e, "covering": 0.9 - 0.4 / e, "approximate": None, "accuracy": None}
+            for e in range(1, 13)
+        ],
+        "classes": labels,
+        "confusion": all_CC.tolist(),
+        "thumbs": {name: picture(k, (8, 32, 100)[k % 3]) for k, name in enumerate(files)} if images else {},
+        "gallery": [_entry(k, files, labels, workers) for k in range(items)],
+        "annotators": [_person(name, own_CC, labels) for name, own_CC in zip(workers, own_PCC, strict=True)],
+        "class_table": [_class_row(k, name, labels) for k, name in enumerate(labels)],
+        "easy": [{"item": name, "label": labels[0], "confidence": 0.99} for name in files[:4]],
+        "hard": [
+            {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, workers)} for name in files[4:8]
+        ],
+        "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
+        "settings": f"seed: 1\ntitle: {labels[0]}\n",
+    }
+
+
+def _votes(k: int, labels: list[str], workers: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"worker": name, "label": labels[(k + (p == k % len(workers))) % len(labels)], "weight": 1.0}
+        for p, name in enumerate(workers)
+    ]
+
+
+def _entry(k: int, files: list[str], labels: list[str], workers: list[str]) -> dict[str, Any]:
+    """Item k has the result k modulo the classes; one person said the next class. Every tenth item has no doubted answer."""
+    label, other = labels[k % len(labels)], labels[(k + 1) % len(labels)]
+    chance = round(0.99 - 0.9 * k / max(1, len(files)), 4)
+    doubtful = [
+        {"rank": k + 1, "worker": workers[k % len(workers)], "answer": other, "suggestion": label, "probability_wrong": chance}
+    ]
+    return {
+        "item": files[k],
+        "label": label,
+        "confidence": round(0.5 + ((37 * k) % 50) / 100, 4),
+        "status": STATUSES[k % 4],
+        "votes": _votes(k, labels, workers),
+        "doubtful": doubtful if k % 10 != 9 else [],
+        "model": [[label, 0.9], [other, 0.08]],
+        "neighbors": [{"item": files[(k + d) % len(files)], "label": label, "similarity": 0.95 - d / 100} for d in range(1, 6)],
+    }
+
+
+def _class_row(k: int, name: str, labels: list[str]) -> dict[str, Any]:
+    return {
+        "class": name,
+        "items": 50 + 7 * (k % 5),
+        "answers": 150 + k,
+        "majority_items": 48,
+        "agreement": 0.6 + 0.3 * (k % 4) / 4,
+        "confidence": 0.9,
+        "corrected": k,
+        "unsure": (3 * k) % 7,
+        "doubtful_answers": 11 * k,
+        "confused": f"{name} -> {labels[0]} 3 of 50",
+    }
+
+
+def _person(name: str, own_CC: np.ndarray, labels: list[str]) -> dict[str, Any]:
+    right = np.trace(own_CC) / own_CC.sum()
+    chance = float(own_CC.sum(axis=0) @ own_CC.sum(axis=1)) / own_CC.sum() ** 2
+    return {
+        "worker": name,
+        "answers": int(own_CC.sum()),
+        "agreement": float(right),
+        "by_chance": chance,
+        "above_chance": float((right - chance) / (1 - chance)),
+        "confused": f"{labels[0]} -> {labels[-1]} 5 of 40",
+        **{f"right: {label}": float(own_CC[k, k] / own_CC[k].sum()) for k, label in enumerate(labels)},
+        "confusion": own_CC.tolist(),
+    }
