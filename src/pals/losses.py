@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,3 +31,35 @@ def masked_softmax(logits_BC: Tensor, allowed_BC: Tensor) -> Tensor:
     lowest = torch.finfo(torch.float32).min  # not -inf: a row of nothing else would be NaN
     share_BC = logits_BC.float().masked_fill(~allowed_BC, lowest).softmax(dim=1)
     return share_BC.masked_fill(~allowed_BC, 0.0)
+
+
+# One value per item and label: what an ordinary loss would be if that label were the true one.
+
+
+def absolute_error(logits_BC: Tensor) -> Tensor:
+    """MAE, sum_k |p_k - [k = c]| = 2 (1 - p_c): bounded, and its sum over all labels is the same for every p."""
+    return 2 - 2 * logits_BC.float().softmax(dim=1)
+
+
+def squared_error(logits_BC: Tensor) -> Tensor:
+    """MSE, sum_k (p_k - [k = c])^2 = 1 - 2 p_c + sum_k p_k^2."""
+    share_BC = logits_BC.float().softmax(dim=1)
+    return 1 - 2 * share_BC + share_BC.square().sum(dim=1, keepdim=True)
+
+
+def generalized_cross_entropy(logits_BC: Tensor, power: float) -> Tensor:
+    """GCE, (1 - p_c^r) / r: half the absolute error for r = 1, the cross-entropy in the limit r = 0."""
+    return -torch.expm1(power * F.log_softmax(logits_BC.float(), dim=1)) / power
+
+
+def huber_cross_entropy(logits_BC: Tensor, cut: float) -> Tensor:
+    """The cross-entropy -log p_c down to p_c = cut, and from there on its tangent: 1 - log(cut) at most."""
+    log_BC = F.log_softmax(logits_BC.float(), dim=1)
+    return torch.where(log_BC > math.log(cut), -log_BC, 1 - math.log(cut) - log_BC.exp() / cut)
+
+
+def focal_loss(logits_BC: Tensor, focus: float) -> Tensor:
+    """-(1 - p_c)^g log p_c."""
+    log_BC = F.log_softmax(logits_BC.float(), dim=1)
+    tiny = torch.finfo(log_BC.dtype).tiny  # the power of 0 has no derivative
+    return -log_BC * (-torch.expm1(log_BC)).clamp_min(tiny) ** focus

@@ -28,8 +28,8 @@ class TrainConfig:
     encoder_lr_scale: float = Field(default=1.0, ge=0)
     "Learning rate of everything before the classifier, as a share of `lr`."
     optimizer: Literal["sgd", "adam"] = "sgd"
-    schedule: Literal["cosine", "cosine-epoch", "step", "exponential", "constant"] = "cosine"
-    "How the learning rate falls; the cosine at every step, or once an epoch."
+    schedule: Literal["cosine", "cosine-epoch", "short-cosine", "step", "exponential", "constant"] = "cosine"
+    "How the learning rate falls; the cosine at every step, or once an epoch, or (short) at every step to a fifth."
     floor: float = Field(default=1e-4, ge=0)
     "Last learning rate of the cosine."
     milestones: tuple[int, ...] = ()
@@ -52,6 +52,8 @@ def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float
         return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
     if config.schedule == "cosine-epoch":
         return schedules.cosine(config.lr, config.floor, int(epochs_done) / epochs)
+    if config.schedule == "short-cosine":
+        return schedules.short_cosine(config.lr, epochs_done / epochs)
     if config.schedule == "exponential":
         return schedules.exponential(config.lr, config.factor, config.period, int(epochs_done))
     if config.schedule == "step":

@@ -14,3 +14,12 @@ def shuffled(index_M: Tensor, generator: torch.Generator) -> Tensor:
 def drawn(weight_N: Tensor, draws: int, generator: torch.Generator) -> Tensor:
     """Independent draws with replacement, each item in proportion to its weight. Reads nothing back to the host."""
     return torch.multinomial(weight_N, draws, replacement=True, generator=generator)
+
+
+def passes(index_M: Tensor, length: int, generator: torch.Generator) -> Tensor:
+    """One shuffled pass over the items after the other, the last cut off at `length`."""
+    if not len(index_M):
+        return index_M
+    count = -(-length // len(index_M))
+    order = torch.rand(count, len(index_M), generator=generator, device=index_M.device).argsort(dim=1)
+    return index_M[order.flatten()[:length]]

@@ -1,0 +1,87 @@
+"""APL (also APLL, ABS): an ordinary loss averaged over the candidates; a bounded one withstands noisy sets."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from pals.config import STRICT
+from pals.losses import (
+    absolute_error,
+    focal_loss,
+    generalized_cross_entropy,
+    huber_cross_entropy,
+    squared_error,
+    uniform_on,
+)
+from pals.methods.average import Average
+from pals.methods.base import Batch, Context, Kind, Plan, Problem
+
+
+class APL(Average):
+    """No label is ever singled out. With l(p, c) the loss of the prediction p if c were the true label,
+
+        L = (1/|S|) sum_{c in S} l(p, c)
+
+    Where the true label is more often a candidate than any other, and l is bounded, the network that is best for L on noisy
+    candidate sets is also good on the true labels; the cross-entropy, which has no bound, has no such guarantee.
+
+        mae     2 (1 - p_c)                      mse    1 - 2 p_c + sum_k p_k^2
+        gce     (1 - p_c^r) / r                  huber  -log p_c, below a probability of cut its tangent
+        ce      -log p_c (no bound)              focal  -(1 - p_c)^g log p_c (no bound)
+
+    `docs/methods/apl.md` says where the settings come from.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config(Average.Config):
+        loss: Literal["mae", "mse", "gce", "huber", "ce", "focal"] = "gce"
+        "What is averaged over the candidates. The first four are bounded; with ce this is the method average."
+        power: float = Field(default=0.7, gt=0, le=1)
+        "r of gce: near 0 it is the cross-entropy, 1 is half of mae."
+        cut: float = Field(default=0.1, gt=0, lt=1)
+        "Probability below which huber goes on as a straight line."
+        focus: float = Field(default=0.5, ge=0)
+        "g of focal."
+        warm_up: int = Field(default=0, ge=0)
+        "First epochs in which the cross-entropy is averaged: from nothing, mae learns many classes slowly."
+
+    kind: ClassVar[Kind] = "noisy partial"
+    reference: ClassVar[str] = "Lv et al., TPAMI 2024, arXiv 2106.06152"
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.config: APL.Config = config
+        self.averaged = config.loss  # set anew each epoch
+
+    @property
+    def path(self) -> str:
+        return self.averaged
+
+    def plan_epoch(self, ctx: Context) -> Plan | None:
+        self.averaged = "ce" if ctx.epoch <= self.config.warm_up else self.config.loss
+        return None
+
+    def loss(self, batch: Batch) -> Tensor:
+        loss_BC = self.label_losses(self.network(batch.views[0]).logits)
+        return (loss_BC * uniform_on(self.allowed_NC[batch.index_B])).sum(dim=1).mean()
+
+    def label_losses(self, logits_BC: Tensor) -> Tensor:
+        """B x C: the loss of each label, were it the true one."""
+        match self.averaged:
+            case "mae":
+                return absolute_error(logits_BC)
+            case "mse":
+                return squared_error(logits_BC)
+            case "gce":
+                return generalized_cross_entropy(logits_BC, self.config.power)
+            case "huber":
+                return huber_cross_entropy(logits_BC, self.config.cut)
+            case "focal":
+                return focal_loss(logits_BC, self.config.focus)
+            case _:
+                return -F.log_softmax(logits_BC.float(), dim=1)
