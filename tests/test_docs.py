@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import runpy
 import shlex
@@ -16,12 +17,13 @@ import yaml
 
 from pals.candidates import Truth
 from pals.cli import app
+from pals.config import to_dict
 from pals.engine import EngineConfig
 from pals.methods import METHODS, method_options
 from pals.noise import make_candidates
 from pals.optim import TrainConfig
 from pals.recipes import DEFAULTS
-from pals.runs import DataConfig, NetworkConfig
+from pals.settings import DataConfig, NetworkConfig, VotesConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -103,9 +105,16 @@ def test_links_lead_to_files(page: Path) -> None:
     assert not broken
 
 
+def page_of(method: str) -> Path:
+    """Its own, with + spelled out, or (alim-scale) the one of its family (alim)."""
+    folder = ROOT / "docs" / "methods"
+    own = folder / f"{method.replace('+', '_plus')}.md"
+    return own if own.exists() else folder / f"{method.partition('-')[0]}.md"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_method_pages_name_every_option(name: str) -> None:
-    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    text = page_of(name).read_text(encoding="utf-8")
     missing = [field.name for field in fields(METHODS[name].Config) if f"`{field.name}`" not in text]
     assert not missing
 
@@ -113,7 +122,7 @@ def test_method_pages_name_every_option(name: str) -> None:
 @pytest.mark.parametrize(("name", "preset"), [(name, preset) for name, method in METHODS.items() for preset in method.PRESETS])
 def test_method_pages_show_the_presets(name: str, preset: str) -> None:
     options = method_options(name, {"preset": preset})
-    rows = list(table_rows(ROOT / "docs" / "methods" / f"{name}.md", "option"))
+    rows = list(table_rows(page_of(name), "option"))
     shown = {row["option"]: yaml.safe_load(row[preset]) for row in rows}
     assert shown == {field.name: getattr(options, field.name) for field in fields(options)}
 
@@ -132,6 +141,13 @@ def test_settings_page_shows_every_key_and_default() -> None:
     shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
     expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
     assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed"))} == expected
+
+
+def test_settings_page_shows_the_settings_of_fit() -> None:
+    actual = to_dict(VotesConfig(votes=()))
+    rows = list(table_rows(ROOT / "docs" / "runs.md", "fit key"))
+    shown = {row["fit key"].removeprefix("data."): yaml.safe_load(html.unescape(row["default"])) for row in rows}
+    assert shown == {**actual, "votes": None}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

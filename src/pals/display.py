@@ -77,6 +77,27 @@ def showing_bytes(console: Console, name: str) -> Iterator[Callable[[int, int | 
     yield tell
 
 
+@contextmanager
+def showing_count(console: Console, name: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to tell how many are done, of how many; it says nothing where there is nothing to wait for."""
+    if console.is_terminal:
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(name, total=None, visible=False)
+            yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        return
+    told = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        quarter = 4 * done // max(total, 1)
+        if quarter > told and total >= 1000:
+            told = quarter
+            console.print(f"{name}: {done:,} of {total:,}", highlight=False)
+
+    yield tell
+
+
 def note(record: Mapping[str, Any]) -> str:
     """The numbers of an epoch in a few words."""
     words = []

@@ -51,6 +51,21 @@ def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[i
     return {"wrong": counts[:BINS], "right": counts[BINS:]}
 
 
+def accuracy_of(probability_NC: np.ndarray, truth: Truth) -> float:
+    """Share of items whose likeliest class is the true one. Of several that are equally likely one is picked at random, so
+    each counts its part."""
+    top_NC = probability_NC >= probability_NC.max(axis=1, keepdims=True) - 1e-9
+    right_N = top_NC[np.arange(len(truth)), truth.label_N.numpy()] / top_NC.sum(axis=1)
+    return float(right_N.mean())
+
+
+def share_covered(item_M: np.ndarray, named_MC: np.ndarray, truth: Truth) -> float:
+    """Of answers about these items, each naming one or more classes: the share that names the true one. 1 if there are none."""
+    if not len(item_M):
+        return 1.0
+    return float(named_MC[np.arange(len(item_M)), truth.label_N.numpy()[item_M]].mean())
+
+
 def mean_and_std(values: Sequence[float]) -> dict[str, float]:
     """Mean and sample standard deviation (0 for a single run)."""
     return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}

@@ -74,7 +74,7 @@ class Run:
         wanted, shape, classes = self.config.network, self.dataset.train.shape, len(self.dataset.class_names)
         if wanted.frozen or name not in (None, wanted.name):
             return build_network(name or wanted.trained, shape, classes)
-        return starting_network(wanted, shape, classes)
+        return starting_network(wanted, shape, self.dataset.class_names)
 
     def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
         """Train, one record per epoch; at the end `summary.json` is written."""
@@ -105,17 +105,34 @@ class Run:
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 
-def starting_network(config: NetworkConfig, shape: tuple[int, ...], classes: int) -> Network:
-    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier."""
-    weights = config.weights
+def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
+    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
+    which the classes that are known by name are taken over."""
     if config.name.startswith(PREFIX):
-        return build_timm(config.name, shape, classes, weights=weights)
-    network = build_network(config.name, shape, classes)
-    if weights is not None and is_model(Path(weights)):
-        network.load_state_dict(Model.load(weights, "cpu").network.state_dict())
-    elif weights is not None:
-        load_weights(network, weights, classifier=False)
+        return build_timm(config.name, shape, len(class_names), weights=config.weights)
+    network = build_network(config.name, shape, len(class_names))
+    if config.weights is not None and is_model(Path(config.weights)):
+        _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
+    elif config.weights is not None:
+        load_weights(network, config.weights, classifier=False)
     return network
+
+
+def _take_over(network: Network, class_names: Sequence[str], model: Model, path: str) -> None:
+    own, theirs = network.state_dict(), model.network.state_dict()
+    body = {name: value for name, value in theirs.items() if not name.startswith("classifier.")}
+    if {name: value.shape for name, value in body.items()} != {
+        name: value.shape for name, value in own.items() if not name.startswith("classifier.")
+    }:
+        raise InputError(f"{path} holds another network than {type(network).__name__}. Use the settings of the run it is from.")
+    place = {name: c for c, name in enumerate(model.class_names)}
+    known = [(c, place[name]) for c, name in enumerate(class_names) if name in place]
+    with torch.no_grad():
+        for name, value in body.items():
+            own[name].copy_(value)
+        for name in ("classifier.weight", "classifier.bias"):
+            for mine, other in known:
+                own[name][mine] = theirs[name][other]
 
 
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:

@@ -43,6 +43,8 @@ class VotesConfig:
 
     votes: tuple[str, ...]
     "Files with the answers."
+    earlier: str | None = None
+    "The answers of the run that this one goes on from (its votes.csv), read before the others."
     images: str | None = None
     "Folder of the pictures."
     features: str | None = None

@@ -164,3 +164,47 @@ def test_a_file_belongs_to_one_item_at_most(items: list[str], files: set[str]) -
             assert listed[file] == item
         if file >= 0:
             assert item.rpartition("/")[2] == listed[file].rpartition("/")[2] and ".." not in item.split("/")
+
+
+def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
+    """Named and unnamed annotators, several labels in one answer, weights, a gold label."""
+    path = write(
+        "item,worker,label,weight,is_gold\n"
+        "b.jpg,ann,newt,2,\nb.jpg,,frog,1,\na.jpg,bob,newt|frog,0.5,\na.jpg,,toad|frog,1,\na.jpg,,toad,1,1\nc.jpg,ann,frog,1,\n",
+    )
+    votes = read_votes(path)
+    again_path = tmp_path / "again.csv"
+    votes.to_frame().to_csv(again_path, index=False)
+    again = read_votes(again_path)
+    assert again.class_names == votes.class_names
+    assert set(again.items) == set(votes.items)
+
+    def answers(found: Votes) -> list[tuple[str, str, tuple[str, ...], float]]:
+        rows: dict[int, list[int]] = {}
+        for row, answer in enumerate(found.answer_R.tolist()):
+            rows.setdefault(answer, []).append(row)
+        who = (*found.workers, "")
+        return sorted(
+            (
+                found.items[found.item_R[r[0]]],
+                who[found.worker_R[r[0]]],
+                tuple(sorted(found.class_names[found.label_R[row]] for row in r)),
+                float(found.weight_R[r[0]]),
+            )
+            for r in rows.values()
+        )
+
+    assert answers(again) == answers(votes)
+    assert len(answers(votes)) == 5
+    gold = dict(zip(again.items, again.gold_I.tolist(), strict=True))
+    assert gold == {"a.jpg": again.class_names.index("toad"), "b.jpg": -1, "c.jpg": -1}
+
+
+def test_each_file_may_have_its_own_columns(write: Write) -> None:
+    first = write("item,worker,label\na.jpg,ann,newt\n", "first.csv")
+    second = write("photo,who,species\na.jpg,bob,frog\n", "second.csv")
+    known = {"item": "photo", "worker": "who", "label": "species"}
+    votes = read_votes([first, second], columns=[{}, known])
+    assert votes.workers == ("ann", "bob")
+    with pytest.raises(InputError, match="2 files with answers, but 1 mappings"):
+        read_votes([first, second], columns=[known])

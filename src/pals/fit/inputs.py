@@ -41,10 +41,11 @@ class Answers:
 
 def read_answers(config: VotesConfig) -> Answers:
     """The votes of all files, matched to the pictures or to the rows of the feature table."""
+    earlier = [] if config.earlier is None else [config.earlier]
     votes = read_votes(
-        list(config.votes),
-        format=config.format,
-        columns=config.columns,
+        [*earlier, *config.votes],
+        format=None if earlier else config.format,
+        columns=[*({} for _ in earlier), *(config.columns for _ in config.votes)],
         class_names=config.class_names,
         separator=config.separator,
         encoding=config.encoding,

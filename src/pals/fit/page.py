@@ -18,8 +18,10 @@ from pals.readers import Votes
 GALLERY = 200  # items with doubtful answers that the page shows
 SHOWN = 24  # easy and hard examples each
 PEOPLE = 200  # annotators with a confusion matrix of their own
-NEIGHBORS = 6
+NEIGHBORS = 5
 THUMBNAIL = 96  # pixels a side, at most
+CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
+"""Lines of the page's charts, and what the log calls them."""
 
 
 def thumbnail(image: Tensor) -> str:
@@ -87,7 +89,7 @@ def gallery(
             {
                 "item": votes.items[row],
                 "label": label_N[row],
-                "confidence": round(confidence_N[row], 4),
+                "confidence": confidence_N[row],
                 "status": status_N[row],
                 "votes": said[row],
                 "doubtful": doubts[row],

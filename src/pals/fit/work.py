@@ -24,7 +24,7 @@ from pals.fit.choose import Estimate, Facts, choose, estimate, plain_engine
 from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
 from pals.images import survey
 from pals.model import Model, encode_images, is_model
-from pals.runs import Run, check_folder, starting_network
+from pals.runs import Run, check_folder, claim_folder, starting_network
 from pals.settings import NetworkConfig, RunConfig, VotesConfig
 
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
@@ -51,6 +51,8 @@ class Work:
     cache: Path | None = None
     inputs: Inputs | None = field(default=None, init=False)
     encoder: Network | None = field(default=None, init=False)
+    kept: dict[str, Output] = field(default_factory=dict, init=False)
+    last: Run | None = field(default=None, init=False)
 
     @classmethod
     def plan(cls, given: Mapping[str, Any], folder: Path, *, truth: Path | None = None, cache: Path | None = None) -> Work:
@@ -84,17 +86,33 @@ class Work:
         self.inputs = load_inputs(self.data, self.answers, statistics=statistics, cache=self.cache, progress=progress)
         return self.inputs
 
+    @property
+    def ready(self) -> Inputs:
+        """What `load` has loaded."""
+        assert self.inputs is not None
+        return self.inputs
+
+    def warnings(self) -> list[str]:
+        """What a reader of the report should know of the files: everything that was skipped or did not match."""
+        return [line for line in self.answers.lines if "skipped" in line or " have no " in line or "are not used" in line]
+
+    def describe(self) -> str:
+        """What will be done."""
+        network, train = self.config.network, self.config.train
+        times = f", {self.data.folds} more for cross-fitting" if self.data.folds else ""
+        size = f" on {self.data.size} px" if self.data.images is not None else ""
+        frozen = f" on frozen {network.name}" if network.frozen else ""
+        return f"{self.config.method_name} with {network.trained}{frozen}{size}, {train.epochs} epochs{times}"
+
     @cached_property
     def candidates(self) -> CandidateSets:
         """Of the items that are trained on."""
-        assert self.inputs is not None
-        return self.inputs.votes.to_candidates(on_empty="drop", use_gold=self.data.gold)
+        return self.ready.votes.to_candidates(on_empty="drop", use_gold=self.data.gold)
 
     @cached_property
     def trained_M(self) -> Tensor:
         """Which items those are."""
-        assert self.inputs is not None
-        place = {name: row for row, name in enumerate(self.inputs.items.ids)}
+        place = {name: row for row, name in enumerate(self.ready.items.ids)}
         return torch.tensor([place[name] for name in self.candidates.ids])
 
     @cached_property
@@ -103,17 +121,15 @@ class Work:
         network = self.config.network
         if not network.frozen:
             return None
-        assert self.inputs is not None
-        images = self.inputs.items.inputs
-        self.encoder = starting_network(network, tuple(images.shape[1:]), 2)
-        features_ND = encode_images(self.encoder, images, self.inputs.mean, self.inputs.std, self.config.engine.device)
+        images = self.ready.items.inputs
+        self.encoder = starting_network(network, tuple(images.shape[1:]), self.candidates.class_names)
+        features_ND = encode_images(self.encoder, images, self.ready.mean, self.ready.std, self.config.engine.device)
         return features_ND, features_ND.mean(dim=0), features_ND.std(dim=0)
 
     @cached_property
     def learned_from(self) -> Tensor:
         """What the trained network reads, of all items: pictures, given vectors, or a frozen network's features."""
-        assert self.inputs is not None
-        return self.inputs.items.inputs if self.vectors is None else self.vectors[0]
+        return self.ready.items.inputs if self.vectors is None else self.vectors[0]
 
     def estimate(self) -> Estimate:
         shape, classes = tuple(self.learned_from.shape[1:]), self.candidates.num_classes
@@ -123,11 +139,11 @@ class Work:
     @cached_property
     def truth(self) -> Truth | None:
         """Of all items with answers, for grading."""
-        assert self.inputs is not None
-        return None if self.truth_file is None else read_truth(self.truth_file, self.inputs.votes)
+        return None if self.truth_file is None else read_truth(self.truth_file, self.ready.votes)
 
     def parts(self) -> Iterator[Part]:
         """First the runs that leave a fold out, then the one on all items."""
+        claim_folder(self.folder, self.config)
         for fold in range(self.data.folds):
             folder = self.folder / "folds" / f"fold-{fold + 1}"
             yield Part(f"without part {fold + 1} of {self.data.folds}", self._run(self.fold_M != fold, folder))
@@ -144,15 +160,32 @@ class Work:
         if kept_M is not None:
             candidates, row_M = candidates.take(kept_M), row_M[kept_M]
         items = Items(_rows(self.learned_from, row_M), candidates.ids)
-        assert self.inputs is not None
-        views = self.inputs.views if self.vectors is None else vector_views(*self.vectors[1:])
+        views = self.ready.views if self.vectors is None else vector_views(*self.vectors[1:])
         dataset = Dataset("votes", candidates.class_names, items, None, None, None, views, votes=candidates)
         return Run(self.config, folder, dataset=dataset)
 
-    def answers_of(self, run: Run) -> Output:
-        """Everything through a run's network, on the host."""
-        output = run.trainer.infer(run.trainer.method.predictor, self.learned_from)
-        return Output(output.logits.cpu(), output.features.cpu())
+    def keep(self, part: Part) -> None:
+        """Remember what a trained network says of all items."""
+        output = part.run.trainer.infer(part.run.trainer.method.predictor, self.learned_from)
+        self.kept[part.title] = Output(output.logits.cpu(), output.features.cpu())
+        self.last = part.run
+
+    @property
+    def whole(self) -> Run:
+        """The run on all items."""
+        assert self.last is not None
+        return self.last
+
+    @cached_property
+    def output(self) -> Output:
+        """Features of the network that was trained on all items, and its logits; for an item of a fold the logits of the
+        network that has not seen it."""
+        *others, whole = self.kept.values()
+        logits_NC = whole.logits.clone()
+        for fold, other in enumerate(others):
+            row_M = self.trained_M[self.fold_M == fold]
+            logits_NC[row_M] = other.logits[row_M]
+        return Output(logits_NC, whole.features)
 
 
 def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:

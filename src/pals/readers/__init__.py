@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pals.errors import InputError, unknown
@@ -52,7 +52,7 @@ def read_votes(
     path: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,
-    columns: Columns | None = None,
+    columns: Columns | Sequence[Columns] | None = None,
     class_names: Sequence[str] | None = None,
     no_answer: Collection[str] = NO_ANSWER,
     separator: str | None = "|",
@@ -62,7 +62,7 @@ def read_votes(
 
     format: one of `FORMATS`; by default the content decides.
     columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, where its name does not
-    tell.
+    tell; for several files that differ, one such mapping for each.
     class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
     where these are names count them from 0.
     no_answer: labels, in small letters, that mean "don't know"; such an answer, like a blank one, is no vote.
@@ -73,13 +73,17 @@ def read_votes(
         raise unknown("format", format, FORMATS)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
-    columns = columns or {}
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    sources = [Source(file, encoding) for entry in paths for file in _files(Path(entry))]
+    each = [columns or {}] * len(paths) if columns is None or isinstance(columns, Mapping) else list(columns)
+    if len(each) != len(paths):
+        raise InputError(f"{len(paths)} files with answers, but {len(each)} mappings of columns; give one for each file.")
+    sources = [
+        (Source(file, encoding), known) for entry, known in zip(paths, each, strict=True) for file in _files(Path(entry))
+    ]
     if not sources:
         raise InputError("No file with answers is given.")
-    names = [format or detect(source, frozenset(columns)) for source in sources]
-    tables = [FORMATS[name](source, columns) for name, source in zip(names, sources, strict=True)]
+    names = [format or detect(source, frozenset(known)) for source, known in sources]
+    tables = [FORMATS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
     together = ", ".join(dict.fromkeys(names))
     return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 
 from pals.candidates import CandidateSets, OnEmpty
@@ -88,6 +89,25 @@ class Votes:
         part_R = part_R / top if top > 0 else part_R  # so that enormous weights add up to a finite number
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
         return count.reshape(items, classes)
+
+    def to_frame(self) -> pd.DataFrame:
+        """As a table with an answer per row, which `read_votes` reads back: item, worker, label, weight, is_gold. The several
+        labels of one answer stand in one cell, "newt|frog"."""
+        first_A = np.unique(self.answer_R, return_index=True)[1]
+        names = np.array(self.class_names, dtype=object)
+        label_A = pd.Series(names[self.label_R]).groupby(self.answer_R).agg("|".join).to_numpy(dtype=object)
+        workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
+        items = np.array(self.items, dtype=object)
+        votes = {
+            "item": items[self.item_R[first_A]],
+            "worker": workers[self.worker_R[first_A]],
+            "label": label_A,
+            "weight": self.weight_R[first_A],
+            "is_gold": False,
+        }
+        known = (self.gold_I >= 0).nonzero()[0]
+        gold = {"item": items[known], "worker": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
+        return pd.concat([pd.DataFrame(votes), pd.DataFrame(gold)], ignore_index=True)
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
         """These votes with the image files as their items, in the order of `files`, and a report on what did not match.

@@ -1,0 +1,53 @@
+"""From pictures and votes to a classifier, cleaned labels, doubtful answers and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pals.config import merge
+from pals.errors import InputError
+from pals.fit.results import finish
+from pals.fit.work import Part, Work
+from pals.model import FILE_NAME, Model
+from pals.runs import load_run_config
+from pals.settings import VotesConfig
+
+__all__ = ["Part", "Work", "continued", "finish"]
+
+
+def continued(
+    run: Path,
+    votes: Sequence[Path],
+    *,
+    columns: Mapping[str, str] | None = None,
+    epochs: int | None = None,
+    device: str | None = None,
+    skip_bad: bool | None = None,
+) -> dict[str, Any]:
+    """The settings of a run that goes on from a finished one with further answers: its network, a third of its epochs, a third
+    of its learning rate."""
+    config = load_run_config(run)
+    if not isinstance(config.data, VotesConfig) or not (run / FILE_NAME).exists() or not (run / "votes.csv").exists():
+        raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
+    Model.load(run, "cpu")  # refuses a damaged one before anything is done
+    values = config.to_dict()
+    values["data"] |= {
+        "earlier": str((run / "votes.csv").resolve()),
+        "votes": tuple(str(path.resolve()) for path in votes),
+        "columns": dict(columns or {}),
+        "format": None,
+        "class_names": None,
+        "fingerprint": "",
+    }
+    if not config.network.frozen:
+        values["network"]["weights"] = str((run / FILE_NAME).resolve())
+        values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
+    changes: dict[str, dict[str, Any]] = {
+        "train": {"epochs": epochs},
+        "engine": {"device": device},
+        "data": {"skip_bad": skip_bad},
+    }
+    given = {name: {key: value for key, value in section.items() if value is not None} for name, section in changes.items()}
+    return merge(values, given)

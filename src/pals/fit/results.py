@@ -1,0 +1,242 @@
+"""What a finished work leaves in its folder: the classifier, the tables, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pals import __version__
+from pals.backbones import Output
+from pals.candidates import Truth
+from pals.config import to_yaml
+from pals.crowd import (
+    NoiseEstimate,
+    Result,
+    annotators_table,
+    arguing_neighbors,
+    classes_table,
+    confusion_table,
+    csv_text,
+    dawid_skene,
+    doubtful_table,
+    estimate_noise,
+    fuse,
+    labels_table,
+    majority_vote,
+    rank_doubts,
+)
+from pals.files import read_json, write_json, write_text
+from pals.fit import page
+from pals.fit.work import Work
+from pals.metrics import accuracy_of, share_covered
+from pals.model import FILE_NAME, Description, Model, Part, fit_temperature
+from pals.neighbors import nearest
+from pals.report.curves import read_epochs
+from pals.report.page import write_report
+
+NEIGHBORS = 15
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that the files say."""
+
+    result: Result
+    model_NC: np.ndarray  # the classifier's own calibrated probabilities
+    temperature: float
+    neighbor_NK: np.ndarray
+    similarity_NK: np.ndarray
+    noise: NoiseEstimate
+    tables: Mapping[str, pd.DataFrame]
+    grades: Mapping[str, float]
+
+
+def finish(work: Work) -> list[str]:
+    """Write all files; the answer is the summary in a few sentences."""
+    findings = find(work)
+    save_model(work, findings.temperature)
+    write_text(work.folder / "votes.csv", csv_text(work.ready.votes.to_frame()))
+    for name, table in findings.tables.items():
+        write_text(work.folder / f"{name}.csv", csv_text(table))
+    summary = in_sentences(work, findings)
+    write_json(work.folder / "summary.json", {**numbers(findings), "grades": dict(findings.grades)})
+    write_json(work.folder / "report.json", report_data(work, findings, summary))
+    page_file = write_report(work.folder)
+    return [*summary, f"Everything is in {work.folder}; open {page_file}"]
+
+
+def find(work: Work) -> Findings:
+    votes, output = work.ready.votes, work.output
+    fusion = fuse(votes, output.logits.double().numpy())
+    result = Result(votes, fusion.consensus.posterior_NC)
+    neighbors = nearest(torch.nn.functional.normalize(output.features), _neighbors(len(votes.items)), include_self=False)
+    neighbor_NK, similarity_NK = neighbors.index_NK.numpy(), neighbors.similarity_NK.numpy()
+    doubts = rank_doubts(result)
+    arguing = arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)
+    tables = {
+        "labels": labels_table(result),
+        "doubtful": doubtful_table(result, doubts, arguing),
+        "annotators": annotators_table(result),
+        "confusion": confusion_table(result),
+        "classes": classes_table(result),
+    }
+    temperature = _temperature(work, output)
+    model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
+    noise = estimate_noise(votes, fusion)
+    grades = {} if work.truth is None else grade(work.truth, result, doubts.answer_M)
+    return Findings(result, model_NC, temperature, neighbor_NK, similarity_NK, noise, tables, grades)
+
+
+def _neighbors(items: int) -> int:
+    return max(1, min(NEIGHBORS, items - 1))
+
+
+def _temperature(work: Work, output: Output) -> float:
+    """By which the classifier's logits are divided: what makes them agree with the answers, taken by themselves."""
+    answered_M = work.trained_M
+    target_NC = torch.from_numpy(dawid_skene(work.ready.votes, hard_items=True).posterior_NC)
+    return fit_temperature(output.logits[answered_M], target_NC[answered_M])
+
+
+def grade(truth: Truth, result: Result, answer_M: np.ndarray) -> dict[str, float]:
+    """How right the result is, beside what votes alone come to; for people who know the truth."""
+    votes = result.votes
+    graded = len(truth)  # items with answers come first
+    first = answer_M[:100]
+    named = np.zeros((len(first), len(votes.class_names)), dtype=bool)
+    for row, answer in enumerate(first.tolist()):
+        named[row, votes.label_R[result.answer_R == answer]] = True
+    return {
+        "labels": accuracy_of(result.posterior_NC[:graded], truth),
+        "majority": accuracy_of(majority_vote(votes)[:graded], truth),
+        "dawid_skene": accuracy_of(dawid_skene(votes).posterior_NC[:graded], truth),
+        "first_100_doubtful": 1 - share_covered(result.item_A[first], named, truth),
+    }
+
+
+def save_model(work: Work, temperature: float) -> None:
+    """The network that was trained on all items, with all that is needed to ask it."""
+    inputs, network, config = work.ready, work.whole.trainer.method.predictor, work.config
+    images = inputs.items.inputs
+    encoder = None
+    if work.vectors is None:
+        classifier = Part(config.network.name, tuple(images.shape[1:]), inputs.mean, inputs.std)
+    else:
+        _, mean_D, std_D = work.vectors
+        classifier = Part(config.network.head, tuple(mean_D.shape), tuple(mean_D.tolist()), tuple(std_D.tolist()))
+        encoder = Part(config.network.name, tuple(images.shape[1:]), inputs.mean, inputs.std)
+    about = Description(work.candidates.class_names, classifier, encoder, temperature, resize=work.data.resize)
+    Model(about, network, work.encoder, device="cpu").save(work.folder / FILE_NAME)  # type: ignore[arg-type]
+
+
+def numbers(findings: Findings) -> dict[str, Any]:
+    """The result in numbers."""
+    labels, votes = findings.tables["labels"], findings.result.votes
+    status = labels["status"].value_counts().to_dict()
+    return {
+        "items": len(labels),
+        "answers": len(findings.result.first_A),
+        "annotators": len(votes.workers),
+        "classes": len(votes.class_names),
+        "doubtful_answers": len(findings.tables["doubtful"]),
+        "status": {str(key): int(value) for key, value in status.items()},
+        "answers_wrong": findings.noise.answers_wrong,
+        "labels_wrong": findings.noise.labels_wrong,
+        "labels_wrong_interval": [findings.noise.low, findings.noise.high],
+        "temperature": findings.temperature,
+    }
+
+
+def in_sentences(work: Work, findings: Findings) -> list[str]:
+    """Five lines for the end of the run."""
+    found = numbers(findings)
+    status, noise = found["status"], findings.noise
+    people = f"{found['annotators']:,} people" if found["annotators"] else "unnamed people"
+    lines = [
+        f"{found['items']:,} items with {found['answers']:,} answers of {people} in {found['classes']} classes.",
+        f"The result differs from what most people said for {status.get('corrected', 0):,} items and decides "
+        f"{status.get('tie-broken', 0):,} ties; {status.get('unsure', 0):,} are too close to call"
+        + (f", {status['no-answer']:,} had no answer." if "no-answer" in status else "."),
+        f"{found['doubtful_answers']:,} answers are probably wrong; the surest of them come first in doubtful.csv.",
+        noise.sentence,
+    ]
+    worst = _most_confused(findings)
+    if worst:
+        lines.insert(3, worst)
+    if findings.grades:
+        g = {name: 100 * value for name, value in findings.grades.items()}
+        lines.append(
+            f"Against the truth: labels right {g['labels']:.2f}%, majority {g['majority']:.2f}%, Dawid-Skene "
+            f"{g['dawid_skene']:.2f}%; of the first 100 doubtful answers {g['first_100_doubtful']:.0f}% are wrong."
+        )
+    return lines
+
+
+def _most_confused(findings: Findings) -> str:
+    confusion = findings.tables["confusion"]
+    wrong = confusion[confusion["result"] != confusion["answer"]]
+    if not len(wrong):
+        return ""
+    pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
+    result, answer = pairs.idxmax()
+    return f"The most frequent mistake: {answer} for {result} ({pairs.max():,.0f} answers)."
+
+
+def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str, Any]:
+    """Plain values for the page."""
+    votes, labels, tables = work.ready.votes, findings.tables["labels"], findings.tables
+    found = numbers(findings)
+    shown = page.gallery(tables["doubtful"], labels, votes, findings.model_NC, findings.neighbor_NK, findings.similarity_NK)
+    easy, hard = page.examples(labels, votes)
+    about = read_json(work.folder / "run.json")
+    curves = [
+        {key: record.get(name) for key, name in page.CURVES.items() if record.get(name) is not None}
+        for record in read_epochs(work.folder)
+    ]
+    return {
+        "format": 1,
+        "title": f"Report on {work.folder.resolve().name}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "command": " ".join(["pals", *map(str, about["command"][1:])]),
+        "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(found)],
+        "summary": summary,
+        "warnings": [*work.warnings(), *(f"Left out: {line}" for line in work.ready.bad)],
+        "curves": curves,
+        "classes": list(votes.class_names),
+        "confusion": page.confusion_matrix(tables["confusion"], votes.class_names),
+        "thumbs": page.pictures(page.names_shown(shown, easy, hard), votes, work.ready.items.inputs),
+        "gallery": shown,
+        "annotators": page.people(tables["annotators"], tables["confusion"], votes.class_names),
+        "class_table": page.records(tables["classes"]),
+        "easy": easy,
+        "hard": hard,
+        "noise": {
+            "answers_wrong": findings.noise.answers_wrong,
+            "labels_wrong": findings.noise.labels_wrong,
+            "low": findings.noise.low,
+            "high": findings.noise.high,
+            "sentence": findings.noise.sentence,
+        },
+        "settings": to_yaml(work.config.to_dict()),
+    }
+
+
+def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The numbers at the top of the page: what, how many, in words."""
+    status, answers, doubtful = found["status"], found["answers"], found["doubtful_answers"]
+    unanswered = status.get("no-answer", 0)
+    return [
+        ("Items", f"{found['items']:,}", f"{unanswered:,} without an answer" if unanswered else "all have answers"),
+        ("Answers", f"{answers:,}", f"from {found['annotators']:,} people" if found["annotators"] else "from unnamed people"),
+        ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
+        ("Labels changed", f"{status.get('corrected', 0):,}", "against what most people said"),
+        ("Ties decided", f"{status.get('tie-broken', 0):,}", "people disagreed evenly"),
+        ("Still unsure", f"{status.get('unsure', 0):,}", "worth another look"),
+    ]

@@ -1,0 +1,23 @@
+"""A folder of pictures as names and one uint8 tensor, decoded once into a cache on disk."""
+
+from __future__ import annotations
+
+from pals.images.decoding import HOWS, BadImageError, How, decode
+from pals.images.listing import ENDINGS, list_images
+from pals.images.look import Survey, image_statistics, survey
+from pals.images.table import BadImage, ImageTable, load_images
+
+__all__ = [
+    "ENDINGS",
+    "HOWS",
+    "BadImage",
+    "BadImageError",
+    "How",
+    "ImageTable",
+    "Survey",
+    "decode",
+    "image_statistics",
+    "list_images",
+    "load_images",
+    "survey",
+]

@@ -1,0 +1,163 @@
+"""From a folder of pictures and a file of answers to everything that `pals fit` leaves, and what is done with it afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from _pictures import CLASSES, make_pictures
+from _toy import Answer
+from pals.config import read_yaml
+from pals.files import read_json
+from pals.fit.choose import Facts, choose
+from pals.readers import read_votes
+
+Pals = Callable[..., Answer]
+QUICK = ("--epochs", "2", "--folds", "2", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
+FILES = {
+    *("config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json", "model.safetensors", "votes.csv"),
+    *("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "report.json", "report.html"),
+}
+DOUBTFUL = ["rank", "item", "worker", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "my data é")
+
+
+def fit(pals: Pals, data: Path, out: str = "run", *more: str | Path) -> Answer:
+    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    return pals("fit", data / "images", data / "votes.csv", "--out", out, *columns, *QUICK, *more)
+
+
+def test_one_command(pals: Pals, data: Path) -> None:
+    answer = fit(pals, data, "run", "--truth", data / "truth.csv")
+    assert answer.code == 0, answer.err
+    run = Path("run")
+    assert {path.name for path in run.iterdir() if path.is_file()} == FILES
+    for line in ("180 answers by 3 annotators on 60 items", "60 pictures", "No GPU", "about", "GiB", "Against the truth"):
+        assert line in answer.out, line
+
+    labels = pd.read_csv(run / "labels.csv")
+    assert list(labels) == ["item", "label", "confidence", "votes", "agreement", "in_votes", "status"]
+    assert len(labels) == 60
+    assert set(labels["label"]) <= set(CLASSES)
+    assert labels["confidence"].between(0, 1).all()
+    truth = pd.read_csv(data / "truth.csv").set_index("image")["label"]
+    votes = pd.read_csv(data / "votes.csv")
+    single = (votes["class"].to_numpy() == np.repeat(truth.to_numpy(), 3)).mean()
+    assert (labels["label"].to_numpy() == truth[labels["item"]].to_numpy()).mean() > single
+
+    doubtful = pd.read_csv(run / "doubtful.csv")
+    assert list(doubtful) == DOUBTFUL
+    assert (doubtful["answer"] != doubtful["suggestion"]).all()
+    assert doubtful["probability_wrong"].is_monotonic_decreasing
+    assert set(pd.read_csv(run / "annotators.csv")["worker"]) == {"ann", "bob", "cho"}
+    assert list(pd.read_csv(run / "classes.csv")["class"]) == list(CLASSES)
+    assert read_votes(run / "votes.csv").num_answers == 180
+    report = read_json(run / "report.json")
+    assert set(report["thumbs"]) >= {entry["item"] for entry in report["gallery"]}
+    assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert read_yaml(run / "config.yaml")["method"]["delta"] == 0.75
+
+
+def test_the_same_command_continues_and_another_is_refused(pals: Pals, data: Path) -> None:
+    assert fit(pals, data).code == 0
+    before = Path("run/labels.csv").read_bytes()
+    again = fit(pals, data)
+    assert again.code == 0, again.err
+    assert "its settings are kept" in again.out
+    assert Path("run/labels.csv").read_bytes() == before
+    other = fit(pals, data, "run", "--set", "method.delta=0.5")
+    assert other.code == 2
+    assert "method.delta" in other.err
+    with (data / "votes.csv").open("a") as file:
+        file.write("000.png,dan,dark\n")
+    changed = fit(pals, data)
+    assert changed.code == 2
+    assert "pals update run VOTES" in changed.err
+
+
+def test_what_comes_after(pals: Pals, data: Path) -> None:
+    """predict, export, relabel, update and report on one run."""
+    assert fit(pals, data).code == 0
+    answer = pals("predict", "run", data / "images", "--out", "p.csv", "--threshold", "0.4", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    predicted = pd.read_csv("p.csv")
+    assert len(predicted) == 60
+    assert predicted["p_1"].between(1 / 3, 1).all()
+
+    answer = pals("relabel", "run", "--top", "10", "--out", "queue.csv")
+    assert answer.code == 0, answer.err
+    queue = pd.read_csv("queue.csv")
+    assert len(queue) == 10
+    queue["label"], queue["annotator"] = queue["suggestion"], "eve"
+    queue.to_csv("filled.csv", index=False)
+    assert pals("relabel", "run", "--top", "5", "--to", "label-studio", "--out", "queue.json").code == 0
+    assert len(json.loads(Path("queue.json").read_text())) == 5
+
+    answer = pals("update", "run", "filled.csv", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
+    updated = read_votes("run-updated/votes.csv")
+    assert updated.num_answers == 190
+    assert set(updated.workers) == {"ann", "bob", "cho", "eve"}
+    settings = read_yaml(Path("run-updated/config.yaml"))
+    assert settings["train"]["epochs"] == 1
+    assert settings["network"]["weights"].endswith("run/model.safetensors")
+
+    html = Path("run/report.html").read_bytes()
+    Path("run/report.html").unlink()
+    assert pals("report", "run").code == 0
+    assert Path("run/report.html").read_bytes() == html
+
+
+def test_feature_vectors_instead_of_pictures(pals: Pals, data: Path, tmp_path: Path) -> None:
+    truth = pd.read_csv(data / "truth.csv")
+    number = truth["label"].map({name: c for c, name in enumerate(CLASSES)}).to_numpy()
+    vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32) + 3 * np.eye(5)[number]
+    np.save(tmp_path / "x.npy", vectors)
+    (tmp_path / "names.txt").write_text("\n".join(truth["image"]) + "\n")
+    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    common = ("fit", data / "votes.csv", "--features", tmp_path / "x.npy", "--out", "run", *columns, *QUICK)
+    unnamed = pals(*common)
+    assert unnamed.code == 2
+    assert "--names" in unnamed.err
+    assert not Path("run").exists()
+    answer = pals(*common, "--names", tmp_path / "names.txt")
+    assert answer.code == 0, answer.err
+    assert read_json(Path("run/report.json"))["thumbs"] == {}
+    assert len(pd.read_csv("run/labels.csv")) == 60
+
+
+@pytest.mark.parametrize(
+    ("facts", "given", "expected"),
+    [
+        (Facts(5000, 10, 32, False), {}, ("data.size", 32)),
+        (Facts(5000, 10, 400, False), {}, ("data.size", 64)),
+        (Facts(5000, 10, 400, True), {}, ("data.size", 224)),
+        (Facts(5000, 10, 32, True), {}, ("network.name", "resnet18")),
+        (Facts(5000, 10, 400, True), {}, ("network.name", "imagenet-resnet18")),
+        (Facts(5000, 10, None, False), {}, ("network.name", "mlp")),
+        (Facts(5000, 10, 400, False), {"network": {"weights": "x.pt"}}, ("network.frozen", True)),
+        (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, ("network.frozen", None)),
+        (Facts(5000, 10, 32, False), {"train": {"epochs": 3}}, ("train.epochs", 3)),
+        (Facts(5000, 10, 400, False), {"data": {"size": 48}}, ("data.size", 48)),
+    ],
+)
+def test_what_is_not_given_is_chosen(facts: Facts, given: dict[str, dict[str, object]], expected: tuple[str, object]) -> None:
+    values, reasons = choose(given, facts)
+    section, key = expected[0].split(".")
+    assert values.get(section, {}).get(key) == expected[1]
+    assert reasons
