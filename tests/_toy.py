@@ -16,7 +16,7 @@ from pals.config import build
 from pals.data import Dataset, Items
 from pals.engine import Engine, EngineConfig
 from pals.files import read_json_lines
-from pals.methods import Method, Problem, find_method, method_options
+from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.noise import make_candidates
 from pals.optim import TrainConfig
 from pals.trainer import Trainer
@@ -24,7 +24,17 @@ from pals.trainer import Trainer
 WIDTH = 6
 TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 """Flags for the command line with which the toy data set takes a moment."""
-SMALLER: Mapping[str, Any] = {"neighbors": 5}
+SMALLER: Mapping[str, Any] = {
+    "neighbors": 5,
+    "prototypes_from": 2,
+    "neighbors_from": 3,
+    "adjust_from": 2,
+    "window": 2,
+    "warm_up": 2,
+    "separation_epochs": 2,
+    "max_steps": 1,
+    "slow_momentum": 0.8,
+}
 """Options, of whichever method has them, whose default is too large for a toy."""
 
 
@@ -116,6 +126,27 @@ def toy_trainer(
 
 def run_all(trainer: Trainer, stop_after: int | None = None) -> list[dict[str, Any]]:
     return list(trainer.epochs(stop_after))
+
+
+def watched_steps(
+    name: str, data: Dataset, look: Callable[[Any, Batch, Tensor], Callable[[], None]], **more: Any
+) -> list[dict[str, Any]]:
+    """Train; at each step `look(method, batch, loss)` before the optimiser and what it gives back after `after_step`."""
+    trainer = toy_trainer(name, data, **more)
+    method: Any = trainer.method
+    loss, after_step, later = method.loss, method.after_step, []
+
+    def spy_loss(batch: Batch) -> Tensor:
+        value: Tensor = loss(batch)
+        later.append(look(method, batch, value))
+        return value
+
+    def spy_after(batch: Batch) -> None:
+        after_step(batch)
+        later.pop()()
+
+    method.loss, method.after_step = spy_loss, spy_after
+    return run_all(trainer)
 
 
 def without_seconds(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

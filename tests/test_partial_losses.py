@@ -450,7 +450,7 @@ def test_bad_options(name: str, options: Mapping[str, Any]) -> None:
         method_options(name, options)
 
 
-@each
+@pytest.mark.parametrize("name", [*NAMES, "apl", "fredis", "upllrs"])
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_pages_show_the_settings(name: str, data: str) -> None:
     """What the method's page says is what a run gets, and nothing else differs from the plain average's settings there."""

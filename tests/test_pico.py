@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer
+from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.augment import image_views, vector_views
 from pals.data import Dataset
 from pals.engine import Engine, EngineConfig
@@ -154,23 +155,7 @@ def test_schedule_of_phi() -> None:
 # ---- one step after the other ----
 
 
-def watched(data: Dataset, look: Callable[[Any, Batch, Tensor], Callable[[], None]], **more: Any) -> list[dict[str, Any]]:
-    """Train; at each step `look(method, batch, loss)` before the optimiser and what it gives back after `after_step`."""
-    trainer = toy_trainer("pico", data, **more)
-    method: Any = trainer.method
-    loss, after_step, later = method.loss, method.after_step, []
-
-    def spy_loss(batch: Batch) -> Tensor:
-        value: Tensor = loss(batch)
-        later.append(look(method, batch, value))
-        return value
-
-    def spy_after(batch: Batch) -> None:
-        after_step(batch)
-        later.pop()()
-
-    method.loss, method.after_step = spy_loss, spy_after
-    return run_all(trainer)
+watched = partial(watched_steps, "pico")
 
 
 def test_queue_goes_round(toy: Dataset) -> None:

@@ -15,8 +15,8 @@ from pals.candidates import Truth
 from pals.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
 from pals.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
 from pals.mixing import blend, draw_weights, partners
-from pals.sampling import drawn, shuffled
-from pals.schedules import cosine, exponential, stepped
+from pals.sampling import drawn, passes, shuffled
+from pals.schedules import cosine, exponential, short_cosine, stepped
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -50,6 +50,24 @@ def test_drawn_is_proportional_to_the_weights() -> None:
     share = torch.bincount(order, minlength=4) / 40_000
     torch.testing.assert_close(share, torch.tensor([0.0, 0.25, 0.75, 0.0]), atol=0.01, rtol=0)
     assert len(order) == 40_000
+
+
+@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
+def test_passes_visit_everyone_before_anyone_again(items: int, length: int, seed: int) -> None:
+    index_M = torch.arange(100, 100 + items)
+    order = passes(index_M, length, generator(seed)).tolist()
+    assert len(order) == length
+    for start in range(0, length, items):
+        one_pass = order[start : start + items]
+        assert len(set(one_pass)) == len(one_pass)
+        assert set(one_pass) <= set(index_M.tolist())
+    assert passes(index_M[:0], length, generator(seed)).tolist() == []
+
+
+def test_passes_are_shuffled_anew() -> None:
+    first, second = passes(torch.arange(50), 100, generator()).split(50)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, torch.arange(50))
 
 
 # --- losses
@@ -160,6 +178,10 @@ def test_cosine_falls(a: float, b: float) -> None:
     early, late = sorted((a, b))
     assert cosine(0.1, 1e-4, late) <= cosine(0.1, 1e-4, early)
     assert 1e-4 <= cosine(0.1, 1e-4, a) <= 0.1 + 1e-12
+
+
+def test_short_cosine_by_hand() -> None:
+    assert [short_cosine(2.0, done) for done in (0, 0.5, 1)] == pytest.approx([2, 1.54602, 0.39018], abs=1e-5)
 
 
 def test_stepped_by_hand() -> None:

@@ -7,6 +7,7 @@ P in a shape is the number of rows in the pool that an embedding is compared wit
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,10 @@ class Embedder(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         output = self.network(x)
-        return output.logits, F.normalize(self.head(output.features).float(), dim=1)
+        return output.logits, self.project(output.features)
+
+    def project(self, features_BD: Tensor) -> Tensor:
+        return F.normalize(self.head(features_BD).float(), dim=1)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:  # for the type checker: nn.Module's own is untyped
         both: tuple[Tensor, Tensor] = super().__call__(x)
@@ -108,17 +112,32 @@ class Contrastive(Method):
         return self.query.network
 
     def plan_epoch(self, ctx: Context) -> Plan:
-        """All items, shuffled; a short last batch is left out, as published."""
+        """The items that are trained on, shuffled; a short last batch is left out, as published."""
         self.phi.fill_(phi_at(ctx.epoch, ctx.epochs, self.config.phi_high, self.config.phi_low))
-        everything = torch.arange(self.num_items, device=self.allowed_NC.device)
-        return Plan.of(shuffled(everything, ctx.generator), drop_last=True)
+        return Plan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
+
+    def trained_on(self) -> Tensor:
+        """The items of an epoch, in order."""
+        return torch.arange(self.num_items, device=self.allowed_NC.device)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Class scores and embedding of the first view, and the key, made from the second view by the slow network."""
         logits_BC, embedding_BD = self.query(batch.views[0])
-        with torch.no_grad():
-            _, key_BD = self.key(batch.views[1])
-        return logits_BC, embedding_BD, key_BD
+        return logits_BC, embedding_BD, self.keys(batch)
+
+    def embed_beside(self, batch: Batch, mixed_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same, and the class scores of mixed inputs, which share the pass but not the batch statistics."""
+        own, mixed = self.query.network.each([batch.views[0], mixed_B])
+        return own.logits, self.query.project(own.features), self.keys(batch), mixed.logits
+
+    @torch.no_grad()
+    def keys(self, batch: Batch) -> Tensor:
+        key_BD: Tensor = self.key(batch.views[1])[1]
+        return key_BD
+
+    def moved_confidence(self, index_B: Tensor, target_BC: Tensor) -> Tensor:
+        """phi of the items' confidence and the rest of the target."""
+        return torch.lerp(target_BC, self.confidence_NC[index_B], self.phi)
 
     def pool(self, embedding_BD: Tensor, key_BD: Tensor) -> Tensor:
         """P x D: what the embeddings are compared with."""
@@ -158,6 +177,11 @@ def best_of(score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
     return score_BC.masked_fill(~allowed_BC, -torch.inf).argmax(dim=1)
 
 
+def part(share: float, count: int) -> int:
+    """How many items a share of them is, rounded down; a share such as 0.29 of 100 is meant as 29."""
+    return math.floor(share * count + 1e-9)
+
+
 def members(label_B: Tensor, num_classes: int) -> Tensor:
     """B x C bool: each row has its label and nothing else."""
     return label_B[:, None] == torch.arange(num_classes, device=label_B.device)
@@ -179,14 +203,27 @@ def moved_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tens
     return F.normalize(moved_CD, dim=1)
 
 
-def supervised_contrast(embedding_BD: Tensor, pool_PD: Tensor, positive_BP: Tensor, temperature: float) -> Tensor:
-    """Per item the mean, over its positives j in the pool, of -log( e^(z.A_j / t) / sum_l e^(z.A_l / t) ). The first B rows of
-    the pool are the items themselves: an item's own row is left out of both sums. Each item needs another positive."""
-    own_BP = members(torch.arange(len(embedding_BD), device=embedding_BD.device), len(pool_PD))
+def log_shares(embedding_BD: Tensor, pool_PD: Tensor, temperature: float) -> Tensor:
+    """log( e^(z.A_j / t) / sum_l e^(z.A_l / t) ) for each j in the pool. The first B rows of the pool are the items
+    themselves: an item's own row is left out of the sum, and its share is 0."""
     score_BP = similarity(embedding_BD, pool_PD) / temperature
-    log_share_BP = F.log_softmax(score_BP.masked_fill(own_BP, -torch.inf), dim=1)
-    positive_BP = positive_BP & ~own_BP
+    return F.log_softmax(score_BP.masked_fill(own_rows(score_BP), -torch.inf), dim=1)
+
+
+def own_rows(table_BP: Tensor) -> Tensor:
+    """B x P bool: where an item meets itself in the pool."""
+    return members(torch.arange(len(table_BP), device=table_BP.device), table_BP.shape[1])
+
+
+def mean_over_positives(log_share_BP: Tensor, positive_BP: Tensor) -> Tensor:
+    """Per item the mean of minus its positives' `log_shares`. Itself does not count; each item needs another positive."""
+    positive_BP = positive_BP & ~own_rows(positive_BP)
     return -log_share_BP.where(positive_BP, 0.0).sum(dim=1) / positive_BP.sum(dim=1)
+
+
+def supervised_contrast(embedding_BD: Tensor, pool_PD: Tensor, positive_BP: Tensor, temperature: float) -> Tensor:
+    """SupCon per item: the mean, over its positives j in the pool, of -log( e^(z.A_j / t) / sum_l e^(z.A_l / t) )."""
+    return mean_over_positives(log_shares(embedding_BD, pool_PD, temperature), positive_BP)
 
 
 def instance_contrast(embedding_BD: Tensor, key_BD: Tensor, queue_MD: Tensor, temperature: float) -> Tensor:

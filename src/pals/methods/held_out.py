@@ -34,8 +34,7 @@ class HeldOut(nn.Module):
         """How often the prediction for an item held out is one of its candidates; None where there is no such item."""
         if not len(self.held_M):
             return None
-        predicted_M1 = ctx.outputs(network).logits[self.held_M].argmax(dim=1, keepdim=True)
-        return float(allowed_NC[self.held_M].gather(1, predicted_M1).float().mean())
+        return float(covered(ctx.outputs(network).logits[self.held_M], allowed_NC[self.held_M]).float().mean())
 
     def patience_ends(self, rate: float | None, patience: int, *, level_misses: bool) -> bool:
         """Count one more rate; whether so many have missed the best, one after the other."""
@@ -53,3 +52,8 @@ class HeldOut(nn.Module):
         """Start to count again."""
         self.best.zero_()
         self.missed.zero_()
+
+
+def covered(score_MC: Tensor, allowed_MC: Tensor) -> Tensor:
+    """Whether the class with the highest score is a candidate."""
+    return allowed_MC.gather(1, score_MC.argmax(dim=1, keepdim=True)).squeeze(1)

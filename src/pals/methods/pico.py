@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -63,7 +62,7 @@ class PiCO(Contrastive):
         confidence_BC = self.confidence_NC[batch.index_B]
         if self.settled:
             vote_B = best_of(similarity(embedding_BD.detach(), self.prototype_CD), allowed_BC)
-            confidence_BC = torch.lerp(members(vote_B, self.num_classes).float(), confidence_BC, self.phi)
+            confidence_BC = self.moved_confidence(batch.index_B, members(vote_B, self.num_classes).float())
             pool_PD = self.pool(embedding_BD, key_BD)
             contrast_B = supervised_contrast(embedding_BD, pool_PD, self.positives(label_B), c.temperature)
         else:

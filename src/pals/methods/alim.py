@@ -1,0 +1,174 @@
+"""ALIM: labels outside the candidate set compete as well, at a discount that follows from the noise rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from pals.config import STRICT
+from pals.losses import soft_cross_entropy
+from pals.methods.base import Batch, Context, Group, Kind, Plan, Problem
+from pals.methods.contrastive import Seen, members, part, similarity, supervised_contrast
+from pals.methods.robust import Robust
+from pals.mixing import draw_weights
+from pals.sampling import shuffled
+
+TINY = 1e-9  # keeps the margin of a full set finite
+
+
+class ALIM(Robust):
+    """A label counts I_c = 1 if it is a candidate and I_c = lambda if not: 0 trusts the sets, 1 ignores them. With it PiCO's
+    pseudo-label (from the classifier, p) and vote (from the prototypes, v = softmax(z.mu / t_p)) become
+
+        y = argmax_c I_c p_c,    s <- phi s + (1 - phi) u,    u made of I_c v_c
+
+        L = H(s, p) + w SupCon(z; keys, queue, y) + w_mix H(mixed s, p(mixed input))
+
+    lambda is set so that as many items go over to a label outside their set as there are noisy sets: an item does so when
+    lambda exceeds its margin r = max_{c in S} v_c / max_{c not in S} v_c, so lambda is the eta-quantile of the margins of the
+    epoch, at most 1. `ALIMScale` and `ALIMOnehot` say what u is. `docs/methods/alim.md` has the differences between the paper
+    and the authors' code.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config(Robust.Config):
+        adjust_from: int = Field(default=80, ge=1)
+        "First epoch after which lambda is set; until then it is 0."
+        lambda_step: float | None = Field(default=None, ge=0, le=1)
+        "Raise lambda by this after each epoch; null: set it by the noise rate."
+        lambda_most: float = Field(default=1.0, ge=0, le=1)
+        "What lambda never exceeds."
+        prototype_temperature: float = Field(default=0.07, gt=0)
+        "Of the prototypes' scores."
+        mixup_weight: float = Field(default=1.0, ge=0)
+        "What mix-up counts beside the classification; 0: no mix-up."
+        zeta: float = Field(default=4.0, gt=0)
+        "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
+
+    kind: ClassVar[Kind] = "noisy partial"
+    reference: ClassVar[str] = "Xu et al., NeurIPS 2023, arXiv 2301.12077"
+    cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
+    config: Config
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.discount: Tensor  # lambda
+        self.margin_N: Tensor
+        self.register_buffer("discount", torch.zeros(()))
+        self.register_buffer("margin_N", torch.full((self.num_items,), -1.0))  # -1: not visited in this epoch
+
+    @property
+    def wants_held_out(self) -> bool:
+        return self.config.noise_rate is None and self.config.lambda_step is None
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        plan = super().plan_epoch(ctx)
+        self.margin_N.fill_(-1.0)
+        if not self.config.mixup_weight:
+            return plan
+        partners = Group(shuffled(self.trained_on(), ctx.generator), views=self.views[:1])
+        return replace(plan, groups={**plan.groups, "partners": partners})
+
+    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        if not self.config.mixup_weight:
+            return {}
+        return {"weight": draw_weights((steps,), self.config.zeta, ctx.rng, fold=True).to(self.allowed_NC.device)}
+
+    def target(self, log_raw_BC: Tensor) -> Tensor:
+        """u: what the confidences move towards, from the logarithm of I v; up to a constant per row."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch) -> Tensor:
+        c, allowed_BC = self.config, self.allowed_NC[batch.index_B]
+        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self._forward(batch)
+        log_importance_BC = log_importance(allowed_BC, self.discount)
+        label_B = (logits_BC.detach().float() + log_importance_BC).argmax(dim=1)
+        score_BC = similarity(embedding_BD.detach(), self.prototype_CD) / c.prototype_temperature
+        confidence_BC = self.confidence_NC[batch.index_B]
+        if self.settled:
+            confidence_BC = self.moved_confidence(batch.index_B, self.target(score_BC + log_importance_BC))
+        pool_PD = self.pool(embedding_BD, key_BD)
+        contrast_B = supervised_contrast(embedding_BD, pool_PD, self.positives(label_B), c.temperature)
+        self.seen = Seen(embedding_BD.detach(), key_BD, label_B, members(label_B, self.num_classes), confidence_BC)
+        self.margin_B = margin(score_BC.softmax(dim=1), allowed_BC)
+        loss = (soft_cross_entropy(logits_BC, confidence_BC) + c.contrast_weight * contrast_B).mean()
+        if mixed_logits_BC is None:
+            return loss
+        other_BC = self.confidence_NC[batch.groups["partners"].index_B[: len(allowed_BC)]]
+        target_BC = torch.lerp(other_BC, confidence_BC, batch.random["weight"])
+        return loss + c.mixup_weight * soft_cross_entropy(mixed_logits_BC, target_BC).mean()
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Class scores, embedding and key of the items, and class scores of their mixture with partners, if there are any."""
+        if not self.config.mixup_weight:
+            return *self.embed(batch), None
+        own_B = batch.views[0]
+        other_B = batch.groups["partners"].views[0][: len(own_B)]
+        return self.embed_beside(batch, torch.lerp(other_B, own_B, batch.random["weight"].to(own_B.dtype)))
+
+    def after_step(self, batch: Batch) -> None:
+        super().after_step(batch)
+        self.margin_N[batch.index_B] = self.margin_B
+
+    def end_epoch(self, ctx: Context) -> bool:
+        c = self.config
+        if ctx.epoch < c.adjust_from:
+            return False
+        if c.lambda_step is not None:
+            self.discount.add_(c.lambda_step).clamp_(max=c.lambda_most)
+            return False
+        if self.noise_rate is None:
+            self.estimate(ctx)
+            self.release()
+        assert self.noise_rate is not None
+        self.discount.copy_(discount_for(self.margin_N[self.margin_N >= 0], self.noise_rate, c.lambda_most))
+        return False
+
+    def statistics(self) -> Mapping[str, float]:
+        return {"lambda": float(self.discount), **super().statistics()}
+
+
+class ALIMScale(ALIM):
+    """ALIM with soft targets, u_c = (I_c v_c)^(1/k) / sum_j (I_j v_j)^(1/k)."""
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config(ALIM.Config):
+        scale_power: float = Field(default=1.0, gt=0)
+        "k: the larger, the softer the target; 1 as in the authors' code."
+
+    config: Config
+
+    def target(self, log_raw_BC: Tensor) -> Tensor:
+        return (log_raw_BC / self.config.scale_power).softmax(dim=1)
+
+
+class ALIMOnehot(ALIM):
+    """ALIM with hard targets, u = onehot(argmax_c I_c v_c)."""
+
+    def target(self, log_raw_BC: Tensor) -> Tensor:
+        return members(log_raw_BC.argmax(dim=1), self.num_classes).float()
+
+
+def log_importance(allowed_BC: Tensor, discount: Tensor) -> Tensor:
+    """log I: 0 for a candidate, log lambda for another label. As a logarithm it cannot underflow the scores that it meets."""
+    return discount.log().where(~allowed_BC, 0.0)
+
+
+def margin(score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
+    """The best score of a candidate in relation to the best of another label."""
+    best_B, other_B = (score_BC.where(mask_BC, 0.0).amax(dim=1) for mask_BC in (allowed_BC, ~allowed_BC))
+    return best_B / (TINY + other_B)
+
+
+def discount_for(margin_M: Tensor, noise_rate: float, most: float) -> Tensor:
+    """lambda: above the margins of a share `noise_rate` of the items and no others, but at most `most`."""
+    if noise_rate <= 0 or not len(margin_M):
+        return margin_M.new_zeros(())
+    place = min(part(noise_rate, len(margin_M)), len(margin_M) - 1)
+    return margin_M.sort().values[place].clamp(max=most)

@@ -1,0 +1,169 @@
+"""PiCO+: PiCO that trusts only the items near their prototype, and guesses the labels of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from pals.config import STRICT
+from pals.losses import soft_cross_entropy
+from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, part, similarity
+from pals.methods.pico import PiCO
+from pals.mixing import blend, draw_weights, partners
+
+
+class PiCOPlus(PiCO):
+    """The share `delta` of the items that lie nearest to the prototype of their most likely candidate a are reliable, R, and
+    trained as by PiCO. For the others, U, the sets are ignored: their pseudo-label is the best of all classes, their target is
+    guessed from the prototypes, g = softmax(z.mu / t_g), and their positives are their nearest neighbours:
+
+        d = -z.mu_a,  a = argmax_{c in S} p_c;    R: the smallest d of the epoch before
+        L = H(mixed target, p(mixed input)) + 2 mean_R H(s, p) + 0.1 mean_U H(g, p) + mean(w SupCon_strict) + 0.1 mean(SupCon)
+
+    with H the cross-entropy, s the confidence of PiCO, and mix-up of (x, s) and (x, g) with one another. Before it comes
+    PiCO's warm-up. `docs/methods/pico_plus.md` has the stages and the differences between the paper and the authors' code.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config(PiCO.Config):
+        prototypes_from: int = Field(default=6, ge=1)
+        "First epoch in which prototypes vote and reliable items are told from the others; before it, MoCo's loss."
+        neighbors_from: int = Field(default=101, ge=1)
+        "First epoch in which unreliable items are pulled to their neighbours; before it, to their own key alone."
+        neighbors: int = Field(default=16, ge=1)
+        "How many; the item itself is one of them."
+        delta: float = Field(default=0.6, ge=0, le=1)
+        "Share of the items that counts as reliable: a bit less than the share of sets that hold the true label."
+        reliable_weight: float = Field(default=0.5, ge=0)
+        "What the strict contrast of a reliable item counts from `neighbors_from` on (before: 1)..."
+        unreliable_weight: float = Field(default=0.1, ge=0)
+        "... and of another."
+        relaxed_weight: float = Field(default=0.1, ge=0)
+        "What the contrast counts that takes every pseudo-label at face value."
+        class_weight: float = Field(default=2.0, ge=0)
+        "What the classification of reliable items counts beside mix-up..."
+        guess_weight: float = Field(default=0.1, ge=0)
+        "... and of the others, by their guessed targets."
+        guess_temperature: float = Field(default=0.07, gt=0)
+        "Of the guess from the prototypes."
+        zeta: float = Field(default=4.0, gt=0)
+        "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
+
+    kind: ClassVar[Kind] = "noisy partial"
+    reference: ClassVar[str] = "Wang et al., TPAMI 2024, arXiv 2201.08984"
+    cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
+    config: Config
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.crowded = False  # whether neighbours are positives; set anew each epoch
+        self.distance_N: Tensor
+        self.reliable_N: Tensor
+        self.queue_reliable_M: Tensor
+        self.register_buffer("distance_N", torch.zeros(self.num_items))
+        self.register_buffer("reliable_N", torch.ones(self.num_items, dtype=torch.bool))
+        self.register_buffer("queue_reliable_M", torch.zeros(len(self.queue_MD), dtype=torch.bool))
+
+    @property
+    def path(self) -> str:
+        return "neighbors" if self.settled and self.crowded else super().path
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        plan = super().plan_epoch(ctx)
+        self.crowded = ctx.epoch >= self.config.neighbors_from
+        if not self.settled:
+            return plan
+        self.reliable_N.copy_(nearest_share(self.distance_N, self.config.delta))
+        return replace(plan, selection=Selection(self.reliable_N.clone(), self.confidence_NC.argmax(dim=1)))
+
+    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        if not self.settled:
+            return {}
+        device = self.allowed_NC.device
+        weight = draw_weights((steps,), self.config.zeta, ctx.rng, fold=True).to(device)
+        return {"weight": weight, "uniform": torch.rand(steps, ctx.batch_size, generator=ctx.generator, device=device)}
+
+    def loss(self, batch: Batch) -> Tensor:
+        if self.settled:
+            loss, best_B = self._main_loss(batch)
+        else:
+            loss = super().loss(batch)
+            best_B = self.seen.label_B
+        self.distance_B = -(self.seen.embedding_BD * self.prototype_CD[best_B]).sum(dim=1)
+        return loss
+
+    def _main_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss, and the most likely candidate of each item."""
+        c, index_B = self.config, batch.index_B
+        allowed_BC, reliable_B = self.allowed_NC[index_B], self.reliable_N[index_B]
+        weight, partner_B = batch.random["weight"], partners(batch.random["uniform"][: len(index_B)])
+        mixed_B = blend(batch.views[0], partner_B, weight)
+        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self.embed_beside(batch, mixed_B)
+
+        score_BC = similarity(embedding_BD.detach(), self.prototype_CD)
+        vote_BC = members(best_of(score_BC, allowed_BC), self.num_classes).float()
+        confidence_BC = self.moved_confidence(index_B, vote_BC)
+        guess_BC = (score_BC / c.guess_temperature).softmax(dim=1)
+        target_BC = torch.where(reliable_B[:, None], confidence_BC, guess_BC)
+        entropy_B = soft_cross_entropy(logits_BC, target_BC)
+        reliable, others = mean_where(entropy_B, reliable_B), mean_where(entropy_B, ~reliable_B)
+        mixed = soft_cross_entropy(mixed_logits_BC, blend(target_BC, partner_B, weight)).mean()
+
+        best_B = best_of(logits_BC.detach(), allowed_BC)
+        label_B = torch.where(reliable_B, best_B, logits_BC.detach().argmax(dim=1))
+        contrast = self._contrast(embedding_BD, key_BD, label_B, reliable_B)
+        member_BC = members(label_B, self.num_classes) & reliable_B[:, None]
+        self.seen = Seen(embedding_BD.detach(), key_BD, label_B, member_BC, confidence_BC)
+        return mixed + c.class_weight * reliable + c.guess_weight * others + contrast, best_B
+
+    def _contrast(self, embedding_BD: Tensor, key_BD: Tensor, label_B: Tensor, reliable_B: Tensor) -> Tensor:
+        c = self.config
+        log_share_BP = log_shares(embedding_BD, self.pool(embedding_BD, key_BD), c.temperature)
+        same_BP = self.positives(label_B)
+        reliable_P = torch.cat([reliable_B, reliable_B, self.queue_reliable_M])
+        neighbor_BP = nearest_rows(log_share_BP.detach(), c.neighbors - 1) if self.crowded else None
+        strict_B = mean_over_positives(log_share_BP, strict_positives(same_BP, reliable_B, reliable_P, neighbor_BP))
+        if self.crowded:
+            strict_B = strict_B * torch.where(reliable_B, c.reliable_weight, c.unreliable_weight)
+        return strict_B.mean() + c.relaxed_weight * mean_over_positives(log_share_BP, same_BP).mean()
+
+    def after_step(self, batch: Batch) -> None:
+        row_B = self.queue_rows(len(batch.index_B))
+        self.queue_reliable_M[row_B] = self.reliable_N[batch.index_B[-len(row_B) :]]
+        self.distance_N[batch.index_B] = self.distance_B
+        super().after_step(batch)
+
+
+def nearest_share(distance_N: Tensor, share: float) -> Tensor:
+    """Bool: the given share of the items, those with the smallest distances."""
+    order_N = distance_N.argsort(stable=True)
+    near_N = torch.zeros_like(distance_N, dtype=torch.bool)
+    near_N[order_N[: part(share, len(order_N))]] = True
+    return near_N
+
+
+def nearest_rows(log_share_BP: Tensor, count: int) -> Tensor:
+    """B x P bool: the rows of the pool most similar to each item, not counting itself."""
+    found_BK = log_share_BP.topk(min(count, log_share_BP.shape[1] - 1), dim=1).indices
+    return torch.zeros_like(log_share_BP, dtype=torch.bool).scatter_(1, found_BK, True)
+
+
+def strict_positives(same_BP: Tensor, reliable_B: Tensor, reliable_P: Tensor, neighbor_BP: Tensor | None) -> Tensor:
+    """B x P bool. Of a reliable item: the reliable rows with its pseudo-label. Of another: its neighbours, if there are any.
+    Of everyone: its own key, which comes B rows after itself."""
+    strict_BP = same_BP & reliable_B[:, None] & reliable_P
+    if neighbor_BP is not None:
+        strict_BP = torch.where(reliable_B[:, None], strict_BP, neighbor_BP)
+    return strict_BP | own_rows(same_BP).roll(len(same_BP), dims=1)
+
+
+def mean_where(value_B: Tensor, chosen_B: Tensor) -> Tensor:
+    """The mean of the chosen ones; 0 if there are none."""
+    return value_B.where(chosen_B, 0.0).sum() / chosen_B.sum().clamp_min(1)
