@@ -71,6 +71,8 @@ class VotesConfig:
     "Take an answer marked as gold as the only candidate of its item."
     folds: int = Field(default=0, ge=0)
     "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
+    fold_epochs: int = Field(default=40, ge=1)
+    "How long each of them is trained (by soft-votes, which is quick)."
     fingerprint: str = ""
     "Of the items and answers: a run goes on only with those it began with."
     name: str = "votes"

@@ -32,6 +32,8 @@ PARAMETERS = {  # of 10 and of 100 classes, three channels
     "imagenet-resnet50": (25_557_032 - 2_049_000 + 20_490, 25_557_032 - 2_049_000 + 204_900),
     "imagenet-resnet50-projected": (25_557_032 - 2_049_000 + 1_049_088 + 5_130, 25_557_032 - 2_049_000 + 1_049_088 + 51_300),
     "small-cnn": (3 * 288 + 18_432 + 73_728 + 448 + 1_290, 3 * 288 + 18_432 + 73_728 + 448 + 12_900),
+    # stem, three stages of a convolution and a block of two, norms, classifier
+    "small-resnet": (432 + 23_040 + 92_160 + 368_640 + 1_376 + 1_290, 432 + 23_040 + 92_160 + 368_640 + 1_376 + 12_900),
     "mlp": (20 * 256 + 65_536 + 1_024 + 2_570, 20 * 256 + 65_536 + 1_024 + 25_700),
 }
 
@@ -51,6 +53,7 @@ WIDTH_AND_MAP = {  # feature width, and the size of the last map from 32 (ImageN
     "imagenet-resnet50": (2048, 7),
     "imagenet-resnet50-projected": (512, 7),
     "small-cnn": (128, 4),
+    "small-resnet": (128, 4),
     "mlp": (256, 1),
 }
 

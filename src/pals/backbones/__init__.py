@@ -10,7 +10,7 @@ from pals.backbones.convnet import ConvNet9
 from pals.backbones.densenet import densenet121
 from pals.backbones.resnext import resnext50
 from pals.backbones.senet import se_resnet50
-from pals.backbones.small import MLP, SmallCNN
+from pals.backbones.small import MLP, SmallCNN, SmallResNet
 from pals.backbones.timm import PREFIX, build_timm
 from pals.backbones.weights import LoadReport, load_weights
 from pals.errors import InputError, unknown
@@ -75,6 +75,7 @@ def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, in
 
 
 _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewest pixels a side
+    "small-resnet": (SmallResNet, 1),
     "resnet18": (resnet.resnet18, 1),
     "preact-resnet18": (resnet.preact_resnet18, 1),
     "resnet20": (resnet.resnet20, 1),

@@ -58,7 +58,8 @@ def _size(facts: Facts, pretrained: bool) -> int:
 
 def _for_vectors(facts: Facts) -> dict[str, Any]:
     epochs = min(max(400_000 // facts.answered, 20), 100)
-    return {"network": {"name": "mlp"}, "train": {"epochs": epochs, "batch_size": 64, "lr": 0.05}}
+    train = {"epochs": epochs, "batch_size": 64, "lr": 0.05}
+    return {"data": {"folds": 5, "fold_epochs": epochs}, "network": {"name": "mlp"}, "train": train}
 
 
 def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -71,21 +72,31 @@ def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, An
         )
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
     train = {"epochs": epochs, "batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1, "tail": "fill"}
-    return {"network": {"name": name}, "train": train}, f"{name} starts from the given weights and is trained on."
+    folds = {"folds": 3, "fold_epochs": epochs}
+    return {
+        "data": folds,
+        "network": {"name": name},
+        "train": train,
+    }, f"{name} starts from the given weights and is trained on."
 
 
 def _for_pictures(facts: Facts, size: int) -> tuple[dict[str, Any], str]:
     if not facts.accelerated:
         epochs = min(max(150_000 // facts.answered, 10), 60)
         return (
-            {"network": {"name": "small-cnn"}, "train": {"epochs": epochs, "batch_size": 64, "lr": 0.05}},
+            {
+                "data": {"folds": 3, "fold_epochs": min(max(200_000 // facts.answered, 10), 60)},
+                "network": {"name": "small-resnet"},
+                "train": {"epochs": epochs, "batch_size": 64, "lr": 0.1},
+            },
             "No GPU: a small network on small pictures. A GPU, or --weights with a trained network, gives better labels.",
         )
     name = "resnet18" if size <= 64 else "imagenet-resnet18"
     epochs = min(max(10_000_000 // facts.answered, 60), 500)
     batch = 256 if facts.answered >= 10_000 else 64
     train: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": 0.1 * batch / 256, "tail": "fill"}
-    return {"network": {"name": name}, "train": train}, f"{name} is trained from scratch on the GPU."
+    folds = {"folds": 3, "fold_epochs": max(epochs // 4, 30)}
+    return {"data": folds, "network": {"name": name}, "train": train}, f"{name} is trained from scratch on the GPU."
 
 
 # ---- what it will take
@@ -120,15 +131,17 @@ def estimate(config: RunConfig, engine: Engine, shape: tuple[int, ...], items: i
         network.eval()
         look = _clocked(engine, lambda: network(inputs)) / len(inputs)
     data = config.data
-    rounds = 1 + (data.folds - 1 if isinstance(data, VotesConfig) and data.folds > 1 else 0)
-    per_epoch = answered * (step / batch + look)
+    folds, fold_epochs = (data.folds, data.fold_epochs) if isinstance(data, VotesConfig) else (0, 0)
+    seconds = config.train.epochs * answered * (step / batch + look)
+    seconds += fold_epochs * max(folds - 1, 0) * answered * step / batch / 2  # one view, and all but a part of the items
+    seconds += 2 * (folds + 1) * items * look
     size = inputs[0].numel()
     whole = items * size * (1 if len(shape) == 3 else 4)
     views = 2 * 4 * size * min(engine.chunk, answered)
     block = CPU_BLOCK if engine.device.type == "cpu" else DEVICE_BLOCK
     weights = 12 * sum(p.numel() for p in network.parameters())
     memory = whole + views + kept + min(block, 4 * answered**2) + weights
-    return Estimate(rounds * config.train.epochs * per_epoch + items * look, memory)
+    return Estimate(seconds, memory)
 
 
 def _timed_step(engine: Engine, network: Network, inputs: Tensor) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from pals.backbones import Network, Output
 from pals.backbones.timm import PREFIX, build_timm
 from pals.candidates import CandidateSets, Truth
 from pals.config import build, merge, read_yaml
+from pals.crowd import dawid_skene
 from pals.data import Dataset, Items
 from pals.engine import find_device
 from pals.errors import InputError
@@ -29,6 +30,10 @@ from pals.settings import NetworkConfig, RunConfig, VotesConfig
 
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 """What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+
+
+FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
+"""What soft-votes is trained with on pictures."""
 
 
 class Part(NamedTuple):
@@ -146,8 +151,30 @@ class Work:
         claim_folder(self.folder, self.config)
         for fold in range(self.data.folds):
             folder = self.folder / "folds" / f"fold-{fold + 1}"
-            yield Part(f"without part {fold + 1} of {self.data.folds}", self._run(self.fold_M != fold, folder))
-        yield Part("all items", self._run(None, self.folder))
+            kept_M = self.fold_M != fold
+            run = self._run(self.fold_config, self.shares.take(kept_M), self.trained_M[kept_M], folder)
+            yield Part(f"without part {fold + 1} of {self.data.folds}", run)
+        yield Part("all items", self._run(self.config, self.candidates, self.trained_M, self.folder))
+
+    @cached_property
+    def fold_config(self) -> RunConfig:
+        """Of the networks that each leave a part out: quick to train, and without weights that have seen that part."""
+        values = self.config.to_dict()
+        weights = self.config.network.weights
+        if weights is not None and is_model(Path(weights)):
+            values["network"]["weights"] = None
+        train = {"epochs": self.data.fold_epochs, "checkpoint_every": 10, **({} if self.vectors is not None else FOLD_TRAINING)}
+        return RunConfig.of({**values, "method": {"name": "soft-votes"}, "train": values["train"] | train})
+
+    @cached_property
+    def shares(self) -> CandidateSets:
+        """The candidates with, as shares of the votes, how likely the answers alone make each of them: who errs how is part
+        of that."""
+        sets, posterior_NC = self.candidates, torch.from_numpy(dawid_skene(self.ready.votes).posterior_NC).float()
+        share_MC = posterior_NC[self.trained_M] * sets.allowed_NC
+        total_M1 = share_MC.sum(dim=1, keepdim=True)
+        assert sets.frequency_NC is not None
+        return replace(sets, frequency_NC=torch.where(total_M1 > 0.1, share_MC / total_M1.clamp_min(0.1), sets.frequency_NC))
 
     @cached_property
     def fold_M(self) -> Tensor:
@@ -155,19 +182,20 @@ class Work:
         order = np.random.default_rng(self.config.seed).permutation(len(self.candidates))
         return torch.from_numpy(order) % max(self.data.folds, 1)
 
-    def _run(self, kept_M: Tensor | None, folder: Path) -> Run:
-        candidates, row_M = self.candidates, self.trained_M
-        if kept_M is not None:
-            candidates, row_M = candidates.take(kept_M), row_M[kept_M]
+    def _run(self, config: RunConfig, candidates: CandidateSets, row_M: Tensor, folder: Path) -> Run:
         items = Items(_rows(self.learned_from, row_M), candidates.ids)
         views = self.ready.views if self.vectors is None else vector_views(*self.vectors[1:])
         dataset = Dataset("votes", candidates.class_names, items, None, None, None, views, votes=candidates)
-        return Run(self.config, folder, dataset=dataset)
+        return Run(config, folder, dataset=dataset)
 
     def keep(self, part: Part) -> None:
         """Remember what a trained network says of all items."""
-        output = part.run.trainer.infer(part.run.trainer.method.predictor, self.learned_from)
-        self.kept[part.title] = Output(output.logits.cpu(), output.features.cpu())
+        trainer = part.run.trainer
+        output = trainer.infer(trainer.method.predictor, self.learned_from)
+        logits_NC = output.logits
+        if "mirror" in trainer.views.names:  # a second look makes a guess better
+            logits_NC = (logits_NC + trainer.infer(trainer.method.predictor, self.learned_from, "mirror").logits) / 2
+        self.kept[part.title] = Output(logits_NC.cpu(), output.features.cpu())
         self.last = part.run
 
     @property

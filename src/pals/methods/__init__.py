@@ -10,17 +10,26 @@ from pydantic.fields import FieldInfo
 
 from pals.config import build
 from pals.errors import unknown
+from pals.methods.alim import ALIMOnehot, ALIMScale
+from pals.methods.apl import APL
 from pals.methods.average import Average
 from pals.methods.base import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
 from pals.methods.cc import CC
 from pals.methods.crdpll import CRDPLL
+from pals.methods.dividemix import DivideMix
+from pals.methods.elr_plus import ELRPlus
+from pals.methods.fredis import FREDIS
 from pals.methods.ipal import IPAL
+from pals.methods.irnet import IRNet
 from pals.methods.lws import LWS
 from pals.methods.pals import PALS
 from pals.methods.pico import PiCO
+from pals.methods.pico_plus import PiCOPlus
 from pals.methods.plknn import PLKNN
 from pals.methods.proden import PRODEN
 from pals.methods.rc import RC
+from pals.methods.upllrs import UPLLRS
+from pals.methods.votes import SoftVotes
 
 __all__ = [
     "METHODS",
@@ -39,6 +48,7 @@ __all__ = [
 METHODS: dict[str, type[Method]] = {
     "pals": PALS,
     "average": Average,
+    "soft-votes": SoftVotes,
     "pl-knn": PLKNN,
     "ipal": IPAL,
     "rc": RC,
@@ -47,6 +57,15 @@ METHODS: dict[str, type[Method]] = {
     "lws": LWS,
     "crdpll": CRDPLL,
     "pico": PiCO,
+    "pico+": PiCOPlus,
+    "alim-scale": ALIMScale,
+    "alim-onehot": ALIMOnehot,
+    "irnet": IRNet,
+    "apl": APL,
+    "fredis": FREDIS,
+    "upllrs": UPLLRS,
+    "dividemix": DivideMix,
+    "elr+": ELRPlus,
 }
 
 
