@@ -8,6 +8,7 @@ from pals.backbones import imagenet, resnet, wide
 from pals.backbones.base import Network, Output
 from pals.backbones.convnet import ConvNet9
 from pals.backbones.densenet import densenet121
+from pals.backbones.patches import PatchNetwork
 from pals.backbones.resnext import resnext50
 from pals.backbones.senet import se_resnet50
 from pals.backbones.small import MLP, SmallCNN, SmallResNet
@@ -76,6 +77,7 @@ def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, in
 
 _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewest pixels a side
     "small-resnet": (SmallResNet, 1),
+    "patches": (PatchNetwork, 9),
     "resnet18": (resnet.resnet18, 1),
     "preact-resnet18": (resnet.preact_resnet18, 1),
     "resnet20": (resnet.resnet20, 1),

@@ -59,7 +59,7 @@ def _size(facts: Facts, pretrained: bool) -> int:
 def _for_vectors(facts: Facts) -> dict[str, Any]:
     epochs = min(max(400_000 // facts.answered, 20), 100)
     train = {"epochs": epochs, "batch_size": 64, "lr": 0.05}
-    return {"data": {"folds": 5, "fold_epochs": epochs}, "network": {"name": "mlp"}, "train": train}
+    return {"network": {"name": "mlp"}, "train": train}
 
 
 def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -82,14 +82,10 @@ def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, An
 
 def _for_pictures(facts: Facts, size: int) -> tuple[dict[str, Any], str]:
     if not facts.accelerated:
-        epochs = min(max(150_000 // facts.answered, 10), 60)
         return (
-            {
-                "data": {"folds": 3, "fold_epochs": min(max(200_000 // facts.answered, 10), 60)},
-                "network": {"name": "small-resnet"},
-                "train": {"epochs": epochs, "batch_size": 64, "lr": 0.1},
-            },
-            "No GPU: a small network on small pictures. A GPU, or --weights with a trained network, gives better labels.",
+            merge(_for_vectors(facts), {"network": {"name": "patches", "frozen": True}}),
+            "No GPU: features that need no training (patches of the pictures themselves) are learned from. A GPU, or --weights "
+            "with a trained network, gives better labels.",
         )
     name = "resnet18" if size <= 64 else "imagenet-resnet18"
     epochs = min(max(10_000_000 // facts.answered, 60), 500)

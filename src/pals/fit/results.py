@@ -28,6 +28,7 @@ from pals.crowd import (
     estimate_noise,
     fuse,
     labels_table,
+    leave_one_out,
     majority_vote,
     rank_doubts,
 )
@@ -73,8 +74,14 @@ def finish(work: Work) -> list[str]:
 
 def find(work: Work) -> Findings:
     votes, output = work.ready.votes, work.output
-    fusion = fuse(votes, output.logits.double().numpy())
-    result = Result(votes, fusion.consensus.posterior_NC)
+    temperature = _temperature(work, output)
+    model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
+    fusion = fuse(votes, opinions(work))
+    posterior_NC = fusion.posterior_NC.copy()
+    if fusion.calibration is None:
+        unknown_N = ~fusion.consensus.answers.known_N
+        posterior_NC[unknown_N] = model_NC[unknown_N]
+    result = Result(votes, posterior_NC)
     neighbors = nearest(torch.nn.functional.normalize(output.features), _neighbors(len(votes.items)), include_self=False)
     neighbor_NK, similarity_NK = neighbors.index_NK.numpy(), neighbors.similarity_NK.numpy()
     doubts = rank_doubts(result)
@@ -86,11 +93,26 @@ def find(work: Work) -> Findings:
         "confusion": confusion_table(result),
         "classes": classes_table(result),
     }
-    temperature = _temperature(work, output)
-    model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
     noise = estimate_noise(votes, fusion)
     grades = {} if work.truth is None else grade(work.truth, result, doubts.answer_M)
     return Findings(result, model_NC, temperature, neighbor_NK, similarity_NK, noise, tables, grades)
+
+
+def opinions(work: Work) -> list[np.ndarray]:
+    """What those say of the items who have not seen their answers: networks that left them out of training, and, where features
+    are not trained, their neighbours. (A network that knows the answers is no witness.)"""
+    found = [work.output.logits.double().numpy()] if work.data.folds else []
+    vectors_ND = work.learned_from
+    if vectors_ND.ndim == 2:
+        alone = dawid_skene(work.ready.votes)
+        std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
+        if not work.config.network.frozen:  # whoever made the vectors may have used any units
+            vectors_ND = (vectors_ND - mean_D) / std_D.clamp_min(1e-6)
+        unit_ND = torch.nn.functional.normalize(vectors_ND - vectors_ND.mean(dim=0), dim=1)
+        generator = torch.Generator().manual_seed(work.config.seed)
+        known_N = alone.answers.known_N
+        found.append(leave_one_out(unit_ND, alone.posterior_NC, generator=generator, known_N=known_N))
+    return found
 
 
 def _neighbors(items: int) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pals.augment import vector_views
 from pals.backbones import Network, Output
+from pals.backbones.patches import PatchNetwork, learn_patches
 from pals.backbones.timm import PREFIX, build_timm
 from pals.candidates import CandidateSets, Truth
 from pals.config import build, merge, read_yaml
@@ -24,7 +25,7 @@ from pals.errors import InputError
 from pals.fit.choose import Estimate, Facts, choose, estimate, plain_engine
 from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
 from pals.images import survey
-from pals.model import Model, encode_images, is_model
+from pals.model import Model, encode_images, image_standardizer, is_model
 from pals.runs import Run, check_folder, claim_folder, starting_network
 from pals.settings import NetworkConfig, RunConfig, VotesConfig
 
@@ -34,6 +35,9 @@ CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 
 FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
 """What soft-votes is trained with on pictures."""
+
+
+PATCHED = 5000  # pictures that the patches of an untrained network are cut from
 
 
 class Part(NamedTuple):
@@ -128,8 +132,13 @@ class Work:
             return None
         images = self.ready.items.inputs
         self.encoder = starting_network(network, tuple(images.shape[1:]), self.candidates.class_names)
-        features_ND = encode_images(self.encoder, images, self.ready.mean, self.ready.std, self.config.engine.device)
-        return features_ND, features_ND.mean(dim=0), features_ND.std(dim=0)
+        if isinstance(self.encoder, PatchNetwork):
+            sample = images[torch.linspace(0, len(images) - 1, min(len(images), PATCHED)).long()]
+            generator = torch.Generator().manual_seed(self.config.seed)
+            learn_patches(self.encoder, image_standardizer(self.ready.mean, self.ready.std)(sample), generator)
+        features_ND = encode_images(self.encoder, images, self.ready.mean, self.ready.std, self.config.engine.device, batch=64)
+        mean_D = features_ND.mean(dim=0)
+        return features_ND, mean_D, (features_ND - mean_D).square().mean().sqrt().expand_as(mean_D)  # large ones stay large
 
     @cached_property
     def learned_from(self) -> Tensor:

@@ -1,0 +1,150 @@
+"""The result item by item and answer by answer: what every table is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pals.crowd.answers import vote_shares
+from pals.errors import InputError
+from pals.readers import Votes
+
+GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER = range(6)
+STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Probabilities of the classes beside the votes that they come from. N items, A answers, R rows (one per label of an
+    answer). `unsure`: a label less likely than this is called so. `doubtful`: an answer more likely wrong than this is."""
+
+    votes: Votes
+    posterior_NC: np.ndarray
+    unsure: float = 0.5
+    doubtful: float = 0.5
+
+    def __post_init__(self) -> None:
+        shape = (len(self.votes.items), len(self.votes.class_names))
+        posterior_NC = np.asarray(self.posterior_NC, dtype=np.float64)
+        object.__setattr__(self, "posterior_NC", posterior_NC)
+        if posterior_NC.shape != shape:
+            raise InputError(
+                f"The probabilities have shape {posterior_NC.shape}, but the votes are about {shape[0]} items "
+                f"and {shape[1]} classes."
+            )
+        bad_N = ~(np.isfinite(posterior_NC) & (posterior_NC >= 0)).all(axis=1) | (abs(posterior_NC.sum(axis=1) - 1) > 1e-3)
+        if bad_N.any():
+            name = self.votes.items[int(bad_N.argmax())]
+            raise InputError(f"The probabilities of item {name!r} are not shares that sum to one.")
+
+    # ---- items
+
+    @cached_property
+    def label_N(self) -> np.ndarray:
+        """The likeliest class; the first of them where several are."""
+        label_N: np.ndarray = self.posterior_NC.argmax(axis=1)
+        return label_N
+
+    @cached_property
+    def confidence_N(self) -> np.ndarray:
+        top_N: np.ndarray = self.posterior_NC.max(axis=1)
+        return top_N
+
+    @cached_property
+    def answers_N(self) -> np.ndarray:
+        """How many answers each item has."""
+        return np.bincount(self.item_A, minlength=len(self.label_N))
+
+    @cached_property
+    def share_NC(self) -> np.ndarray:
+        """Weighted share of each item's answers that a label got, an answer with several labels split evenly; zeros where no
+        answer weighs anything."""
+        return vote_shares(self.votes)
+
+    @cached_property
+    def leads_NC(self) -> np.ndarray:
+        """Whether a label has the largest share of an item's answers, alone or with others."""
+        top_N1 = self.share_NC.max(axis=1, keepdims=True)
+        leads_NC: np.ndarray = (self.share_NC >= top_N1 - 1e-9) & (top_N1 > 0)
+        return leads_NC
+
+    @cached_property
+    def agreement_N(self) -> np.ndarray:
+        """Weighted share of an item's answers that the result got; NaN without answers."""
+        answered_N = self.share_NC.any(axis=1)
+        return np.where(answered_N, self.share_NC[np.arange(len(self.label_N)), self.label_N], np.nan)
+
+    @cached_property
+    def said_N(self) -> np.ndarray:
+        """Whether anybody gave the label that is the result."""
+        said_N: np.ndarray = self.count_items(np.ones(len(self.answer_R)))[np.arange(len(self.label_N)), self.label_N] > 0
+        return said_N
+
+    @cached_property
+    def status_N(self) -> np.ndarray:
+        """Numbers of `STATUS`."""
+        leads_N = self.leads_NC[np.arange(len(self.label_N)), self.label_N]
+        status_N = np.where(leads_N, np.where(self.leads_NC.sum(axis=1) > 1, TIE_BROKEN, AGREED), CORRECTED)
+        status_N[self.confidence_N < self.unsure] = UNSURE
+        status_N[~self.share_NC.any(axis=1)] = NO_ANSWER
+        status_N[self.votes.gold_I >= 0] = GOLD
+        return status_N
+
+    # ---- answers
+
+    @cached_property
+    def answer_R(self) -> np.ndarray:
+        """The answer of each row, numbered without gaps."""
+        return np.unique(self.votes.answer_R, return_inverse=True)[1]
+
+    @cached_property
+    def first_A(self) -> np.ndarray:
+        """The first row of each answer."""
+        return np.unique(self.answer_R, return_index=True)[1]
+
+    @cached_property
+    def size_A(self) -> np.ndarray:
+        """How many labels each answer names."""
+        return np.bincount(self.answer_R)
+
+    @cached_property
+    def item_A(self) -> np.ndarray:
+        item_A: np.ndarray = self.votes.item_R[self.first_A]
+        return item_A
+
+    @cached_property
+    def worker_A(self) -> np.ndarray:
+        worker_A: np.ndarray = self.votes.worker_R[self.first_A]
+        return worker_A
+
+    @cached_property
+    def inside_A(self) -> np.ndarray:
+        """Probability that one of the labels of the answer is right."""
+        return np.bincount(self.answer_R, self.posterior_NC[self.votes.item_R, self.votes.label_R], minlength=len(self.first_A))
+
+    @cached_property
+    def wrong_A(self) -> np.ndarray:
+        """Probability that none of the labels of the answer is right."""
+        wrong_A: np.ndarray = np.clip(1 - self.inside_A, 0.0, 1.0)
+        return wrong_A
+
+    @cached_property
+    def agrees_A(self) -> np.ndarray:
+        """Whether the result is among the labels of the answer."""
+        equal_R = self.votes.label_R == self.label_N[self.votes.item_R]
+        agrees_A: np.ndarray = np.bincount(self.answer_R, equal_R, minlength=len(self.first_A)) > 0
+        return agrees_A
+
+    @cached_property
+    def part_R(self) -> np.ndarray:
+        """What a row counts: an answer with several labels is split evenly."""
+        part_R: np.ndarray = 1 / self.size_A[self.answer_R]
+        return part_R
+
+    def count_items(self, value_R: np.ndarray) -> np.ndarray:
+        """Sums over rows by item and label."""
+        items, classes = self.posterior_NC.shape
+        code_R = self.votes.item_R * classes + self.votes.label_R
+        return np.bincount(code_R, value_R, minlength=items * classes).reshape(items, classes)

@@ -1,0 +1,218 @@
+"""The result as tables for people: one frame per file of a run, in a fixed order, and the text of its CSV file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pals.crowd.answers import ratio
+from pals.crowd.doubt import Arguing, Doubts, rank_doubts
+from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+
+UNNAMED = "(unnamed)"
+"""Stands for all answers without an annotator's name."""
+
+DIGITS = 6
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """The table as CSV: quoted where needed, true and false, nothing where there is no value."""
+    flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
+    text: str = table.assign(**flags).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def labels_table(result: Result) -> pd.DataFrame:
+    """One row per item, in the order of the votes' items."""
+    names_C = _text(result.votes.class_names)
+    return pd.DataFrame(
+        {
+            "item": _text(result.votes.items),
+            "label": names_C[result.label_N],
+            "confidence": result.confidence_N.round(DIGITS),
+            "votes": result.answers_N,
+            "agreement": result.agreement_N.round(DIGITS),
+            "in_votes": result.said_N,
+            "status": _text(STATUS)[result.status_N],
+        }
+    )
+
+
+def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = None) -> pd.DataFrame:
+    """One row per answer that is probably wrong, in the order of `doubts`."""
+    item_M = result.item_A[doubts.answer_M]
+    names_C = _text(result.votes.class_names)
+    answer, others = _answers_in_words(result, doubts.answer_M)
+    return pd.DataFrame(
+        {
+            "rank": np.arange(1, len(item_M) + 1),
+            "item": _text(result.votes.items)[item_M],
+            "worker": _people(result)[result.worker_A[doubts.answer_M]],
+            "answer": answer,
+            "suggestion": names_C[doubts.suggestion_M],
+            "probability_wrong": doubts.wrong_M.round(DIGITS),
+            "confidence": result.confidence_N[item_M].round(DIGITS),
+            "others": others,
+            "neighbors": _neighbors_in_words(result, len(item_M), arguing),
+        }
+    )
+
+
+def annotators_table(result: Result) -> pd.DataFrame:
+    """One row per annotator who answered, those with the most answers first."""
+    worker_A, item_A = result.worker_A % (len(result.votes.workers) + 1), result.item_A  # -1 is the last
+    people, classes = len(result.votes.workers) + 1, result.posterior_NC.shape[1]
+    answers_W = np.bincount(worker_A, minlength=people)
+    size_W = np.maximum(answers_W, 1)
+    agreement_W = np.bincount(worker_A, result.agrees_A, minlength=people) / size_W
+    result_WC, right_WC = (
+        np.bincount(worker_A * classes + result.label_N[item_A], value, minlength=people * classes).reshape(people, classes)
+        for value in (None, result.agrees_A)
+    )
+    said_R = worker_A[result.answer_R] * classes + result.votes.label_R
+    said_WC = np.bincount(said_R, minlength=people * classes).reshape(people, classes)
+    chance_W = (said_WC * result_WC).sum(axis=1) / size_W**2
+    above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
+    counts = _confusions(result)
+    table = pd.DataFrame(
+        {
+            "worker": _people(result),
+            "answers": answers_W,
+            "agreement": agreement_W.round(DIGITS),
+            "by_chance": chance_W.round(DIGITS),
+            "above_chance": above_W.round(DIGITS),
+            "confused": _worst_mistakes(result, counts.worker_X, people, counts),
+        }
+    )
+    share_WC = ratio(right_WC, result_WC).round(DIGITS)
+    rights = pd.DataFrame(share_WC, columns=[f"right: {name}" for name in result.votes.class_names])
+    table = pd.concat([table, rights], axis=1)[answers_W > 0]
+    return table.sort_values(["answers", "worker"], ascending=[False, True], kind="stable", ignore_index=True)
+
+
+def confusion_table(result: Result) -> pd.DataFrame:
+    """What each annotator answered (`answer`) where the result is `result`: counts above zero, in the order of the
+    annotators and classes. An answer with several labels counts as a part for each."""
+    counts = _confusions(result)
+    names_C = _text(result.votes.class_names)
+    count_X = counts.count_X.round(DIGITS)
+    return pd.DataFrame(
+        {
+            "worker": _people(result)[counts.worker_X],
+            "result": names_C[counts.result_X],
+            "answer": names_C[counts.answer_X],
+            "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
+        }
+    )
+
+
+def classes_table(result: Result) -> pd.DataFrame:
+    """One row per class, in the order of the classes."""
+    classes, label_N, status_N = result.posterior_NC.shape[1], result.label_N, result.status_N
+    items_C = np.bincount(label_N, minlength=classes)
+    answered_N = result.leads_NC.any(axis=1)
+    answered_C = np.bincount(label_N[answered_N], minlength=classes)
+    agreement_C = np.bincount(label_N[answered_N], result.agreement_N[answered_N], minlength=classes)
+    doubtful_A = np.zeros(len(result.first_A), dtype=bool)
+    doubtful_A[rank_doubts(result).answer_M] = True
+    counts = _confusions(result)
+    return pd.DataFrame(
+        {
+            "class": _text(result.votes.class_names),
+            "items": items_C,
+            "answers": np.bincount(result.votes.label_R, minlength=classes),
+            "majority_items": np.bincount(result.leads_NC.argmax(axis=1)[answered_N], minlength=classes),
+            "agreement": ratio(agreement_C, answered_C).round(DIGITS),
+            "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
+            "corrected": np.bincount(label_N[status_N == CORRECTED], minlength=classes),
+            "unsure": np.bincount(label_N[status_N == UNSURE], minlength=classes),
+            "doubtful_answers": np.bincount(result.votes.label_R[doubtful_A[result.answer_R]], minlength=classes),
+            "confused": _worst_mistakes(result, counts.result_X, classes, counts),
+        }
+    )
+
+
+class _Confusions(NamedTuple):
+    """How often (X combinations) a person gave an answer where the result is a class."""
+
+    worker_X: np.ndarray  # the unnamed are the last
+    result_X: np.ndarray
+    answer_X: np.ndarray
+    count_X: np.ndarray
+
+
+def _confusions(result: Result) -> _Confusions:
+    classes = result.posterior_NC.shape[1]
+    worker_R = result.votes.worker_R % (len(result.votes.workers) + 1)
+    code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * classes + result.votes.label_R
+    code_X, place_R = np.unique(code_R, return_inverse=True)
+    count_X = np.bincount(place_R, result.part_R, minlength=len(code_X))
+    return _Confusions(code_X // classes**2, code_X // classes % classes, code_X % classes, count_X)
+
+
+def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: _Confusions) -> list[str]:
+    """Per group the most frequent mistake in words: "cat -> dog 31 of 120", of 120 answers where the result is cat."""
+    classes = result.posterior_NC.shape[1]
+    kind_X = (group_X * classes + counts.result_X) * classes + counts.answer_X
+    kind_Y, place_X = np.unique(kind_X, return_inverse=True)
+    count_Y = np.bincount(place_X, counts.count_X, minlength=len(kind_Y)).round(DIGITS)
+    case_Y, said_Y = kind_Y // classes, kind_Y % classes
+    total = np.bincount(case_Y, count_Y, minlength=groups * classes)
+    wrong_Y = np.flatnonzero(case_Y % classes != said_Y)
+    order_Y = wrong_Y[np.lexsort((-count_Y[wrong_Y] / total[case_Y[wrong_Y]], -count_Y[wrong_Y]))]
+    group, first = np.unique(case_Y[order_Y] // classes, return_index=True)
+    names, words = result.votes.class_names, [""] * groups
+    for g, y in zip(group.tolist(), order_Y[first].tolist(), strict=True):
+        case = int(case_Y[y])
+        words[g] = f"{names[case % classes]} -> {names[said_Y[y]]} {count_Y[y]:g} of {total[case].round(DIGITS):g}"
+    return words
+
+
+def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
+    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog")."""
+    names, item_M = result.votes.class_names, result.item_A[answer_M]
+    wanted_N = np.zeros(len(result.label_N), dtype=bool)
+    wanted_N[item_M] = True
+    row = np.flatnonzero(wanted_N[result.votes.item_R])
+    row = row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))]
+    said: dict[int, str] = {}
+    of_item: dict[int, dict[int, None]] = defaultdict(dict)
+    for answer, item, label in zip(
+        result.answer_R[row].tolist(), result.votes.item_R[row].tolist(), result.votes.label_R[row].tolist(), strict=True
+    ):
+        said[answer] = f"{said[answer]} + {names[label]}" if answer in said else names[label]
+        of_item[item][answer] = None
+    others = [
+        "; ".join(
+            text if times == 1 else f"{text} x{times}"
+            for text, times in Counter(said[other] for other in of_item[item] if other != answer).most_common()
+        )
+        for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
+    ]
+    return [said[answer] for answer in answer_M.tolist()], others
+
+
+def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> list[str]:
+    """ "path (label 0.93); path (label 0.90)": the similar items with their results and similarities."""
+    if arguing is None:
+        return [""] * rows
+    items, names, label_N = result.votes.items, result.votes.class_names, result.label_N
+    return [
+        "; ".join(f"{items[i]} ({names[label_N[i]]} {s:.2f})" for i, s in zip(near, similar, strict=True) if i >= 0)
+        for near, similar in zip(arguing.index_MK.tolist(), arguing.similarity_MK.tolist(), strict=True)
+    ]
+
+
+def _people(result: Result) -> np.ndarray:
+    """Names by number; -1, which numpy takes for the last, has the last."""
+    return _text((*result.votes.workers, UNNAMED))
+
+
+def _text(names: Sequence[str]) -> np.ndarray:
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array
