@@ -18,6 +18,7 @@ RIDGE = 0.01
 """Added to the variances that whitening divides by."""
 THRESHOLD = 0.2
 """How alike, as a cosine, a place must be to a patch before it counts."""
+AT_ONCE = 16  # pictures
 WIDTH = 512
 """Features that are left: the largest principal components of all responses."""
 
@@ -47,8 +48,9 @@ class PatchNetwork(Network):
         return F.linear(self.responses(x), self.components, self.offset)
 
     def responses(self, x: Tensor) -> Tensor:
-        """How much each field looks like each patch, or its opposite."""
-        return (self._responses(x) + self._responses(x.flip(-1))) / 2
+        """How much each field looks like each patch, or its opposite. A few pictures at a time: their responses at every place
+        should fit into a CPU's cache."""
+        return torch.cat([(self._responses(part) + self._responses(part.flip(-1))) / 2 for part in torch.split(x, AT_ONCE)])
 
     def _responses(self, x: Tensor) -> Tensor:
         mean = F.avg_pool2d(x.mean(dim=1, keepdim=True), PATCH, 1)
@@ -89,17 +91,19 @@ def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, 
     chosen = torch.randperm(samples, generator=generator)[: len(network.patches)]
     white = F.normalize((patch[chosen] - mean).double() @ whitening, dim=1)
     network.patches.copy_(white.reshape(network.patches.shape))
-    _reduce(network, x[torch.randperm(len(x), generator=generator)[: 4 * WIDTH]])
+    _reduce(network, x[torch.randperm(len(x), generator=generator)[: 2 * WIDTH]])
 
 
 def _reduce(network: PatchNetwork, x: Tensor) -> None:
     """The principal components of the responses to these pictures, each response standardised. Fewer pictures than components
     leave the rest at zero."""
-    response = torch.cat([network.responses(part) for part in torch.split(x, 100)])
+    response = network.responses(x)
     std, mean = torch.std_mean(response, dim=0)
     std = std + 1e-6
-    _, _, axes = torch.linalg.svd((response - mean) / std, full_matrices=False)
-    found = min(WIDTH, len(axes))
+    normal = (response - mean) / std
+    value, vector = torch.linalg.eigh((normal @ normal.T).double())  # far fewer pictures than responses
+    kept = (value > 1e-6 * value[-1]).nonzero().flatten().flip(0)[:WIDTH]
+    axes = (vector[:, kept] / value[kept].sqrt()).float().T @ normal
     network.components.zero_()
-    network.components[:found] = axes[:found] / std
+    network.components[: len(kept)] = axes / std
     network.offset.copy_(-(network.components @ mean))

@@ -34,9 +34,13 @@ class Answers:
         return len(self.gold_N)
 
     @property
+    def count_N(self) -> np.ndarray:
+        """How many answers that weigh anything an item has; two of one person that say the same are one."""
+        return np.asarray((self.given_NS > 0).sum(axis=1)).ravel()
+
+    @property
     def answered_N(self) -> np.ndarray:
-        """Whether an item has an answer that weighs anything."""
-        return np.asarray(self.given_NS.sum(axis=1)).ravel() > 0
+        return self.count_N > 0
 
     @property
     def known_N(self) -> np.ndarray:

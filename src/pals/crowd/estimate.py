@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pals.crowd.answers import ratio
 from pals.crowd.fusion import Fusion
-from pals.crowd.heldout import tempered
+from pals.crowd.heldout import held_out, log_predicted, prior_loss, temperature_of, tempered
 from pals.crowd.result import Result
 from pals.errors import InputError
 from pals.readers import Votes
 
-ROUNDS = 400
-SPREAD = 1.25
-"""Temperatures this factor above and below the one found predict held-out answers about as well: the interval covers them."""
+ROUNDS = 200
+GRID = np.linspace(0.0, 1.0, 41) ** 2
+"""Correlations of witnesses that are tried for the interval."""
+
+ENOUGH = 100_000
+"""Items that the interval is made from, where there are more: it is narrow then."""
 
 
 def covering_rate(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> float:
@@ -31,7 +35,7 @@ def approximate_accuracy(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> 
     inside_NC = probability_NC * allowed_NC
     total_N = inside_NC.sum(axis=1)
     chosen_N = inside_NC[np.arange(len(inside_NC)), probability_NC.argmax(axis=1)]
-    return float(np.divide(chosen_N, total_N, out=np.zeros_like(total_N), where=total_N > 0).mean())
+    return float(ratio(chosen_N, total_N, otherwise=0.0).mean())
 
 
 def _checked(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -62,21 +66,40 @@ class NoiseEstimate:
 
 
 def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
-    """From the probabilities themselves, whose temperature was chosen by predicting held-out answers. The interval holds what
-    resampling the items and other temperatures that would do nearly as well make of it; it does not hold errors that all people
-    and the classifier share, which nothing but the truth can show."""
-    answered_N = fusion.consensus.answers.answered_N & (votes.gold_I < 0)
-    if not answered_N.any():
+    """From the probabilities themselves, which were made to predict held-out answers. Items with a gold label and items without
+    an answer are left out.
+
+    The interval says what would come out for other items of the same kind and other answers to them: items are drawn again,
+    with their answers, and the correlation of the witnesses is found again from those. It does not hold what all witnesses have
+    in common, say a class that everybody takes for another: nothing but the truth can show that.
+    """
+    consensus = fusion.consensus
+    answers, opinion = consensus.answers, fusion.calibration is not None
+    use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
+    if not len(use):
         return NoiseEstimate(0.0, 0.0, 0.0, 0.0)
-    posterior_NC = fusion.posterior_NC
-    result = Result(votes, posterior_NC)
-    rng = np.random.default_rng(seed)
-    items = int(answered_N.sum())
-    means = []
-    for factor in (1 / SPREAD, 1.0, SPREAD):
-        wrong_N = 1 - tempered(posterior_NC[answered_N], factor).max(axis=1)
-        means += [wrong_N[rng.integers(items, size=items)].mean() for _ in range(ROUNDS)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    wrong = float((1 - posterior_NC[answered_N].max(axis=1)).mean())
-    answers = float(result.wrong_A.mean()) if len(result.wrong_A) else 0.0
-    return NoiseEstimate(answers, wrong, float(low), float(high))
+    shares = _draw_again(fusion, use[:: 1 + len(use) // ENOUGH], opinion, np.random.default_rng(seed))
+    low, high = np.quantile(shares, (0.025, 0.975))
+    result = Result(votes, fusion.posterior_NC)
+    counted_A = np.isin(result.item_A, use)
+    wrong = float((1 - fusion.confidence_N[use]).mean())
+    return NoiseEstimate(float(result.wrong_A[counted_A].mean()), wrong, min(float(low), wrong), max(float(high), wrong))
+
+
+def _draw_again(fusion: Fusion, use: np.ndarray, opinion: bool, rng: np.random.Generator) -> list[float]:
+    """The share of wrong labels in samples of these items, drawn with replacement."""
+    consensus = fusion.consensus
+    held = held_out(consensus)
+    witnesses_N, posterior_NC = consensus.answers.count_N[use] + opinion, consensus.posterior_NC[use]
+    fits, wrongs = [], []
+    for correlation in GRID:
+        fit_A = held.weight_A * log_predicted(held, opinion, correlation)
+        fits.append(np.bincount(held.item_A, fit_A, minlength=consensus.answers.num_items)[use])
+        wrongs.append(1 - tempered(posterior_NC, temperature_of(witnesses_N, correlation)).max(axis=1))
+    fit_NG, wrong_NG = np.stack(fits, axis=1), np.stack(wrongs, axis=1)
+    shares = []
+    for _ in range(ROUNDS):
+        times_N = rng.poisson(1.0, len(use)).astype(np.float64)  # how often each item is drawn
+        best = int((times_N @ fit_NG - prior_loss(GRID)).argmax())
+        shares.append(float(times_N @ wrong_NG[:, best] / max(times_N.sum(), 1.0)))
+    return shares

@@ -11,12 +11,15 @@ from scipy.optimize import minimize
 
 from pals.crowd.annotators import log_sum
 from pals.crowd.consensus import ITERATIONS, STRENGTH, TOLERANCE, Consensus, alternate, dawid_skene
-from pals.crowd.heldout import find_temperature, held_out, tempered
+from pals.crowd.heldout import find_correlation, held_out, temperature_of, tempered
 from pals.errors import InputError
 from pals.readers import Votes
 
 PULL = 0.01
 """Weight of the pull of every bias towards zero, which keeps that of a class without items finite."""
+
+ENOUGH = 20_000
+"""Items that the weight of an opinion is learned from, where there are more."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +40,17 @@ class Calibration:
 class Fusion:
     """What answers and opinions come to together.
 
-    `consensus` is the model's own view. `posterior_NC` is the same at `temperature`, by which held-out answers turned out to
-    be predicted best: this is the one to report. `opinion_NC` is what the opinions alone say, calibrated. `gain` is by how
-    much they raised the log-likelihood of the answers; where that is no more than chance they are not used
-    (`calibration` is None) and the result is that of the votes alone.
+    In `consensus` every answer and the opinion are independent witnesses, given the class and the difficulty of the item.
+    They are not: what misleads one misleads the next. How much so (`correlation`) shows in how well answers are predicted
+    that were held out, and `posterior_NC`, which is the one to report, allows for it: the same labels, less sure.
+
+    `opinion_NC` is what the opinions alone say, calibrated. `gain` is by how much they raised the log-likelihood of the
+    answers; where that is no more than chance they are not used (`calibration` is None) and the result is that of the votes.
     """
 
     consensus: Consensus
     posterior_NC: np.ndarray
-    temperature: float
+    correlation: float
     opinion_NC: np.ndarray
     calibration: Calibration | None
     gain: float
@@ -81,26 +86,32 @@ def fuse(
     """
     alone = dawid_skene(votes, hard_items=hard_items, strength=strength, tolerance=tolerance, iterations=iterations)
     score_VNC = _checked(opinions, alone)
-    known_N = alone.answers.known_N
+    known = np.flatnonzero(alone.answers.known_N)
+    looked_at = known[:: 1 + len(known) // ENOUGH]
     calibration = Calibration(np.zeros(len(score_VNC)), np.log(alone.prior_C))
+
+    seen_VNC = score_VNC[:, looked_at]
 
     def prior(posterior_NC: np.ndarray) -> np.ndarray:
         nonlocal calibration
-        calibration = calibrate(score_VNC[:, known_N], posterior_NC[known_N], calibration)
+        calibration = calibrate(seen_VNC, posterior_NC[looked_at], calibration)
         return calibration.log_probability(score_VNC)
 
     if not len(score_VNC) or not alone.answers.answered_N.any():
         return _result(alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, 0.0)
     both = alternate(alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations)
     gain = both.log_likelihood - alone.log_likelihood
-    if gain <= 0.5 * len(score_VNC) * np.log(max(known_N.sum(), 2)):  # Schwarz's criterion: more than chance would give?
+    if gain <= 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give?
         return _result(alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
     return _result(both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
 
 
 def _result(consensus: Consensus, opinion_NC: np.ndarray, calibration: Calibration | None, gain: float) -> Fusion:
-    degree = find_temperature(held_out(consensus))
-    return Fusion(consensus, tempered(consensus.posterior_NC, degree), degree, opinion_NC, calibration, gain)
+    opinion = calibration is not None
+    correlation = find_correlation(held_out(consensus), opinion)
+    temperature_N = temperature_of(consensus.answers.count_N + opinion, correlation)
+    posterior_NC = tempered(consensus.posterior_NC, temperature_N)
+    return Fusion(consensus, posterior_NC, correlation, opinion_NC, calibration, gain)
 
 
 def calibrate(score_VNC: np.ndarray, target_NC: np.ndarray, start: Calibration, steps: int = 20) -> Calibration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -13,9 +13,8 @@ from pals.crowd.consensus import Consensus
 LARGEST = 4_000_000
 """Numbers in a table of held-out answers by classes; where there are more answers, every second, third, ... is looked at."""
 
-HOTTEST = 4.0
 DOUBT = 0.3
-"""Deviation of the logarithm of the temperature before any answer has been looked at: few answers hardly move it."""
+"""Deviation of the correlation before any answer has been looked at: a few answers hardly move it from zero."""
 
 
 class HeldOut(NamedTuple):
@@ -24,6 +23,7 @@ class HeldOut(NamedTuple):
 
     item_A: np.ndarray
     weight_A: np.ndarray
+    others_A: np.ndarray  # how many answers are left
     posterior_AC: np.ndarray
     chance_AC: np.ndarray
 
@@ -33,8 +33,8 @@ def held_out(consensus: Consensus) -> HeldOut:
     single one decides next to nothing."""
     answers, annotators, found = consensus.answers, consensus.annotators, consensus.found
     given = answers.given_NS.tocoo()
-    several_N = np.bincount(given.row[given.data > 0], minlength=answers.num_items) > 1
-    use = np.flatnonzero((given.data > 0) & several_N[given.row] & (answers.gold_N[given.row] < 0))
+    count_N = answers.count_N
+    use = np.flatnonzero((given.data > 0) & (count_N[given.row] > 1) & (answers.gold_N[given.row] < 0))
     use = use[:: 1 + len(use) * answers.num_classes // LARGEST]
     item_A, symbol_A, weight_A = given.row[use], given.col[use], given.data[use]
     easy_AC = answers.members_SP[symbol_A] @ annotators.chance_PC
@@ -47,23 +47,41 @@ def held_out(consensus: Consensus) -> HeldOut:
     posterior_AC = rest.posterior_NC
     both_AC = rest.easy_NC * easy_AC + rest.hard_NC * hard_AC
     chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
-    return HeldOut(item_A, weight_A, posterior_AC / posterior_AC.sum(axis=1, keepdims=True), chance_AC)
+    posterior_AC = posterior_AC / posterior_AC.sum(axis=1, keepdims=True)
+    return HeldOut(item_A, weight_A, count_N[item_A] - 1, posterior_AC, chance_AC)
 
 
-def tempered(posterior_NC: np.ndarray, temperature: float) -> np.ndarray:
+def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
     """The same order of the classes, less sure the higher the temperature; 1 changes nothing."""
-    raised_NC = (posterior_NC / posterior_NC.max(axis=1, keepdims=True)) ** (1 / temperature)
-    cooled_NC: np.ndarray = raised_NC / raised_NC.sum(axis=1, keepdims=True)
-    return cooled_NC
+    raised_NC = (posterior_NC / posterior_NC.max(axis=1, keepdims=True)) ** (1 / temperature_N[:, None])
+    tempered_NC: np.ndarray = raised_NC / raised_NC.sum(axis=1, keepdims=True)
+    return tempered_NC
 
 
-def find_temperature(held: HeldOut) -> float:
-    """The temperature, from 1 to `HOTTEST`, at which the posterior without an answer predicts the answer best."""
+def temperature_of(witnesses_N: np.ndarray, correlation: float) -> np.ndarray:
+    """What n witnesses say counts as much as n / (1 + (n - 1) correlation) independent ones would."""
+    temperature_N: np.ndarray = 1 + correlation * np.maximum(witnesses_N - 1, 0)
+    return temperature_N
 
-    def loss(log_temperature: float) -> float:
-        predicted_A = (tempered(held.posterior_AC, float(np.exp(log_temperature))) * held.chance_AC).sum(axis=1)
-        return float(-(held.weight_A * np.log(predicted_A)).sum() + 0.5 * (log_temperature / DOUBT) ** 2)
 
+def find_correlation(held: HeldOut, opinion: bool) -> float:
+    """How far witnesses repeat each other, from 0 (not at all) to 1: as it must be for what the others say of an item to
+    predict the held-out answer best. Witnesses are the answers, and the opinion if there is one."""
     if not len(held.item_A):
-        return 1.0
-    return float(np.exp(minimize_scalar(loss, bounds=(0.0, np.log(HOTTEST)), method="bounded", options={"xatol": 1e-3}).x))
+        return 0.0
+
+    def loss(correlation: float) -> float:
+        return float(prior_loss(correlation) - (held.weight_A * log_predicted(held, opinion, correlation)).sum())
+
+    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4}).x)
+
+
+def log_predicted(held: HeldOut, opinion: bool, correlation: float) -> np.ndarray:
+    """Log-probability of each held-out answer."""
+    temperature_A = temperature_of(held.others_A + opinion, correlation)
+    log_A: np.ndarray = np.log((tempered(held.posterior_AC, temperature_A) * held.chance_AC).sum(axis=1))
+    return log_A
+
+
+def prior_loss(correlation: Any) -> Any:
+    return 0.5 * (correlation / DOUBT) ** 2

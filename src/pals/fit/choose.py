@@ -3,14 +3,13 @@ it will take."""
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from pals.backbones import Network, build_network
 from pals.config import merge
@@ -57,7 +56,7 @@ def _size(facts: Facts, pretrained: bool) -> int:
 
 
 def _for_vectors(facts: Facts) -> dict[str, Any]:
-    epochs = min(max(400_000 // facts.answered, 20), 100)
+    epochs = min(max(150_000 // facts.answered, 20), 60)
     train = {"epochs": epochs, "batch_size": 64, "lr": 0.05}
     return {"network": {"name": "mlp"}, "train": train}
 
@@ -115,33 +114,22 @@ class Estimate:
         return f"about {duration} and {self.bytes / 2**30:.1f} GiB of memory"
 
 
-def estimate(config: RunConfig, engine: Engine, shape: tuple[int, ...], items: int, answered: int, classes: int) -> Estimate:
-    """From a step and a pass that are really made, with random numbers in place of the inputs."""
-    batch = min(config.train.batch_size, answered)
+def memory_needed(config: RunConfig, engine: Engine, shape: tuple[int, ...], items: int, answered: int, classes: int) -> int:
+    """Bytes: the inputs, the views of one stretch of steps, what a step keeps for its gradient, the neighbours' similarities
+    and three copies of the weights."""
     network = build_network(config.network.trained, shape, classes)
     engine.place(network)
-    inputs = torch.randn(2 * batch, *shape, device=engine.device)
-    kept = _timed_step(engine, network, inputs)  # warms up, and says what a step keeps
-    step = min(_clocked(engine, lambda: _timed_step(engine, network, inputs)) for _ in range(2))
-    with torch.no_grad(), engine.autocast():
-        network.eval()
-        look = _clocked(engine, lambda: network(inputs)) / len(inputs)
-    data = config.data
-    folds, fold_epochs = (data.folds, data.fold_epochs) if isinstance(data, VotesConfig) else (0, 0)
-    seconds = config.train.epochs * answered * (step / batch + look)
-    seconds += fold_epochs * max(folds - 1, 0) * answered * step / batch / 2  # one view, and all but a part of the items
-    seconds += 2 * (folds + 1) * items * look
-    size = inputs[0].numel()
+    batch = min(config.train.batch_size, answered)
+    kept = _kept_by_a_step(engine, network, torch.randn(2 * batch, *shape, device=engine.device))
+    size = math.prod(shape)
     whole = items * size * (1 if len(shape) == 3 else 4)
     views = 2 * 4 * size * min(engine.chunk, answered)
     block = CPU_BLOCK if engine.device.type == "cpu" else DEVICE_BLOCK
     weights = 12 * sum(p.numel() for p in network.parameters())
-    memory = whole + views + kept + min(block, 4 * answered**2) + weights
-    return Estimate(seconds, memory)
+    return whole + views + kept + min(block, 4 * answered**2) + weights
 
 
-def _timed_step(engine: Engine, network: Network, inputs: Tensor) -> int:
-    """One step on two views; the bytes that its forward pass keeps for the gradient."""
+def _kept_by_a_step(engine: Engine, network: Network, inputs: Tensor) -> int:
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -150,21 +138,13 @@ def _timed_step(engine: Engine, network: Network, inputs: Tensor) -> int:
 
     network.train()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), engine.autocast():
-        logits = network(inputs).logits
-        loss = cross_entropy(logits.float(), torch.zeros(len(logits), dtype=torch.int64, device=logits.device))
-    loss.backward()  # type: ignore[no-untyped-call]
-    network.zero_grad(set_to_none=True)
+        network(inputs)
     return sum(kept.values())
 
 
-def _clocked(engine: Engine, action: Any) -> float:
-    engine.synchronize()
-    started = time.perf_counter()
-    action()
-    engine.synchronize()
-    return time.perf_counter() - started
-
-
-def plain_engine(config: RunConfig) -> Engine:
-    """The run's device without compilation, which would take longer than what is to be measured."""
-    return Engine(replace(config.engine, compile=False))
+def whole_time(config: RunConfig, per_item: float, answered: int) -> float:
+    """Seconds, from those that an epoch takes per item. Cross-fitting is about half as dear: one view, no features."""
+    data = config.data
+    folds, fold_epochs = (data.folds, data.fold_epochs) if isinstance(data, VotesConfig) else (0, 0)
+    epochs = config.train.epochs + 0.5 * max(folds - 1, 0) * fold_epochs
+    return per_item * answered * epochs

@@ -22,7 +22,7 @@ from pals.crowd import dawid_skene
 from pals.data import Dataset, Items
 from pals.engine import find_device
 from pals.errors import InputError
-from pals.fit.choose import Estimate, Facts, choose, estimate, plain_engine
+from pals.fit.choose import Estimate, Facts, choose, memory_needed, whole_time
 from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
 from pals.images import survey
 from pals.model import Model, encode_images, image_standardizer, is_model
@@ -37,6 +37,7 @@ FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay"
 """What soft-votes is trained with on pictures."""
 
 
+TRIED = 512  # items that the time is estimated on
 PATCHED = 5000  # pictures that the patches of an untrained network are cut from
 
 
@@ -146,9 +147,15 @@ class Work:
         return self.ready.items.inputs if self.vectors is None else self.vectors[0]
 
     def estimate(self) -> Estimate:
-        shape, classes = tuple(self.learned_from.shape[1:]), self.candidates.num_classes
-        engine = plain_engine(self.config)
-        return estimate(self.config, engine, shape, len(self.learned_from), len(self.candidates), classes)
+        """From an epoch that is really made, on a few of the items, without compiling."""
+        few = min(len(self.candidates), TRIED)
+        config = replace(self.config, engine=replace(self.config.engine, compile=False))
+        run = self._run(config, self.candidates.take(torch.arange(few)), self.trained_M[:few], None)
+        epochs = run.trainer.epochs()
+        per_item = min(next(epochs)["seconds"] for _ in range(min(2, config.train.epochs))) / few  # the first warms up
+        shape, engine = tuple(self.learned_from.shape[1:]), run.trainer.engine
+        needed = memory_needed(config, engine, shape, len(self.learned_from), len(self.candidates), self.candidates.num_classes)
+        return Estimate(whole_time(config, per_item, len(self.candidates)), needed)
 
     @cached_property
     def truth(self) -> Truth | None:
@@ -191,7 +198,7 @@ class Work:
         order = np.random.default_rng(self.config.seed).permutation(len(self.candidates))
         return torch.from_numpy(order) % max(self.data.folds, 1)
 
-    def _run(self, config: RunConfig, candidates: CandidateSets, row_M: Tensor, folder: Path) -> Run:
+    def _run(self, config: RunConfig, candidates: CandidateSets, row_M: Tensor, folder: Path | None) -> Run:
         items = Items(_rows(self.learned_from, row_M), candidates.ids)
         views = self.ready.views if self.vectors is None else vector_views(*self.vectors[1:])
         dataset = Dataset("votes", candidates.class_names, items, None, None, None, views, votes=candidates)

@@ -1,0 +1,276 @@
+"""A scikit-learn classifier that learns from candidate labels by any method of this package, in memory."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from pals.backbones import Network, build_network
+from pals.config import build
+from pals.data import Items
+from pals.display import Reporter
+from pals.engine import Engine, EngineConfig
+from pals.errors import InputError
+from pals.estimator.doubt import doubt_of
+from pals.estimator.inputs import Images, Vectors
+from pals.estimator.targets import OnEmpty, Target, read_target
+from pals.losses import masked_softmax
+from pals.methods import Method, Problem, find_method, method_options
+from pals.optim import TrainConfig
+from pals.trainer import Trainer
+
+SEEDS = 2**31 - 1
+
+
+class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns from items whose labels are uncertain: several candidates, several people's answers, or labels that may be wrong.
+
+    Parameters
+    ----------
+    method : name of a method, `pals methods` lists them.
+    method_options : {option: value} of the method. Classes made for one method (`PALSClassifier`, ...) have each option as a
+        parameter of its own instead.
+    network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
+    epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data.
+    train_options : other training settings, such as {"optimizer": "adam", "schedule": "constant"}.
+    standardize : bring every feature of vectors to mean 0 and deviation 1. Pictures always are, channel by channel.
+    view_options : of the random changes that inputs are trained with. Vectors: noise, dropout. Pictures: pad, flip, strong,
+        cutout.
+    classes : all classes, in order, where `y` alone does not tell; names for the columns of a matrix.
+    on_empty : "error", or "all": an item without any label may be anything.
+    device : "cpu", or "auto" for a GPU where there is one: worth it for pictures and large networks.
+    engine_options : precision, compile, deterministic. By default nothing is compiled: fits here are many and short.
+    random_state : a number gives the same result each time.
+    verbose : show the epochs as they pass.
+
+    Attributes
+    ----------
+    classes_ : the class of each column of `predict_proba` and `belief_`.
+    labels_ : cleaned labels of the training items: what the method holds them to be.
+    belief_ : how likely the method holds each class to be, training items by classes; rows sum to one.
+    doubt_ : how much speaks against what was given, for each training item, from 0 to 1.
+    doubtful_ : the rows of those with a doubt above one half, most doubtful first.
+    predictor_ : the trained module. n_iter_ : epochs trained. loss_curve_ : their losses.
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn; of a picture, the number of its values.
+    """
+
+    inputs_: Vectors | Images
+
+    def __init__(
+        self,
+        method: str = "pals",
+        *,
+        method_options: Mapping[str, Any] | None = None,
+        network: str = "auto",
+        epochs: int = 60,
+        batch_size: int = 64,
+        lr: float = 0.1,
+        weight_decay: float = 1e-3,
+        train_options: Mapping[str, Any] | None = None,
+        standardize: bool = True,
+        view_options: Mapping[str, Any] | None = None,
+        classes: Sequence[Any] | None = None,
+        on_empty: OnEmpty = "error",
+        device: str = "cpu",
+        engine_options: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.method_options = method_options
+        self.network = network
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.train_options = train_options
+        self.standardize = standardize
+        self.view_options = view_options
+        self.classes = classes
+        self.on_empty = on_empty
+        self.device = device
+        self.engine_options = engine_options
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True  # pictures
+        return tags
+
+    def fit(self, X: Any, y: Any) -> CandidateClassifier:
+        """X: vectors (items by features) or pictures (items by height and width, with channels before or after). y: what is
+        known of the labels, in any form that `read_target` reads."""
+        X = self._checked(X, first=True)
+        target = read_target(y, self.classes, on_empty=self.on_empty)
+        check_consistent_length(X, target.allowed_NC)
+        if len(X) < 2:
+            raise InputError("There is only one sample (n_samples=1); learning takes at least two.")
+        engine = self._engine(self.device)
+        seed = int(check_random_state(self.random_state).randint(SEEDS))
+        with _own_randomness(engine, seed):
+            trainer = self._trainer(self.inputs_.hold(X), target, engine, seed)
+            records = self._train(trainer)
+            self._keep(trainer, target)
+        self.n_iter_ = trainer.progress.total
+        self.loss_curve_ = [record["loss"] for record in records if record["loss"] is not None]
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, items by classes."""
+        probability_NC: np.ndarray = self._logits(X).softmax(dim=1).numpy()
+        return probability_NC
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each item."""
+        best_N = self.predict_proba(X).argmax(axis=1)
+        predicted_N: np.ndarray = self.classes_[best_N]
+        return predicted_N
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """With plain labels the accuracy; with candidates the share of predictions that are among them (covering rate)."""
+        column_N = self.predict_proba(X).argmax(axis=1)
+        allowed_NC = read_target(y, self.classes_, lenient=True).allowed_NC
+        check_consistent_length(column_N, allowed_NC, sample_weight)
+        return float(np.average(allowed_NC[np.arange(len(column_N)), column_N], weights=sample_weight))
+
+    # ---- putting a run together
+
+    def _method(self) -> tuple[str, Mapping[str, Any]]:
+        """The method's name and what is given of its options."""
+        return self.method, self.method_options or {}
+
+    def _checked(self, X: Any, *, first: bool = False) -> np.ndarray:
+        """X as a checked array; the first time what it is gets learned."""
+        X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        pictures = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
+        if not first and pictures != isinstance(self.inputs_, Images):
+            raise InputError(f"fit has seen inputs of the shape {self.inputs_.shape}; these are of another kind.")
+        if not pictures:
+            X = validate_data(self, X, reset=first, dtype=(np.float64, np.float32))
+        else:
+            X = check_array(X, allow_nd=True, dtype="numeric", estimator=self, input_name="X")
+        if first:
+            self.inputs_ = Images.fit(X) if pictures else Vectors.fit(X, self.standardize)
+        if first and pictures:
+            self.n_features_in_ = int(np.prod(self.inputs_.shape))
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit on a frame
+        return np.asarray(X)
+
+    def _engine(self, device: str) -> Engine:
+        return Engine(build(EngineConfig, {"compile": False, **(self.engine_options or {}), "device": device}))
+
+    def _trainer(self, inputs: Tensor, target: Target, engine: Engine, seed: int) -> Trainer:
+        items = len(inputs)
+        config = build(TrainConfig, self._training(items), "train_options")
+        candidates = target.sets()
+        default = self.inputs_.network if self.network == "auto" else self.network
+        method = self._build_method(Problem(candidates, partial(_network, default, self.inputs_.shape, len(target.classes))))
+        return Trainer(method, Items(inputs, candidates.ids), self.inputs_.views(self.view_options), config, engine, seed=seed)
+
+    def _training(self, items: int) -> dict[str, Any]:
+        size = plain(self.batch_size)
+        size = min(size, items) if isinstance(size, int) else size
+        own = {"epochs": self.epochs, "batch_size": size, "lr": self.lr, "weight_decay": self.weight_decay}
+        more = self.train_options or {}
+        clash = sorted(own.keys() & more.keys())
+        if clash:
+            raise InputError(f"train_options has {clash[0]!r}, which is a parameter of the classifier itself. Set it there.")
+        return {key: plain(value) for key, value in {"tail": "fill", **more, **own}.items()}
+
+    def _build_method(self, problem: Problem) -> Method:
+        name, given = self._method()
+        options = method_options(name, {option: plain(value) for option, value in given.items()})
+        others = len(problem.candidates) - 1
+        if getattr(options, "neighbors", 0) > others:
+            warnings.warn(
+                f"neighbors={options.neighbors}, but each of the {others + 1} items has only {others} others; all of them are "
+                f"used.",
+                UserWarning,
+                stacklevel=4,
+            )
+            options = replace(options, neighbors=others)
+        return find_method(name)(options, problem)
+
+    def _train(self, trainer: Trainer) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = []
+
+        def kept() -> Iterator[dict[str, Any]]:
+            for record in trainer.epochs():
+                records.append(record)
+                yield record
+
+        if not self.verbose:
+            return list(trainer.epochs())
+        with Reporter(Console()).showing() as reporter:
+            reporter.follow(type(self).__name__, kept(), trainer.config.epochs)
+        return records
+
+    # ---- what remains of it
+
+    def _keep(self, trainer: Trainer, target: Target) -> None:
+        method = trainer.method
+        output = trainer.infer(method.predictor, trainer.inputs)
+        belief_NC = method.belief()
+        if belief_NC is None:
+            belief_NC = masked_softmax(output.logits, method.allowed_NC)
+        self.classes_ = target.classes
+        self.belief_ = belief_NC.double().cpu().numpy()
+        self.belief_ /= self.belief_.sum(axis=1, keepdims=True)
+        self.labels_ = self.classes_[self.belief_.argmax(axis=1)]
+        self.doubt_ = doubt_of(output.features, belief_NC, target)
+        doubtful = (self.doubt_ > 0.5).nonzero()[0]
+        self.doubtful_ = doubtful[np.argsort(-self.doubt_[doubtful], kind="stable")]
+        predictor = copy.deepcopy(method.predictor).eval().cpu()  # a copy has nothing compiled or captured about it
+        # In float64 the answer for an item does not depend on who else is asked about. For pictures that would be slow.
+        self.predictor_ = predictor.double() if isinstance(self.inputs_, Vectors) else predictor
+
+    def _logits(self, X: Any) -> Tensor:
+        check_is_fitted(self, "predictor_")
+        inputs, views = self.inputs_.hold(self._checked(X)), self.inputs_.views(self.view_options)
+        engine = self._engine("cpu" if isinstance(self.inputs_, Vectors) else self.device)
+        dtype = torch.float64 if isinstance(self.inputs_, Vectors) else torch.float32
+        generator = engine.generator(0)  # the eval view draws nothing
+        parts = []
+        engine.place(self.predictor_)
+        try:
+            with engine.inference(self.predictor_) as forward:
+                for part in torch.split(inputs, TrainConfig().feature_batch):
+                    x = views.make("eval", part.to(engine.device), generator)
+                    parts.append(forward(x.to(dtype)).logits.cpu().double())
+        finally:
+            self.predictor_.cpu()  # where it can be pickled for any machine
+        return torch.cat(parts)
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy, as a grid made by `np.arange` holds them, as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _network(default: str, shape: tuple[int, ...], classes: int, name: str | None = None) -> Network:
+    return build_network(name or default, shape, classes)
+
+
+@contextmanager
+def _own_randomness(engine: Engine, seed: int) -> Iterator[None]:
+    """torch's own generators, which a network's first weights and its dropout draw from, seeded here and untouched outside."""
+    before = engine.random_state()
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        engine.set_random_state(before)
