@@ -19,6 +19,7 @@ GALLERY = 200  # items with doubtful answers that the page shows
 SHOWN = 24  # easy and hard examples each
 PEOPLE = 200  # annotators with a confusion matrix of their own
 NEIGHBORS = 5
+NEARLY = 0.999999  # nothing is certain
 THUMBNAIL = 96  # pixels a side, at most
 CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
 """Lines of the page's charts, and what the log calls them."""
@@ -79,7 +80,8 @@ def gallery(
     for entry in entries:
         if place[entry["item"]] in doubts:
             keys = ("rank", "worker", "answer", "suggestion", "probability_wrong")
-            doubts[place[entry["item"]]].append({key: entry[key] for key in keys})
+            doubt = {key: entry[key] for key in keys} | {"probability_wrong": min(entry["probability_wrong"], NEARLY)}
+            doubts[place[entry["item"]]].append(doubt)
     label_N, confidence_N, status_N = (labels[name].tolist() for name in ("label", "confidence", "status"))
     shown = []
     for row in chosen:
