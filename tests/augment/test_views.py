@@ -53,9 +53,7 @@ def test_the_same_seed_gives_the_same_view_and_inputs_stay(kind: str) -> None:
         made = views.make(name, inputs, seeded(1))
         assert made.dtype == torch.float32
         assert torch.equal(made, views.make(name, inputs, seeded(1)))
-        if name == "mirror":
-            assert torch.equal(made, views.make("eval", inputs, seeded(1)).flip(-1))
-        elif name != "eval":
+        if name != "eval":
             assert not torch.equal(made, views.make(name, inputs, seeded(2)))
         made.zero_()
         assert torch.equal(inputs, before)

@@ -30,11 +30,6 @@ def random_flip(images: Tensor, generator: Generator) -> Tensor:
     return geometry.flip(images, uniform(images, generator) < 0.5)
 
 
-def mirror(images: Tensor, generator: Generator) -> Tensor:
-    """Left and right exchanged in all images; draws nothing."""
-    return images.flip(-1)
-
-
 def random_crop(images: Tensor, generator: Generator, *, pad: int) -> Tensor:
     """Padded by the mirror image on all sides, then cut back to the old size at a random place."""
     top_B, left_B = integers(images, generator, 2 * pad + 1), integers(images, generator, 2 * pad + 1)

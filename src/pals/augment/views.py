@@ -75,7 +75,7 @@ def image_views(
 
     weak: flip, then a random crop of the image padded with its mirror by `pad` pixels. strong: the same, then an AutoAugment
     policy, then one black square of side `cutout`; "light", for toy images, changes brightness and contrast instead, and its
-    square has a quarter of the image's side if not told otherwise. eval: nothing. mirror: eval turned round, for a second look.
+    square has a quarter of the image's side if not told otherwise. eval: nothing.
 
     `size` brings all views to size x size pixels. With `scale` weak and strong do so by a random resized crop (a box of that
     share of the area) and eval by a central crop (shorter side to 8/7 of the size, as 256 is to 224); else by resizing.
@@ -101,7 +101,6 @@ def image_views(
         "weak": weak,
         "strong": steps.chain(weak, change, *square),
         "eval": steps.chain(*_fit(size, scale, training=False)),
-        "mirror": steps.chain(*_fit(size, scale, training=False), steps.mirror),
         "pico_weak": steps.chain(box, *mirror, jitter, partial(randaugment.random_gray, probability=0.2)),
         "pico_strong": steps.chain(box, *mirror, randaugment.pico_randaugment),
         "fixmatch_strong": steps.chain(weak, randaugment.fixmatch_randaugment),

@@ -37,6 +37,7 @@ FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay"
 """What soft-votes is trained with on pictures."""
 
 
+AT_ONCE = 10_000  # pictures that are turned round at a time
 TRIED = 512  # items that the time is estimated on
 PATCHED = 5000  # pictures that the patches of an untrained network are cut from
 
@@ -204,15 +205,16 @@ class Work:
         dataset = Dataset("votes", candidates.class_names, items, None, None, None, views, votes=candidates)
         return Run(config, folder, dataset=dataset)
 
-    def keep(self, part: Part) -> None:
+    def keep(self, trained: Part) -> None:
         """Remember what a trained network says of all items."""
-        trainer = part.run.trainer
+        trainer = trained.run.trainer
         output = trainer.infer(trainer.method.predictor, self.learned_from)
         logits_NC = output.logits
-        if "mirror" in trainer.views.names:  # a second look makes a guess better
-            logits_NC = (logits_NC + trainer.infer(trainer.method.predictor, self.learned_from, "mirror").logits) / 2
-        self.kept[part.title] = Output(logits_NC.cpu(), output.features.cpu())
-        self.last = part.run
+        if self.learned_from.ndim == 4:  # a second look, at the mirror image, makes a guess better
+            turned = (part.flip(-1) for part in torch.split(self.learned_from, AT_ONCE))
+            logits_NC = (logits_NC + torch.cat([trainer.infer(trainer.method.predictor, x).logits for x in turned])) / 2
+        self.kept[trained.title] = Output(logits_NC.cpu(), output.features.cpu())
+        self.last = trained.run
 
     @property
     def whole(self) -> Run:
