@@ -15,9 +15,6 @@ LARGEST_CONFUSION = 200_000_000
 CARE = (4.5, 0.5)
 """Before anything is known of a person: as if four and a half answers had been given with care and half a one blindly."""
 
-BLOCK = 4_000_000
-"""Numbers in a table of answers by classes that is held at once."""
-
 HARD = (1.0, 9.0)
 """Before anything is known of a class: as if one of ten items had been found hard."""
 
@@ -34,22 +31,14 @@ class Annotators:
     are hard (zero where difficulty is not modelled).
     """
 
-    count_PC: np.ndarray  # expected number of answers of the pair's person with the pair's label, by class; hard items aside
-    prior_PC: np.ndarray  # what the probability of such an answer is taken for without any
-    total_WC: np.ndarray  # expected number of all answers of the person
+    chance_PC: np.ndarray  # P(the pair's person gives the pair's label | class), of items that are not hard
+    count_PC: np.ndarray  # expected number of such answers
     shared_CC: np.ndarray
     habit_WC: np.ndarray
     care_W: np.ndarray
     hard_CC: np.ndarray
     hard_C: np.ndarray
     strength: float
-
-    def chance_PC(self, answers: Answers) -> np.ndarray:
-        """Probability that the pair's person gives the pair's label to an item of each class that is not hard."""
-        chance_PC: np.ndarray = (self.count_PC + self.strength * self.prior_PC) / (
-            self.total_WC[answers.worker_P] + self.strength
-        )
-        return chance_PC
 
     def confusion_WCC(self, answers: Answers) -> np.ndarray:
         """Everybody's matrix: rows are the true class, columns the answer. The last one is that of all unnamed answers."""
@@ -60,7 +49,9 @@ class Annotators:
         count_WCC[answers.worker_P, :, answers.label_P] = self.count_PC
         care_W11 = self.care_W[:, None, None]
         prior_WCC = care_W11 * self.shared_CC + (1 - care_W11) * self.habit_WC[:, None, :]
-        confusion_WCC: np.ndarray = (count_WCC + self.strength * prior_WCC) / (self.total_WC[:, :, None] + self.strength)
+        confusion_WCC: np.ndarray = (count_WCC + self.strength * prior_WCC) / (
+            count_WCC.sum(axis=2, keepdims=True) + self.strength
+        )
         return confusion_WCC
 
 
@@ -78,57 +69,24 @@ class Weighed:
         return posterior_NC
 
 
-def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, before: Weighed | None = None) -> Weighed:
-    """Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt.
-
-    `before` is what the annotators were learned from. An answer that was part of it is weighed by what its person does
-    elsewhere: else everybody would vouch for themselves, and who gave few answers would be believed too much.
-    """
+def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray) -> Weighed:
+    """Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt."""
     log_prior_NC = with_gold(log_prior_NC, answers.gold_N)
     with np.errstate(divide="ignore"):
         hard_C, easy_C = np.log(annotators.hard_C), np.log1p(-annotators.hard_C)
-    easy_NC = log_prior_NC + easy_C + _log_chances(answers, annotators, before)
+    easy_NC = log_prior_NC + easy_C + answers.given_NS @ np.log(answers.members_SP @ annotators.chance_PC)
     if not annotators.hard_C.any():
         evidence_N = log_sum(easy_NC)
         return Weighed(np.exp(easy_NC - evidence_N[:, None]), np.zeros_like(easy_NC), evidence_N)
-    hard_NC = log_prior_NC + hard_C + answers.given_NS @ np.log(hard_chance(answers, annotators))
+    hard_SC = answers.members_SP @ hard_chance(answers, annotators)
+    hard_NC = log_prior_NC + hard_C + answers.given_NS @ np.log(hard_SC)
     evidence_N = np.logaddexp(log_sum(easy_NC), log_sum(hard_NC))
     return Weighed(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
 
 
-def _log_chances(answers: Answers, annotators: Annotators, before: Weighed | None) -> np.ndarray:
-    """N x C: the sum of the log-probabilities of each item's answers, for items that are not hard."""
-    given_NS = answers.given_NS
-    if before is None:
-        total_NC: np.ndarray = given_NS @ np.log(answers.members_SP @ annotators.chance_PC(answers))
-        return total_NC
-    total_NC = np.zeros((answers.num_items, answers.num_classes))
-    step = max(1, BLOCK // answers.num_classes)
-    for start in range(0, given_NS.nnz, step):
-        entry = np.arange(start, min(start + step, given_NS.nnz))
-        value_EC = given_NS.data[entry, None] * np.log(chance_elsewhere(answers, annotators, before, entry))
-        item_E = answers.item_E[entry]
-        first = np.flatnonzero(np.diff(item_E, prepend=-1))  # entries are in the order of the items
-        total_NC[item_E[first]] += np.add.reduceat(value_EC, first, axis=0)
-    return total_NC
-
-
-def chance_elsewhere(answers: Answers, annotators: Annotators, before: Weighed, entry: np.ndarray) -> np.ndarray:
-    """Probability of these answers (entries of `given_NS`) for items of each class that are not hard, by what their person is
-    known to do on the other items."""
-    symbol_E, weight_E1 = answers.given_NS.indices[entry], answers.given_NS.data[entry, None]
-    own_EC = weight_E1 * before.easy_NC[answers.item_E[entry]]
-    count_SC, prior_SC = answers.members_SP @ annotators.count_PC, answers.members_SP @ annotators.prior_PC
-    said_EC = (count_SC[symbol_E] - own_EC).clip(min=0) + annotators.strength * prior_SC[symbol_E]
-    all_EC = (annotators.total_WC[answers.worker_S[symbol_E]] - own_EC).clip(min=0) + annotators.strength
-    chance_EC: np.ndarray = said_EC / all_EC
-    return chance_EC
-
-
 def hard_chance(answers: Answers, annotators: Annotators) -> np.ndarray:
-    """S x C: probability of each symbol for hard items of each class."""
-    chance_SC: np.ndarray = answers.members_SP @ annotators.hard_CC[:, answers.label_P].T
-    return chance_SC
+    """P x C: probability of each pair's label for hard items of each class."""
+    return annotators.hard_CC[:, answers.label_P].T
 
 
 def with_gold(log_prior_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
@@ -161,9 +119,8 @@ def beginners(answers: Answers, strength: float, hard: bool) -> Annotators:
     everyone_C = (count_WC.sum(axis=0) + 1) / (count_WC.sum() + classes)
     habit_WC = (count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1)
     return Annotators(
+        chance_PC=shared_CC[:, answers.label_P].T,
         count_PC=np.zeros((len(answers.label_P), classes)),
-        prior_PC=shared_CC[:, answers.label_P].T,
-        total_WC=np.zeros((people, classes)),
         shared_CC=shared_CC,
         habit_WC=habit_WC,
         care_W=np.full(people, CARE[0] / sum(CARE)),
@@ -176,7 +133,7 @@ def beginners(answers: Answers, strength: float, hard: bool) -> Annotators:
 def learn(answers: Answers, weighed: Weighed, before: Annotators) -> Annotators:
     """The annotators that make what was found likeliest, given their priors."""
     worker_P, label_P = answers.worker_P, answers.label_P
-    count_PC = _expected(answers, weighed.easy_NC, before.chance_PC(answers))
+    count_PC = _expected(answers, weighed.easy_NC, before.chance_PC)
     as_all_PC = before.care_W[worker_P, None] * before.shared_CC[:, label_P].T
     blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
     cared_PC = count_PC * as_all_PC / (as_all_PC + blind_P1)
@@ -191,9 +148,8 @@ def learn(answers: Answers, weighed: Weighed, before: Annotators) -> Annotators:
     np.add.at(total_WC, worker_P, count_PC)
     learned = replace(
         before,
+        chance_PC=(count_PC + before.strength * prior_PC) / (total_WC[worker_P] + before.strength),
         count_PC=count_PC,
-        prior_PC=prior_PC,
-        total_WC=total_WC,
         shared_CC=shared_CC,
         care_W=care_W,
     )
@@ -203,7 +159,7 @@ def learn(answers: Answers, weighed: Weighed, before: Annotators) -> Annotators:
 def _learn_hard(answers: Answers, weighed: Weighed, learned: Annotators, cared_CC: np.ndarray) -> Annotators:
     """Of a hard item every other answer is wrong, and wrong in the way that answers are wrong elsewhere. To learn more than
     how many there are of each class would be too much: three answers an item hardly tell."""
-    found_PC = _expected(answers, weighed.hard_NC, learned.hard_CC[:, answers.label_P].T)
+    found_PC = _expected(answers, weighed.hard_NC, hard_chance(answers, learned))
     wrong_CC = cared_CC + _by_label(answers, found_PC)
     np.fill_diagonal(wrong_CC, 0.0)
     share_CC = _rows(wrong_CC + (1 - np.eye(answers.num_classes)) / answers.num_classes)

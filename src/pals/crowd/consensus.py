@@ -14,9 +14,9 @@ from pals.errors import InputError
 from pals.readers import Votes
 
 STRENGTH = 20.0
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
 ITERATIONS = 200
-"""Of expectation and maximisation: it has converged when no more than this share of the probability moves."""
+"""Of expectation and maximisation: when no probability moves by more than the tolerance it has converged."""
 
 Prior = Callable[[np.ndarray], np.ndarray]  # what is now held of the items, N x C -> log-prior of the next round
 
@@ -114,8 +114,8 @@ def alternate(
     while done < iterations and change > tolerance:
         log_prior = prior(found.posterior_NC)
         annotators = learn(answers, found, annotators)
-        before, found = found, weigh(answers, annotators, log_prior, found)
-        change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
+        before, found = found, weigh(answers, annotators, log_prior)
+        change = np.abs(found.posterior_NC - before.posterior_NC).max(initial=0.0)
         done += 1
     return _result(answers, annotators, found, done, change <= tolerance)
 
