@@ -123,7 +123,7 @@ def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path |
         inputs = work.load(progress)
     for line in inputs.bad:
         say(f"Left out: {line}")
-    say(f"{work.describe()}: {work.estimate()}.")
+    say(f"{work.describe()}: training takes {work.estimate()}.")
     with Reporter(console).showing() as reporter:
         for part in work.parts():
             total = part.run.config.train.epochs
