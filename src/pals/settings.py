@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from pydantic.dataclasses import dataclass as settings
 from pals.config import STRICT, build, merge, to_dict
 from pals.engine import EngineConfig
 from pals.errors import InputError, unknown
-from pals.methods import method_options
+from pals.methods import find_method, method_options
 from pals.optim import TrainConfig
 from pals.recipes import DEFAULTS, PUBLISHED
 
@@ -135,6 +136,27 @@ class RunConfig:
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
+
+
+def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: milestones, periods and the method's
+    options that count epochs or steps change in proportion."""
+    share: float = epochs / values["train"]["epochs"]
+
+    def scaled(name: str, value: int | None) -> int | None:
+        if value is None:
+            return None
+        before = int(name.endswith("_from"))  # epochs that have begun when none has passed
+        return before + math.ceil((value - before) * share)
+
+    train, method = values["train"], values["method"]
+    counted = {name: scaled(name, method[name]) for name in find_method(method["name"]).counted_in_epochs}
+    schedule = {
+        "epochs": epochs,
+        "milestones": [math.ceil(epoch * share) for epoch in train["milestones"]],
+        "period": max(1, math.ceil(train["period"] * share)),
+    }
+    return merge(values, {"train": schedule, "method": counted})
 
 
 def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -54,6 +54,7 @@ class ALIM(Robust):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Xu et al., NeurIPS 2023, arXiv 2301.12077"
     cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("confidence_from", "adjust_from")
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

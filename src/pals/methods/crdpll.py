@@ -43,6 +43,7 @@ class CRDPLL(Confidence):
 
     reference: ClassVar[str] = "Wu, Wang and Zhang, ICML 2022"
     cost: ClassVar[float] = 3.0  # three views
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp",)
     views: tuple[str, ...] = ("weak", "crdpll_strong", "crdpll_strong")
     config: Config
 

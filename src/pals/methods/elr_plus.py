@@ -54,6 +54,7 @@ class ELRPlus(TwoNetworks):
 
     reference: ClassVar[str] = "Liu et al., NeurIPS 2020, arXiv 2007.00151"
     cost: ClassVar[float] = 2.67  # for each network a step, and a pass through an averaged one
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("memory_ramp", "slow_ramp")
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -83,6 +83,7 @@ class FREDIS(Confidence):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Qiao et al., ICML 2023"
     cost: ClassVar[float] = 3.0  # three views
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "update_every", "patience")
     views: tuple[str, ...] = ("eval", STRONG, STRONG)
     config: Config
 

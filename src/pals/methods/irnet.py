@@ -46,8 +46,8 @@ class IRNet(Robust):
         "... and of the reverse part."
         correct_from: int | None = Field(default=None, ge=2)
         "First epoch in which sets are corrected; null: as soon as the covering rate of held-out items no longer rises."
-        window: int = Field(default=100, ge=2)
-        "Epochs over which that rate is smoothed; sets are never corrected before so many have passed."
+        window: int = Field(default=100, ge=1)
+        "Epochs over which that rate is smoothed, at least 2; sets are never corrected before so many have passed."
         tau: float | None = Field(default=None, ge=0)
         "By how much a label must beat all candidates, in prototype scores; null: by the rule that follows from the rates."
         tau_end: float | None = Field(default=None, ge=0)
@@ -62,6 +62,7 @@ class IRNet(Robust):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Lian et al., TPAMI 2025, arXiv 2211.04774"
     cost: ClassVar[float] = 1.67  # and two passes without gradient: for the keys and for the second view
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("confidence_from", "correct_from", "window")
     views: tuple[str, ...] = ("pico_weak", "pico_strong", "pico_weak")
     config: Config
 
@@ -78,7 +79,8 @@ class IRNet(Robust):
         self.register_buffer("working_NC", self.allowed_NC.clone())
         self.register_buffer("limit", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("covering_E", torch.zeros(config.window // 2 + DIFFERENCES + 1))
+        self.window = max(2, config.window)
+        self.register_buffer("covering_E", torch.zeros(self.window // 2 + DIFFERENCES + 1))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
 
     @property
@@ -176,7 +178,7 @@ class IRNet(Robust):
         self.covering_E[-1] = self.covering_rate(ctx)
         self.measured.add_(1)
         count = int(self.measured)
-        return count >= self.config.window and has_levelled(self.covering_E[-count:].tolist(), self.config.window)
+        return count >= self.window and has_levelled(self.covering_E[-count:].tolist(), self.window)
 
     def statistics(self) -> Mapping[str, float]:
         return {"added": float((self.working_NC & ~self.allowed_NC).sum()), **super().statistics()}

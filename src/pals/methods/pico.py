@@ -41,6 +41,7 @@ class PiCO(Contrastive):
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = "Wang et al., ICLR 2022, arXiv 2201.08984"
     cost: ClassVar[float] = 1.33  # and a pass without gradient for the keys
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("prototypes_from",)
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

@@ -59,6 +59,7 @@ class PiCOPlus(PiCO):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Wang et al., TPAMI 2024, arXiv 2201.08984"
     cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("prototypes_from", "neighbors_from")
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

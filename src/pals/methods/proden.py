@@ -35,6 +35,7 @@ class PRODEN(Confidence):
         "Share of the old confidence kept at each update; 0 as published."
 
     reference: ClassVar[str] = "Lv et al., ICML 2020, arXiv 2002.08053"
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("update_every",)
     config: Config
 
     def loss(self, batch: Batch) -> Tensor:

@@ -83,6 +83,7 @@ class UPLLRS(CRDPLL):
     reference: ClassVar[str] = "Shi et al., IJCAI 2023, arXiv 2302.09891"
     networks: ClassVar[int] = 2  # one after the other
     cost: ClassVar[float] = 9.0  # three views of the reliable items, two of three times as many others
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ()  # its epochs are the most it may take, not a schedule
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:
