@@ -65,6 +65,7 @@ def name_of(page: Path) -> str:
 def _leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Examples write to `runs/` and may add methods."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
     before = dict(METHODS)
     yield
     METHODS.clear()

@@ -339,7 +339,7 @@ def test_fine_patterns_become_grey_not_stripes(tmp_path: Path) -> None:
     assert np.abs(found - 127.5).max() <= 1
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", ["squash", "crop", "pad"])
 @pytest.mark.parametrize("shape", [(803, 601), (601, 803), (700, 350), (900, 90)])
 @pytest.mark.parametrize("ending", ["jpg", "png"])
 def test_shortcuts_are_hardly_visible(how: How, shape: tuple[int, int], ending: str, tmp_path: Path) -> None:

@@ -36,6 +36,18 @@ class DataConfig:
     "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
     supervision: Literal["candidates", "truth"] = "candidates"
     "truth: train on the true labels, as an upper bound."
+    slice: int = Field(default=1, ge=1, le=3)
+    "Of a crowd set: which folds are trained and tested on (docs/datasets.md)."
+    answers: int = Field(default=10, ge=1)
+    "Of a crowd set: labels per picture."
+    annotators: Literal["resampled", "real"] = "resampled"
+    "Of a crowd set: labels drawn with replacement from all answers for a picture, as the authors do, or answers as they are."
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was chosen of the data set, where that is not the default."""
+        chosen, default = to_dict(self), to_dict(DataConfig())
+        return {key: chosen[key] for key in ("slice", "answers", "annotators") if chosen[key] != default[key]}
 
 
 @settings(frozen=True, config=STRICT)

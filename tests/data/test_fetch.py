@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from pals.data import fetch as module
-from pals.data.fetch import ARCHIVES, Archive, fetch
+from pals.data import find_weights
+from pals.data.fetch import ARCHIVES, WEIGHTS, Archive, WeightsFile, fetch
 from pals.errors import InputError
 
 
@@ -241,3 +242,64 @@ def test_the_official_addresses():
         "cifar100": "cifar-100-python.tar.gz",
     }
     assert all(archive.url.startswith("https://www.cs.toronto.edu/~kriz/") for archive in ARCHIVES.values())
+
+
+def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, digits: str | None = None) -> str:
+    """The site's file under the kind of name that PyTorch gives to weights."""
+    name = f"toynet-{digits or hashlib.sha256(site.content).hexdigest()[:8]}.pth"
+    monkeypatch.setitem(WEIGHTS, "toy-weights", WeightsFile(site.url.rpartition("/")[0] + f"/{name}"))
+    return name
+
+
+def test_weights_are_checked_by_their_name(tmp_path, site, monkeypatch):
+    name = offer_weights(monkeypatch, site)
+    site.breaks_after = 10_000
+    with pytest.raises(InputError, match="broke off after 10,000"):
+        fetch("toy-weights", tmp_path, Bar())
+    site.breaks_after = None
+    path = fetch("toy-weights", tmp_path, Bar())
+    assert path == tmp_path / "weights" / name
+    assert path.read_bytes() == site.content
+    assert site.asked == [None, "bytes=10000-"]
+    assert fetch("toy-weights", tmp_path, Bar()) == path
+    assert len(site.asked) == 2
+    path.write_bytes(b"something else")
+    with pytest.raises(InputError, match=r"its sha256 is [0-9a-f]{64}, it should begin with [0-9a-f]{8}\. Delete it and run"):
+        fetch("toy-weights", tmp_path, Bar())
+
+
+def test_damaged_weights_are_not_kept(tmp_path, site, monkeypatch):
+    offer_weights(monkeypatch, site, "00000000")
+    with pytest.raises(InputError, match=r"should begin with 00000000\. It was deleted; run the same command again"):
+        fetch("toy-weights", tmp_path, Bar())
+    assert names_in(tmp_path) == ["weights"]
+
+
+def test_the_official_weights():
+    assert {name: (file.file_name, file.digest) for name, file in WEIGHTS.items()} == {
+        "resnet18-weights": ("resnet18-f37072fd.pth", "f37072fd"),
+        "resnet50-weights": ("resnet50-0676ba61.pth", "0676ba61"),
+    }
+    assert all(file.url.startswith("https://download.pytorch.org/models/") for file in WEIGHTS.values())
+
+
+def test_weights_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PALS_DATA", raising=False)
+    name = "resnet18-f37072fd.pth"
+    with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA is not set and no --data-dir is given\)"):
+        find_weights(name)
+    data = tmp_path / "data"
+    official = rf"{data}/{name}, {data}/weights/{name}\. Get it with `pals data fetch resnet18-weights` or from "
+    with pytest.raises(InputError, match=rf"{official}https://download.pytorch.org/models/{name}"):
+        find_weights(name, data)
+    with pytest.raises(InputError, match=r"There is no weights file mine\.pt; .* Check the path; weights are never downloaded"):
+        find_weights("mine.pt", data)
+    (data / "weights").mkdir(parents=True)
+    for place in (data / "weights" / name, data / name, tmp_path / name):  # the later are looked at earlier
+        place.touch()
+        assert find_weights(name, data).absolute() == place
+    monkeypatch.setenv("PALS_DATA", str(data))
+    (tmp_path / name).unlink()
+    assert find_weights(name) == data / name
+    assert find_weights(str(data / "weights" / name)) == data / "weights" / name

@@ -15,6 +15,8 @@ PRECISION = 22
 
 def resize(images: Tensor, height: int, width: int) -> Tensor:
     B, _, H, W = images.shape
+    if (height, width) == (H, W):
+        return images  # the filter would give the very same pixels
     start_B, height_B, width_B = (torch.full((B,), value, device=images.device) for value in (0, H, W))
     return resized_crop(images, start_B, start_B, height_B, width_B, height, width)
 

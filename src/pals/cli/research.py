@@ -181,10 +181,10 @@ def methods(name: Annotated[str | None, typer.Argument(help="Show all options of
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100, resnet18-weights or resnet50-weights.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Download a data set from its makers' own address, check it and unpack it. Goes on where it broke off.
+    """Download a data set, or weights trained on ImageNet, from its makers' own address. Goes on where it broke off.
 
     Example:  pals data fetch cifar10 --data-dir ~/data
     """

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pals.data.base import Dataset, Items, Loader
 from pals.data.cifar import load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
+from pals.data.cub import load_cub200
+from pals.data.dcic import CROWDS
 from pals.data.digits import load_digits_data
-from pals.errors import unknown
+from pals.data.weights import find_weights
+from pals.errors import InputError, unknown
 
 DATASETS: dict[str, Loader] = {
     "digits": load_digits_data,
@@ -15,14 +19,28 @@ DATASETS: dict[str, Loader] = {
     "cifar100": load_cifar100,
     "cifar100h": load_cifar100h,
     "cifar10n": load_cifar10n,
+    "cub200": load_cub200,
+    **CROWDS,
 }
 
+OPTIONS: dict[str, tuple[str, ...]] = dict.fromkeys(CROWDS, ("slice", "answers", "annotators"))
+"""What can be chosen of a data set, where something can. Those that draw answers of people take a seed as well."""
 
-def load_dataset(name: str, *, data_dir: Path | None = None) -> Dataset:
-    """The data set of this name; `data_dir` is where the user keeps data, for those that do not come with a package."""
+
+def load_dataset(name: str, *, data_dir: Path | None = None, seed: int | None = None, **options: Any) -> Dataset:
+    """The data set of this name; `data_dir` is where the user keeps data, for those that do not come with a package. An option
+    that the data set does not have is an error; a `seed` is for those that draw something, and changes nothing in others."""
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
-    return DATASETS[name](data_dir=data_dir)
+    known = OPTIONS.get(name, ())
+    for option in options:
+        if option not in known:
+            having = sorted(other for other in OPTIONS if option in OPTIONS[other])
+            whose = f"it is for {', '.join(having)}" if having else "no data set has it"
+            raise InputError(f"Setting data.{option} means nothing for the data set {name}: {whose}. Leave it away.")
+    if known and seed is not None:
+        options["seed"] = seed
+    return DATASETS[name](data_dir=data_dir, **options)
 
 
-__all__ = ["DATASETS", "Dataset", "Items", "Loader", "load_dataset"]
+__all__ = ["DATASETS", "OPTIONS", "Dataset", "Items", "Loader", "find_weights", "load_dataset"]

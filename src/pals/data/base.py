@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pals.augment import Views
@@ -40,6 +41,11 @@ class Dataset:
     views: Views
     group_C: Tensor | None = None
     votes: CandidateSets | None = None  # what people really answered; without it candidates are made from the truth
+
+    @property
+    def view_shape(self) -> tuple[int, ...]:
+        """Of one input as a network sees it: views may cut or resize."""
+        return tuple(self.views.make("eval", self.train.inputs[:1], torch.Generator()).shape[1:])
 
     @property
     def graded_test(self) -> tuple[Items, Truth] | None:

@@ -16,7 +16,7 @@ SPLIT_SEED = 0  # a constant: every run of every seed is tested on the same digi
 
 
 def load_digits_data(**_: object) -> Dataset:
-    """A fifth of each class is held out as the test set. Options of other data sets (a folder, a seed) change nothing here."""
+    """A fifth of each class is held out as the test set. Neither a folder nor a seed changes anything here."""
     source = load_digits()
     image_N1HW = (source.images[:, None] * 15).astype(np.uint8)  # grey levels 0..16 to 0..240
     number = np.arange(len(source.target))

@@ -1,4 +1,4 @@
-"""Download a data set from its makers' own address. Only when the user asks: nothing else in this package goes online."""
+"""Download data sets and weights from their makers' addresses. Only when the user asks: nothing else here goes online."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from pals.errors import InputError, unknown
 VARIABLE = "PALS_DATA"
 """The environment variable that names the data folder where no folder is given."""
 
+WEIGHTS_FOLDER = "weights"
+"""Where in the data folder weights go."""
+
 CHUNK = 1 << 20
 TIMEOUT_SECONDS = 30
 
@@ -34,10 +37,31 @@ class Archive:
     url: str
     md5: str
     folder: str
+    algorithm = "md5"
 
     @property
     def file_name(self) -> str:
         return self.url.rpartition("/")[2]
+
+    @property
+    def digest(self) -> str:
+        return self.md5
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """A file of weights on the web. As PyTorch's do, its name ends with the first digits of its sha256."""
+
+    url: str
+    algorithm = "sha256"
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def digest(self) -> str:
+        return self.file_name.rpartition("-")[2].partition(".")[0]
 
 
 ARCHIVES: dict[str, Archive] = {
@@ -53,6 +77,12 @@ ARCHIVES: dict[str, Archive] = {
     ),
 }
 
+WEIGHTS: dict[str, WeightsFile] = {
+    "resnet18-weights": WeightsFile("https://download.pytorch.org/models/resnet18-f37072fd.pth"),
+    "resnet50-weights": WeightsFile("https://download.pytorch.org/models/resnet50-0676ba61.pth"),
+}
+"""Trained on ImageNet, torchvision's IMAGENET1K_V1."""
+
 
 def data_folder(data_dir: Path | None) -> Path | None:
     """Where the user keeps data: the folder named, or the one in the environment, or None."""
@@ -61,32 +91,38 @@ def data_folder(data_dir: Path | None) -> Path | None:
 
 
 def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
-    """The unpacked folder under `data_dir`, downloaded if it is not there yet.
+    """The unpacked folder, or the file of weights, under `data_dir`, downloaded if it is not there yet.
 
-    A download that broke off leaves a `.part` file, and the next call goes on from there. The archive is unpacked only
-    if its md5 is right, and the folder appears whole or not at all. An archive saved by hand into `data_dir` is used too.
+    A download that broke off leaves a `.part` file, and the next call goes on from there. What came is used only if its
+    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too.
     """
-    if name not in ARCHIVES:
-        raise unknown("download", name, ARCHIVES)
-    archive = ARCHIVES[name]
-    target = data_dir / archive.folder
-    if target.exists():
-        return target
-    saved = data_dir / archive.file_name
+    if name not in (*ARCHIVES, *WEIGHTS):
+        raise unknown("download", name, (*ARCHIVES, *WEIGHTS))
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        if saved.exists():
-            _check(saved, archive)
-        else:
-            part = saved.with_name(saved.name + ".part")
-            _download(archive.url, part, progress)
-            _check(part, archive)
-            part.replace(saved)
-        _unpack(saved, archive, target)
-        saved.unlink()
+        if name in WEIGHTS:
+            return _fetch_file(WEIGHTS[name], data_dir / WEIGHTS_FOLDER, progress)
+        archive = ARCHIVES[name]
+        target = data_dir / archive.folder
+        if not target.exists():
+            saved = _fetch_file(archive, data_dir, progress)
+            _unpack(saved, archive, target)
+            saved.unlink()
+        return target
     except OSError as error:
         raise InputError(f"Cannot write to {data_dir}: {error}. Free some space or choose another folder.") from None
-    return target
+
+
+def _fetch_file(file: Archive | WeightsFile, folder: Path, progress: Progress) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / file.file_name
+    if saved.exists():
+        _check(saved, file)
+    else:
+        part = saved.with_name(saved.name + ".part")
+        _download(file.url, part, progress)
+        _check(part, file)
+        part.replace(saved)
+    return saved
 
 
 def _download(url: str, part: Path, progress: Progress) -> None:
@@ -98,7 +134,7 @@ def _download(url: str, part: Path, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is missing: the md5 says whether what we have is right
+            return  # nothing is missing: the checksum says whether what we have is right
         raise InputError(f"The server refused {url}: {error}. Try again later, or {_by_hand(url, part)}") from None
     except (OSError, http.client.HTTPException) as error:
         raise InputError(f"Cannot reach {url}: {error}. Check the web connection, or {_by_hand(url, part)}") from None
@@ -134,18 +170,19 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: P
         )
 
 
-def _check(file: Path, archive: Archive) -> None:
-    """The md5 guards against damage on the way. A wrong `.part` is of no use to anyone, so it goes; a user's file stays."""
+def _check(file: Path, wanted: Archive | WeightsFile) -> None:
+    """Guards against damage on the way. A wrong `.part` is of no use to anyone, so it goes; a user's file stays."""
     with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found == archive.md5:
+        found = hashlib.file_digest(opened, lambda: hashlib.new(wanted.algorithm, usedforsecurity=False)).hexdigest()
+    if found.startswith(wanted.digest):
         return
     if file.suffix == ".part":
         file.unlink()
         remedy = "It was deleted; run the same command again."
     else:
         remedy = "Delete it and run the same command again."
-    raise InputError(f"{file} was damaged on the way: its md5 is {found}, it should be {archive.md5}. {remedy}")
+    should = f"it should {'be' if len(wanted.digest) == len(found) else 'begin with'} {wanted.digest}"
+    raise InputError(f"{file} was damaged on the way: its {wanted.algorithm} is {found}, {should}. {remedy}")
 
 
 def _unpack(saved: Path, archive: Archive, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pals.images.decoding import HOWS, BadImageError, How, decode
 from pals.images.listing import ENDINGS, list_images
 from pals.images.look import Survey, image_statistics, survey
+from pals.images.store import default_cache
 from pals.images.table import BadImage, ImageTable, load_images
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ImageTable",
     "Survey",
     "decode",
+    "default_cache",
     "image_statistics",
     "list_images",
     "load_images",

@@ -36,6 +36,14 @@ VERSION = 1  # to be raised when the same file would be decoded to other pixels
 SECONDS_BETWEEN_COMMITS = 2.0
 
 
+def default_cache() -> Path:
+    """Where decoded pictures are kept between runs: $PALS_CACHE, or the place that the system has for such things."""
+    home = os.environ.get("PALS_CACHE")
+    if home:
+        return Path(home)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pals"
+
+
 @dataclass(frozen=True)
 class Settings:
     """What all pictures of a store have in common."""

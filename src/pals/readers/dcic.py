@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
@@ -13,14 +16,24 @@ def read_dcic(source: Source, columns: Columns) -> Table:
     """Every set; a `class_label` of null is no answer."""
     source.no_columns(columns)
     records = Records(source.path, "set")
-    for number, value in enumerate(source.as_list(source.json, "the file", REMEDY), start=1):
-        entry = source.as_dict(value, f"set {number}", REMEDY)
-        answers = source.as_list(entry.get("annotations"), f"`annotations` of set {number}", REMEDY)
-        for row, part in enumerate(answers, start=1):
-            place = f"{number}, annotation {row}"
-            answer = source.as_dict(part, f"set {place}", REMEDY)
-            if "image_path" not in answer or "class_label" not in answer:
-                source.refuse(f"set {place} lacks image_path or class_label", REMEDY)
-            item, label = (source.as_name(answer[key], f"set {place}", REMEDY) for key in ("image_path", "class_label"))
+    for number, value in enumerate(sets_in(source), start=1):
+        for place, item, label in answers_in(source, number, value):
             records.add(item or "", f"set {number}", [label], place)
     return records.table()
+
+
+def sets_in(source: Source) -> list[Any]:
+    return source.as_list(source.json, "the file", REMEDY)
+
+
+def answers_in(source: Source, number: int, value: Any) -> Iterator[tuple[str, str | None, str | None]]:
+    """(place in the file, picture, label) of each annotation in a set."""
+    entry = source.as_dict(value, f"set {number}", REMEDY)
+    answers = source.as_list(entry.get("annotations"), f"`annotations` of set {number}", REMEDY)
+    for row, part in enumerate(answers, start=1):
+        place = f"{number}, annotation {row}"
+        answer = source.as_dict(part, f"set {place}", REMEDY)
+        if "image_path" not in answer or "class_label" not in answer:
+            source.refuse(f"set {place} lacks image_path or class_label", REMEDY)
+        item, label = (source.as_name(answer[key], f"set {place}", REMEDY) for key in ("image_path", "class_label"))
+        yield place, item, label

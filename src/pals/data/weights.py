@@ -1,0 +1,29 @@
+"""Finds the file of weights that a network starts from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pals.data.fetch import VARIABLE, WEIGHTS, WEIGHTS_FOLDER, data_folder
+from pals.errors import InputError
+
+
+def find_weights(weights: str, data_dir: Path | None = None) -> Path:
+    """The file itself, or one of this name in the user's data folder or its subfolder `weights`."""
+    place = data_folder(data_dir)
+    tried = [Path(weights).expanduser()]
+    if place is not None:
+        tried += [place / weights, place / WEIGHTS_FOLDER / weights]
+    for path in tried:
+        if path.exists():
+            return path
+    looked = ", ".join(dict.fromkeys(str(path.absolute()) for path in tried))
+    nowhere = "" if place is not None else f" ({VARIABLE} is not set and no --data-dir is given)"
+    raise InputError(f"There is no weights file {weights}; looked for {looked}{nowhere}. {_remedy(weights)}")
+
+
+def _remedy(weights: str) -> str:
+    for name, file in WEIGHTS.items():
+        if file.file_name == Path(weights).name:
+            return f"Get it with `pals data fetch {name}` or from {file.url}, or do without: --set network.weights=null."
+    return "Check the path; weights are never downloaded unasked."
