@@ -17,7 +17,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
      "metrics", "recipes", "readers", "images", "crowd"),
     ("methods",),
     ("engine", "optim", "checkpoint", "runlog", "trainer"),
-    ("settings", "runs", "display", "demo", "doctor", "model", "relabel", "estimator", "fit", "cli", "__main__"),
+    ("settings", "runs", "display", "demo", "doctor", "model", "relabel", "estimator", "fit", "paper", "bench", "cli",
+     "__main__"),
 )  # fmt: skip
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 REPORT = {"errors", "files", "report"}  # all that report/ may import: it reads folders, not code

@@ -155,14 +155,16 @@ def slow_loss(
 ) -> Tensor:
     """The loss of the second and third stage as published, one item after the other where it matters."""
     query, logits, z, k = forward
-    size, weight = len(reliable), batch.random["weight"]
+    size = len(reliable)
     guess = ((z @ method.prototype_CD.T).softmax(dim=1) ** (1 / 0.07)).detach()
     guess = guess / guess.sum(dim=1, keepdim=True)
     target = torch.stack([confidence[i] if reliable[i] else guess[i] for i in range(size)])
-    order = batch.random["uniform"][:size].argsort()
-    mixed = weight * batch.views[0] + (1 - weight) * batch.views[0][order]
-    mixed_target = weight * target + (1 - weight) * target[order]
-    l_mix = soft_cross_entropy(query(mixed)[0], mixed_target).mean()
+    l_mix = torch.tensor(0.0)
+    if method.config.mixup_weight:
+        order, weight = batch.random["uniform"][:size].argsort(), batch.random["weight"]
+        mixed = weight * batch.views[0] + (1 - weight) * batch.views[0][order]
+        mixed_target = weight * target + (1 - weight) * target[order]
+        l_mix = method.config.mixup_weight * soft_cross_entropy(query(mixed)[0], mixed_target).mean()
     own = soft_cross_entropy(logits, confidence)[reliable]
     guessed = soft_cross_entropy(logits, guess)[~reliable]
     l_rel = own.mean() if len(own) else torch.tensor(0.0)
@@ -182,8 +184,8 @@ def slow_loss(
     return l_mix + 2 * l_rel + 0.1 * l_unrel + l_strict + 0.1 * slow_contrast(z, pool, same, 0.07).mean()
 
 
-@pytest.mark.parametrize("delta", [0.5, 1.0, 0.0])
-def test_step_is_the_authors_in_slow_motion(delta: float) -> None:
+@pytest.mark.parametrize(("delta", "mixup"), [(0.5, 1.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.0), (0.5, 2.0)])
+def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
     """Loss, gradient, distances, confidences, prototypes and queue of each step; two steps an epoch."""
     paths: list[str] = []
 
@@ -201,6 +203,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float) -> None:
         if epoch >= 2:
             vote = ((z @ prototypes.T).softmax(dim=1) * allowed).argmax(dim=1)
             confidence = phi * confidence + (1 - phi) * torch.eye(3)[vote]
+            assert bool(batch.random) == bool(mixup)
             expected = slow_loss(method, batch, epoch, (query, logits, z, k), reliable, confidence, label)
         else:
             assert not batch.random
@@ -226,7 +229,8 @@ def test_step_is_the_authors_in_slow_motion(delta: float) -> None:
 
         return after
 
-    options, train = {**STAGES, "delta": delta, "queue": 15}, {"epochs": 5, "lr": 0.02, "batch_size": 10}
+    options = {**STAGES, "delta": delta, "queue": 15, "mixup_weight": mixup}
+    train = {"epochs": 5, "lr": 0.02, "batch_size": 10}
     watched_steps("pico+", toy_data(items=20), look, options=options, train=train)
     assert paths == ["moco"] * 2 + ["prototypes"] * 4 + ["neighbors"] * 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pals.cli import about, crowd, research
+from pals.cli import about, bench, crowd, recipes, research, tables
 from pals.cli.base import app, main
 
-__all__ = ["about", "app", "crowd", "main", "research"]
+__all__ = ["about", "app", "bench", "crowd", "main", "recipes", "research", "tables"]

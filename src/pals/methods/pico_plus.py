@@ -53,6 +53,8 @@ class PiCOPlus(PiCO):
         "... and of the others, by their guessed targets."
         guess_temperature: float = Field(default=0.07, gt=0)
         "Of the guess from the prototypes."
+        mixup_weight: float = Field(default=1.0, ge=0)
+        "What mix-up counts; 0: no mix-up."
         zeta: float = Field(default=4.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
 
@@ -85,7 +87,7 @@ class PiCOPlus(PiCO):
         return replace(plan, selection=Selection(self.reliable_N.clone(), self.confidence_NC.argmax(dim=1)))
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        if not self.settled:
+        if not (self.settled and self.config.mixup_weight):
             return {}
         device = self.allowed_NC.device
         weight = draw_weights((steps,), self.config.zeta, ctx.rng, fold=True).to(device)
@@ -104,9 +106,7 @@ class PiCOPlus(PiCO):
         """The loss, and the most likely candidate of each item."""
         c, index_B = self.config, batch.index_B
         allowed_BC, reliable_B = self.allowed_NC[index_B], self.reliable_N[index_B]
-        weight, partner_B = batch.random["weight"], partners(batch.random["uniform"][: len(index_B)])
-        mixed_B = blend(batch.views[0], partner_B, weight)
-        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self.embed_beside(batch, mixed_B)
+        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self._forward(batch)
 
         score_BC = similarity(embedding_BD.detach(), self.prototype_CD)
         vote_BC = members(best_of(score_BC, allowed_BC), self.num_classes).float()
@@ -115,7 +115,9 @@ class PiCOPlus(PiCO):
         target_BC = torch.where(reliable_B[:, None], confidence_BC, guess_BC)
         entropy_B = soft_cross_entropy(logits_BC, target_BC)
         reliable, others = mean_where(entropy_B, reliable_B), mean_where(entropy_B, ~reliable_B)
-        mixed = soft_cross_entropy(mixed_logits_BC, blend(target_BC, partner_B, weight)).mean()
+        mixed: Tensor | float = 0.0
+        if mixed_logits_BC is not None:
+            mixed = c.mixup_weight * soft_cross_entropy(mixed_logits_BC, mixed_with_partners(target_BC, batch)).mean()
 
         best_B = best_of(logits_BC.detach(), allowed_BC)
         label_B = torch.where(reliable_B, best_B, logits_BC.detach().argmax(dim=1))
@@ -123,6 +125,12 @@ class PiCOPlus(PiCO):
         member_BC = members(label_B, self.num_classes) & reliable_B[:, None]
         self.seen = Seen(embedding_BD.detach(), key_BD, label_B, member_BC, confidence_BC)
         return mixed + c.class_weight * reliable + c.guess_weight * others + contrast, best_B
+
+    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Class scores, embedding and key of the items, and class scores of their mixture with others, if there is mix-up."""
+        if not self.config.mixup_weight:
+            return *self.embed(batch), None
+        return self.embed_beside(batch, mixed_with_partners(batch.views[0], batch))
 
     def _contrast(self, embedding_BD: Tensor, key_BD: Tensor, label_B: Tensor, reliable_B: Tensor) -> Tensor:
         c = self.config
@@ -140,6 +148,11 @@ class PiCOPlus(PiCO):
         self.queue_reliable_M[row_B] = self.reliable_N[batch.index_B[-len(row_B) :]]
         self.distance_N[batch.index_B] = self.distance_B
         super().after_step(batch)
+
+
+def mixed_with_partners(value_B: Tensor, batch: Batch) -> Tensor:
+    """Inputs or targets of a batch, each mixed with those of its partner."""
+    return blend(value_B, partners(batch.random["uniform"][: len(value_B)]), batch.random["weight"])
 
 
 def nearest_share(distance_N: Tensor, share: float) -> Tensor:

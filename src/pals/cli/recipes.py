@@ -1,0 +1,120 @@
+"""The command that lists the recipes of the paper's tables."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pals.cli.base import app, console, say
+
+if TYPE_CHECKING:
+    from pals.paper.recipes import Recipe
+
+Which = Annotated[str | None, typer.Option("--table", help="1 to 7, figure2, timing, partial-check or noisy-comparison.")]
+Methods = Annotated[str | None, typer.Option(help="As in the table or in `pals methods`, e.g. PALS,ALIM-Scale.")]
+Cells = Annotated[str | None, typer.Option(help="Data, with * and ?, e.g. 'cifar10-*,cifar100-q0.05-*'.")]
+
+
+def words(text: str | None) -> list[str] | None:
+    """A list with commas, as options have it."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this one, as YAML.")] = None,
+    table: Which = None,
+    methods: Methods = None,
+    cells: Cells = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="With a schedule of so many epochs.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the settings that are shown.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List the recipes: for each number of the paper's tables, what it takes to get ours.
+
+    Example:  pals recipes --table 1 --methods PALS --cells 'cifar10-*'
+    """
+    from pals.paper.recipes import find, select
+
+    if name is not None:
+        _show(find(name), seed, epochs, as_json)
+        return
+    found = select(table, words(methods), words(cells))
+    if as_json:
+        typer.echo(json.dumps([_facts(recipe, epochs) for recipe in found], indent=2, ensure_ascii=False))
+    else:
+        _list(found, epochs)
+
+
+def _facts(recipe: Recipe, epochs: int | None) -> dict[str, Any]:
+    from pals.paper.cost import estimate
+
+    seconds = estimate(recipe, epochs)
+    return {
+        "name": recipe.name,
+        "table": recipe.table,
+        "row": recipe.row,
+        "column": recipe.column,
+        "group": recipe.group,
+        "method": recipe.method,
+        "cell": recipe.cell,
+        "variant": recipe.variant,
+        "published": None if recipe.published is None else recipe.published._asdict(),
+        "epochs": recipe.length(epochs),
+        "about_gpu_hours": None if seconds is None else round(seconds / 3600, 2),
+        "note": recipe.note,
+    }
+
+
+def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
+    from pals.config import to_yaml
+    from pals.paper.cost import estimate, in_words
+
+    settings = recipe.config(seed, epochs).to_dict()
+    if as_json:
+        typer.echo(json.dumps({**_facts(recipe, epochs), "config": settings}, indent=2, ensure_ascii=False))
+        return
+    say(f"# {recipe.name}: {recipe.row}, {recipe.column}; published: {_published(recipe)}")
+    say(f"# One run on one H200: about {in_words(estimate(recipe, epochs))}")
+    if recipe.note:
+        say(f"# {recipe.note}")
+    say(to_yaml(settings).rstrip())
+
+
+def _list(found: list[Recipe], epochs: int | None) -> None:
+    from pals.paper.cost import estimate, in_words
+    from pals.paper.numbers import caption, numbers
+
+    runs: dict[tuple[str, str, int], float] = {}  # recipes that are the same run are paid for once
+    for table in dict.fromkeys(recipe.table for recipe in found):
+        title = f"{_title(table)}: {caption(table)}" if caption(table) else _title(table)
+        shown = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
+        shown.add_column("recipe", no_wrap=True)
+        shown.add_column("row", overflow="fold")
+        for heading in ("published", "about"):
+            shown.add_column(heading, justify="right", no_wrap=True)
+        for recipe in (recipe for recipe in found if recipe.table == table):
+            seconds = estimate(recipe, epochs)
+            runs[recipe.cell, recipe.variant, recipe.length(epochs)] = seconds or 0.0
+            shown.add_row(escape(recipe.name), escape(recipe.row), _published(recipe), in_words(seconds))
+        console.print(shown, highlight=False)
+        console.print()
+    total = in_words(sum(runs.values()))
+    say(f"{len(found)} recipes, {len(runs)} different runs. One seed of each on one H200: about {total}.")
+    say(f"The published numbers are from {numbers()['source']['where']}. `pals recipes NAME` shows the settings of one.")
+
+
+def _published(recipe: Recipe) -> str:
+    """As printed: an accuracy, or seconds per epoch."""
+    from pals.paper.numbers import epoch_seconds
+
+    seconds = epoch_seconds(recipe.row, recipe.column) if recipe.table == "timing" else None
+    return str(recipe.published or "-") if seconds is None else f"{seconds:g} s"
+
+
+def _title(table: str) -> str:
+    return f"Table {table}" if table.isdigit() else {"figure2": "Figure 2", "timing": "Training time"}.get(table, table)
