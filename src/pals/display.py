@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -42,18 +44,43 @@ class Reporter:
 
     def follow(self, name: str, records: Iterable[Mapping[str, Any]], total: int, done: int = 0) -> Mapping[str, Any] | None:
         """Go through all records of a run and show them; gives the last."""
-        task = None if self.progress is None else self.progress.add_task(name, total=total, completed=done, note="")
-        every = max(1, total // LINES)
+        shown = self.begin(name, total, done)
         last = None
         for last in records:
-            epoch = last["total_epoch"]
-            if self.progress is not None and task is not None:
-                self.progress.update(task, completed=epoch, note=note(last))
-            elif epoch % every == 0 or epoch == total:
-                self.console.print(
-                    f"{name}: epoch {epoch}/{total}, {note(last)}", highlight=False, soft_wrap=True, markup=False
-                )
+            shown.record(last)
         return last
+
+    def begin(self, name: str, total: int, done: int = 0) -> Shown:
+        """A run of which records will come; several may be shown at once."""
+        task = None if self.progress is None else self.progress.add_task(name, total=total, completed=done, note="")
+        return Shown(self, name, total, task)
+
+    def line(self, text: str) -> None:
+        """A line that stays, above the bars if there are any."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One run on display."""
+
+    reporter: Reporter
+    name: str
+    total: int
+    task: TaskID | None
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        epoch = record["total_epoch"]
+        if self.reporter.progress is not None and self.task is not None:
+            self.reporter.progress.update(self.task, completed=epoch, note=note(record))
+        elif epoch % max(1, self.total // LINES) == 0 or epoch == self.total:
+            self.reporter.line(f"{self.name}: epoch {epoch}/{self.total}, {note(record)}")
+
+    def end(self, text: str) -> None:
+        """Take the bar away; a line stays in its place."""
+        if self.reporter.progress is not None and self.task is not None:
+            self.reporter.progress.remove_task(self.task)
+        self.reporter.line(text)
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from pals.errors import InputError, unknown
 from pals.methods.base import Batch, Method
 
 Step = Callable[[Batch], Tensor]
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 WARM_UP = 3  # ordinary calls before a graph is captured: libraries choose their kernels in these
 
 
@@ -52,6 +55,34 @@ def find_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda", "mps"):
         raise unknown("device", name, ("auto", "cpu", "cuda", "mps"))
     return device
+
+
+def free_devices(name: str) -> tuple[str, ...]:
+    """The GPUs between which work on the device called `name` may be spread, as `only_device` takes them: none where it names
+    one, or is no GPU."""
+    if name not in ("auto", "cuda"):
+        return ()
+    visible = [number.strip() for number in os.environ.get(VISIBLE, "").split(",") if number.strip()]
+    count = torch.cuda.device_count()
+    return tuple(visible[:count]) if len(visible) >= count else tuple(map(str, range(count)))
+
+
+def only_device(number: str) -> dict[str, str]:
+    """Environment of a process that shall see this GPU alone."""
+    return {VISIBLE: number}
+
+
+def forget_compiled() -> None:
+    """Drop compiled code. What one process may hold is limited, and beyond the limit networks run slowly, as they are."""
+    if "torch._dynamo" in sys.modules:  # or nothing was ever compiled
+        torch.compiler.reset()
+
+
+def release_memory() -> None:
+    """Give back the GPU memory of runs that are over: networks and graphs hold each other until somebody looks for them."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 class Engine:

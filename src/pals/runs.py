@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,11 @@ import torch
 
 from pals import __version__
 from pals.backbones import Network, build_network, load_weights
-from pals.backbones.timm import PREFIX, build_timm
+from pals.backbones.timm import DOWNLOAD, PREFIX, build_timm
 from pals.candidates import CandidateSets
 from pals.checkpoint import refuse_other_settings
 from pals.config import merge, read_yaml, to_yaml
-from pals.data import Dataset, load_dataset
+from pals.data import OPTIONS, Dataset, find_weights, load_dataset
 from pals.engine import Engine
 from pals.errors import InputError
 from pals.files import is_unfinished, read_json, write_json, write_text
@@ -41,14 +45,21 @@ class Run:
     """A run that is ready to start, or to go on where its folder ends."""
 
     def __init__(
-        self, config: RunConfig, folder: Path | None = None, data_dir: Path | None = None, dataset: Dataset | None = None
+        self,
+        config: RunConfig,
+        folder: Path | None = None,
+        data_dir: Path | None = None,
+        dataset: Dataset | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
+        """`about` is what `run.json` shall hold besides versions, machine and command."""
         find_method(config.method_name)
         engine = Engine(config.engine)
         self.config, self.folder = config, folder
         if folder is not None:
             check_folder(folder, config)
-        self.dataset = dataset if dataset is not None else load_dataset(config.data.name, data_dir=data_dir)
+        self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
+        self.dataset = dataset if dataset is not None else chosen_dataset(config.data, data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
@@ -65,13 +76,13 @@ class Run:
             settings=config.to_dict(),
         )
         if folder is not None:
-            claim_folder(folder, config)  # only now: input that turned out bad leaves no trace
+            claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
 
     def _network(self, name: str | None = None) -> Network:
         """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
-        wanted, shape, classes = self.config.network, self.dataset.train.shape, len(self.dataset.class_names)
+        wanted, shape, classes = self.network, self.dataset.view_shape, len(self.dataset.class_names)
         if wanted.frozen or name not in (None, wanted.name):
             return build_network(name or wanted.trained, shape, classes)
         return starting_network(wanted, shape, self.dataset.class_names)
@@ -103,6 +114,21 @@ class Run:
     def summary(self) -> dict[str, Any]:
         scores = {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
+
+
+def chosen_dataset(data: DataConfig | VotesConfig, data_dir: Path | None = None) -> Dataset:
+    """The data set of these settings; one that has no such choice refuses it."""
+    if isinstance(data, VotesConfig):
+        raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
+    return load_dataset(data.name, data_dir=data_dir, seed=data.seed, **data.options)
+
+
+def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:
+    """The same with the path of the weights, which may lie in the data folder."""
+    ready = config.frozen or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD)
+    if config.weights is None or ready:
+        return config
+    return replace(config, weights=str(find_weights(config.weights, data_dir)))
 
 
 def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
@@ -182,7 +208,7 @@ def _is_free(folder: Path) -> bool:
     return all(path.is_dir() or is_unfinished(path) for path in folder.rglob("*"))
 
 
-def claim_folder(folder: Path, config: RunConfig) -> None:
+def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None = None) -> None:
     """Make the run's folder; `check_folder` has found it free, or the run's own."""
     for path in folder.iterdir() if folder.exists() else ():
         if is_unfinished(path):
@@ -195,19 +221,44 @@ def claim_folder(folder: Path, config: RunConfig) -> None:
         "pals": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "commit": commit(),
         "machine": platform.platform(),
         "command": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": config.seed,
+        **(more or {}),
     }
     write_json(folder / "run.json", about)
+
+
+@cache
+def commit() -> str | None:
+    """Of the code that runs, with "+changes" where it was changed since; PALS_COMMIT says it where there is no checkout."""
+    if os.environ.get("PALS_COMMIT"):
+        return os.environ["PALS_COMMIT"]
+    git = ["git", "-C", str(Path(__file__).parent)]
+    tracked = [*git, "ls-files", "--error-unmatch", Path(__file__).name]  # an installation may lie in somebody's checkout
+    status = [*git, "status", "--porcelain=v2", "--branch", "--", "."]
+    try:
+        subprocess.run(tracked, capture_output=True, check=True, timeout=20)
+        answer = subprocess.run(status, capture_output=True, check=True, timeout=20, text=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    heading = "# branch.oid "
+    first = next((line.removeprefix(heading) for line in answer.splitlines() if line.startswith(heading)), None)
+    changed = any(not line.startswith("#") for line in answer.splitlines())
+    return f"{first}+changes" if first and changed else first
 
 
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
     data = config.data
-    rates = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}" if isinstance(data, DataConfig) else ""
-    return Path("runs") / f"{data.name}-{config.method_name}{rates}"
+    apart = ""
+    if data.name in OPTIONS and isinstance(data, DataConfig):
+        apart = f"-slice{data.slice}-answers{data.answers}{'-real' if data.annotators == 'real' else ''}"
+    elif isinstance(data, DataConfig):
+        apart = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    return Path("runs") / f"{data.name}-{config.method_name}{apart}"
 
 
 def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | None:
@@ -227,7 +278,8 @@ def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = No
     if isinstance(loaded.data, VotesConfig):
         raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
     settings = loaded.to_dict()
-    config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
+    ready = {"network": {"weights": None}}  # they are in the checkpoint
+    config = RunConfig.of(merge(settings, ready if device is None else {**ready, "engine": {"device": device}}))
     trainer = Run(config, data_dir=data_dir).trainer
     trainer.load(folder / "checkpoint.pt", settings, to_train=False)
     return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

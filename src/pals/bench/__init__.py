@@ -1,0 +1,36 @@
+"""Many runs: which are wanted, which are missing, where they are run, what came of them."""
+
+from __future__ import annotations
+
+from pals.bench.grid import read_grid
+from pals.bench.launch import LAUNCHERS, Outcome, Work, launch, run_job, work_of
+from pals.bench.plan import Job, State, plan, state
+from pals.bench.results import Result, collect, read_records, read_result, record, write_records
+from pals.bench.statistics import Paired, Summary, paired, summarise, verdict
+from pals.bench.stop import Stop
+
+__all__ = [
+    "LAUNCHERS",
+    "Job",
+    "Outcome",
+    "Paired",
+    "Result",
+    "State",
+    "Stop",
+    "Summary",
+    "Work",
+    "collect",
+    "launch",
+    "paired",
+    "plan",
+    "read_grid",
+    "read_records",
+    "read_result",
+    "record",
+    "run_job",
+    "state",
+    "summarise",
+    "verdict",
+    "work_of",
+    "write_records",
+]

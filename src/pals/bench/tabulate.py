@@ -1,0 +1,232 @@
+"""Recipes and what came of them as a table: ours beside the paper's, never two schedules in one."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from pals.bench.results import Result, collect, read_records
+from pals.bench.statistics import Summary, paired, summarise, verdict
+from pals.errors import InputError, unknown
+from pals.methods import find_method
+from pals.paper.numbers import caption, epoch_seconds
+from pals.paper.recipe import Recipe
+from pals.paper.recipes import find
+from pals.report.tables import Column, Entry, Mark, RunLink, Score, Speed, Table
+
+YARDSTICK = "noisy-comparison/cifar10-q0.3-eta0.3/supervised"
+"""The run whose epochs the others' are counted in."""
+
+TITLES = {
+    "figure2": "Figure 2",
+    "timing": "Training time in seconds per epoch",
+    "partial-check": "Methods for partial labels, with the same network and batches",
+    "noisy-comparison": "Methods for noisy candidate sets, with the same network and batches",
+}
+
+
+def gather(recipes: Sequence[Recipe], runs: Path, epochs: int | None = None) -> dict[str, list[Result]]:
+    """The finished runs of each recipe: from the folder of a bench, or from a file of records (.jsonl). With `epochs` given,
+    shortened runs alone: a recipe whose full schedule is just as long has none."""
+    epochs = _schedule(recipes, epochs)
+    wanted = [recipe for recipe in recipes if epochs is None or recipe.length(epochs) != recipe.length()]
+    if any(recipe.epochs for recipe in recipes) and YARDSTICK not in {recipe.name for recipe in recipes}:
+        wanted.append(find(YARDSTICK))
+    if runs.suffix != ".jsonl":
+        return collect(wanted, runs, epochs)
+    records = read_records(runs)
+    found: dict[str, list[Result]] = {}
+    for recipe in wanted:
+        place = recipe.folder(Path(), 1, epochs).parent.as_posix()
+        same = [record for record in records if PurePosixPath(record.run).parent.as_posix() == place]
+        _refuse_twice(runs, same)
+        found[recipe.name] = sorted(same, key=lambda record: record.seed)
+    return found
+
+
+def _own_length(recipes: Sequence[Recipe]) -> int | None:
+    """The epochs of a study; a method that has to run twice may have fewer in each."""
+    return max((recipe.epochs for recipe in recipes if recipe.epochs), default=None)
+
+
+def _schedule(recipes: Sequence[Recipe], epochs: int | None) -> int | None:
+    """A study asked for in its own length is not shortened."""
+    return None if epochs == _own_length(recipes) else epochs
+
+
+def _refuse_twice(path: Path, records: Sequence[Result]) -> None:
+    seeds = [record.seed for record in records]
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"{path} has two records of {records[0].run}. Keep one of each seed.")
+
+
+def make_table(
+    recipes: Sequence[Recipe],
+    results: Mapping[str, Sequence[Result]],
+    *,
+    runs: Path,
+    epochs: int | None = None,
+    against: str | None = None,
+    page: Path | None = None,
+) -> Table:
+    """The table of these recipes. `runs` is where the results were gathered from, `page` the file in which the table is to be,
+    which links start from; `against` names a row that the others are compared with."""
+    if not recipes:
+        raise InputError("There is nothing to show: no recipe was chosen.")
+    rows = list(dict.fromkeys(recipe.row for recipe in recipes))
+    if against is not None and against.lower() not in {row.lower() for row in rows}:
+        raise unknown("row", against, rows)
+    name, epochs = recipes[0].table, _schedule(recipes, epochs)
+    other = next((row for row in rows if against is not None and row.lower() == against.lower()), None)
+    return Table(
+        name=name,
+        title=_title(recipes),
+        entries=tuple(_entry(recipe, recipes, results, other, runs, page) for recipe in recipes),
+        columns=_columns(recipes, results),
+        epochs=epochs,
+        against=other,
+        study_epochs=_own_length(recipes),
+        quantity="seconds" if name == "timing" else "accuracy",
+        notes=_notes(recipes, results),
+    )
+
+
+def _title(recipes: Sequence[Recipe]) -> str:
+    name = recipes[0].table
+    if name == "grid":
+        return recipes[0].group
+    words = f"Table {name}" if name.isdigit() else TITLES.get(name, name)
+    return f"{words}: {caption(name).rstrip('.')}" if caption(name) and name != "timing" else words
+
+
+def _entry(
+    recipe: Recipe,
+    recipes: Sequence[Recipe],
+    results: Mapping[str, Sequence[Result]],
+    against: str | None,
+    runs: Path,
+    page: Path | None,
+) -> Entry:
+    found = results.get(recipe.name, ())
+    timing = recipe.table == "timing"
+    values = [result.epoch_seconds if timing else result.accuracy for result in found]
+    summary = summarise(values)
+    published: tuple[float, float | None] | None = recipe.published
+    if timing:
+        seconds = epoch_seconds(recipe.row, recipe.column)
+        published = None if seconds is None else (seconds, None)
+    compared = None
+    if against is not None and recipe.row != against:
+        base = _beside(recipe, against, recipes, results)
+        difference = paired({one.seed: one.accuracy for one in found}, {one.seed: one.accuracy for one in base})
+        compared = None if difference is None else (difference.mean, difference.low, difference.high)
+    return Entry(
+        row=recipe.row,
+        column=recipe.column,
+        group=recipe.group,
+        ours=_score(recipe, summary, found, runs, page),
+        published=published,
+        mark=_mark(summary, None if timing else published),
+        against=compared,
+        speed=_speed(recipe, recipes, results),
+        note=recipe.note,
+    )
+
+
+def _mark(summary: Summary | None, published: tuple[float, float | None] | None) -> Mark:
+    """Where neither the paper nor we know a spread, nothing can be said."""
+    if summary is None:
+        return "not run"
+    if published is None or (published[1] is None and summary.std is None):
+        return ""
+    return verdict(summary, published)
+
+
+def _beside(recipe: Recipe, row: str, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
+    """The runs of another row in the same column; in a table with groups of rows the row may be in any of them."""
+    others = [other for other in recipes if other.row == row and other.column == recipe.column]
+    return results.get(others[0].name, ()) if others else ()
+
+
+def _score(recipe: Recipe, summary: Summary | None, results: Sequence[Result], runs: Path, page: Path | None) -> Score | None:
+    if summary is None:
+        return None
+    links = tuple(
+        RunLink(
+            seed=result.seed,
+            accuracy=result.accuracy,
+            epochs=result.epochs,
+            shortened=result.epochs != recipe.length(),
+            folder=folder_of(result, runs).as_posix(),
+            href=link(folder_of(result, runs), page),
+            commit=result.commit,
+        )
+        for result in results
+    )
+    return Score(summary.mean, summary.std, links)
+
+
+def folder_of(result: Result, runs: Path) -> Path:
+    """A record's own folder is named from where the records lie; without one, it is the place it had in its bench."""
+    if runs.suffix == ".jsonl":
+        return runs.parent / result.folder if result.folder else Path(result.run)
+    return Path(result.folder)
+
+
+def link(folder: Path, page: Path | None) -> str:
+    """From the page, where there is something to lead to."""
+    if not folder.exists():
+        return ""
+    start = Path() if page is None else page.parent
+    return Path(os.path.relpath(folder, start)).as_posix().replace(" ", "%20")
+
+
+def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Speed | None:
+    found = results.get(recipe.name, ())
+    if not found:
+        return None
+    epoch = statistics.median(result.epoch_seconds for result in found)
+    hardware = {result.hardware for result in found}
+    plain = [result for result in results.get(YARDSTICK, ()) if {result.hardware} == hardware]
+    studied = recipe.epochs is not None
+    base = statistics.median(result.epoch_seconds for result in plain) if plain and studied else None
+    return Speed(
+        epoch_seconds=epoch,
+        total_seconds=statistics.fmean(result.seconds for result in found),
+        times_supervised=epoch / base if base else None,
+        cost=find_method(recipe.method).cost if studied else None,
+        hardware="; ".join(sorted(hardware)),
+    )
+
+
+def _columns(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[Column, ...]:
+    columns: dict[str, Column] = {}
+    for recipe in recipes:
+        if recipe.column in columns:
+            continue
+        data = recipe.config(1).data
+        found = [result for other in recipes if other.column == recipe.column for result in results.get(other.name, ())]
+        measured = [result.effective_noise for result in found if result.effective_noise is not None]
+        made = recipe.table != "timing" and ("partial_rate" in recipe.values["data"] or bool(measured))
+        columns[recipe.column] = Column(
+            recipe.column,
+            recipe.group,
+            protocol=str(getattr(data, "protocol", "")) if made else "",
+            nominal_noise=getattr(data, "noise_rate", None) if made else None,
+            effective_noise=statistics.fmean(measured) if measured else None,
+        )
+    return tuple(columns.values())
+
+
+def _notes(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+    """What is to be known of the settings of runs that are shown."""
+    notes: dict[str, list[str]] = {}
+    for recipe in recipes:
+        if recipe.note and results.get(recipe.name):
+            rows = notes.setdefault(recipe.note, [])
+            if recipe.row not in rows:
+                rows.append(recipe.row)
+    paper = [f"The paper's: {caption('timing')}"] if recipes[0].table == "timing" else []
+    return (*paper, *[f"{', '.join(rows)}: {note}" for note, rows in notes.items()])

@@ -1,0 +1,211 @@
+"""Many runs by one command: tables of the paper, or a grid of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from pals.cli.base import DataDir, Device, Set, app, console, errors, say
+from pals.cli.recipes import Cells, Methods, Which, words
+from pals.cli.tables import show
+from pals.errors import InputError
+
+if TYPE_CHECKING:
+    from pals.bench import Job, Outcome, State
+    from pals.paper.recipe import Recipe
+
+STOPPED = 130
+STOPPING = {
+    "local": "Stopping after this epoch. Press Ctrl-C again to stop at once.",
+    "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
+}
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes by name or pattern; see `pals recipes`.")] = None,
+    table: Which = None,
+    grid: Annotated[Path | None, typer.Option(help="A comparison of your own (YAML): base, rows, columns.")] = None,
+    seeds: Annotated[
+        str, typer.Option(help="How many, counted from 1: 3 is seeds 1, 2 and 3; or which: 1,2 (5, is seed 5).")
+    ] = "1",
+    methods: Methods = None,
+    cells: Cells = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Shorten every schedule to so many; kept apart from full ones.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of all runs: cell/method/schedule/seed.")] = Path("runs/bench"),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on each GPU, or in all where there is none.")] = 1,
+    launcher: Annotated[str, typer.Option(help="local, ray or slurm.")] = "local",
+    cluster: Annotated[
+        list[str] | None, typer.Option(help="Option of the launcher, e.g. slurm_partition=gpu; may be repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run and how long it takes; run nothing.")
+    ] = False,
+    drop_checkpoints: Annotated[
+        bool, typer.Option("--drop-checkpoints", help="Delete a run's checkpoint, which is large, once it is done.")
+    ] = False,
+    data_dir: DataDir = None,
+    device: Device = None,
+    set_: Set = None,
+) -> None:
+    """Run what is missing of a table, go on with what was cut off, leave what is done.
+
+    Ctrl-C stops after the epoch under way and loses nothing; the same command goes on.
+
+    Example:  pals bench --table 1 --methods PALS --cells 'cifar10-*' --seeds 3 --epochs 50 --dry-run
+    """
+    from pals.bench import plan, state, write_records
+    from pals.config import override
+
+    recipes = _recipes(names or [], table, grid, words(methods), words(cells))
+    extra = override({"engine": {"device": device}} if device else {}, set_ or [])
+    planned = plan(recipes, _seeds(seeds), epochs, out, extra)
+    states = [state(job.folder, job.config) for job in planned]
+    missing = [job for job, found in zip(planned, states, strict=True) if found.kind != "done"]
+    say(f"{len(planned)} runs: {len(planned) - len(missing)} done, {len(missing)} to do, in {out}")
+    if dry_run:
+        _print_plan(planned, states)
+        return
+    outcomes, stopped = _run(missing, out, data_dir, launcher, jobs, override({}, cluster or []), drop_checkpoints)
+    if any(state(job.folder).kind == "done" for job in planned):
+        if set_:  # these are no table's numbers
+            _list_results(planned)
+        else:
+            _show_tables(recipes, out, epochs)
+        say(f"Run folders: {out}  (a record of each: {write_records(out)})")
+    _show_troubles(outcomes)
+    if stopped:
+        left = len(missing) - sum(outcome.kind in ("done", "skipped") for outcome in outcomes)
+        errors.print(f"Stopped with {left} runs to do. The same command goes on where they are.", highlight=False)
+        raise typer.Exit(STOPPED)
+    if any(outcome.kind == "failed" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _recipes(
+    names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
+) -> list[Recipe]:
+    from pals.bench import read_grid
+    from pals.paper.recipes import narrowed, select
+
+    if not names and table is None and grid is None:
+        raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
+    if grid is not None and table is not None:
+        raise InputError("--grid and --table exclude each other; run them one after the other.")
+    found = narrowed(read_grid(grid), methods, cells) if grid is not None else select(table, methods, cells)
+    known = [recipe.name for recipe in found]
+    for name in names:
+        if not any(fnmatchcase(other, name) for other in known):
+            near = get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f" did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"No recipe is called {name!r}:{hint} See `pals recipes` for all, or use patterns such as '*/pals'."
+            )
+    return [recipe for recipe in found if not names or any(fnmatchcase(recipe.name, name) for name in names)]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0 or numbers == [0]:
+        raise InputError(f"--seeds {text!r}: write how many, 3, or which, 1,2,3.")
+    return numbers if "," in text else list(range(1, numbers[0] + 1))
+
+
+def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
+    from pals.paper.cost import in_words, seconds
+
+    table = Table("recipe", "seed", "epochs", "state")
+    table.add_column("GPU time", justify="right", no_wrap=True)
+    left: list[float | None] = []
+    for job, found in zip(planned, states, strict=True):
+        whole = seconds(job.config) if found.kind != "done" else 0.0
+        left.append(whole and whole * (1 - found.epoch / max(found.epochs, 1)))
+        time = "" if found.kind == "done" else in_words(left[-1])
+        table.add_row(escape(job.recipe.name), str(job.seed), str(job.config.train.epochs), str(found), time)
+    console.print(table)
+    unknown_costs = sum(time is None for time in left)
+    known = in_words(sum(time for time in left if time is not None)) if unknown_costs < len(left) else "unknown"
+    more = f"; of {unknown_costs} runs nothing is known" if 0 < unknown_costs < len(left) else ""
+    say(f"Time on one H200 for what is to do: {known}{more}. Nothing was run.")
+
+
+def _run(
+    missing: Sequence[Job],
+    out: Path,
+    data_dir: Path | None,
+    launcher: str,
+    jobs: int,
+    options: Mapping[str, Any],
+    drop_checkpoints: bool,
+) -> tuple[list[Outcome], bool]:
+    """What became of each run that was begun, and whether the user stopped it."""
+    from pals.bench import Stop, launch, work_of
+    from pals.display import Reporter, Shown
+
+    stop, shown, outcomes = Stop(out), dict[str, Shown](), list["Outcome"]()
+    works = [work_of(job, out, data_dir=data_dir, stop=stop, drop_checkpoint=drop_checkpoints) for job in missing]
+    with Reporter(console).showing() as reporter:
+
+        def tell(event: Mapping[str, Any]) -> None:
+            name = event["work"]
+            if "record" in event and name in shown:
+                shown[name].record(event["record"])
+            elif "total" in event:
+                if event["done"]:
+                    reporter.line(f"{name}: continuing after epoch {event['done']}.")
+                shown[name] = reporter.begin(name, event["total"], event["done"])
+
+        with stop.on_interrupt(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
+            for outcome in launch(works, launcher, jobs=jobs, stop=stop, tell=tell, options=options):
+                outcomes.append(outcome)
+                line = f"{len(outcomes)}/{len(works)} {_said(outcome)}"
+                begun = shown.pop(outcome.name, None)
+                begun.end(line) if begun is not None else reporter.line(line)
+            return outcomes, stop.asked
+
+
+def _said(outcome: Outcome) -> str:
+    if outcome.kind in ("failed", "busy"):
+        return f"{outcome.name}: {outcome.kind}: {outcome.message}"
+    score = f", accuracy {outcome.accuracy:.2f}" if outcome.accuracy is not None else ""
+    return f"{outcome.name}: {outcome.kind}{score} ({outcome.seconds:.0f} s)"
+
+
+def _show_tables(recipes: Sequence[Recipe], out: Path, epochs: int | None) -> None:
+    from pals.bench.tabulate import gather, make_table
+
+    for name in dict.fromkeys(recipe.table for recipe in recipes):
+        of_it = [recipe for recipe in recipes if recipe.table == name]
+        show(make_table(of_it, gather(of_it, out, epochs), runs=out, epochs=epochs))
+
+
+def _list_results(planned: Sequence[Job]) -> None:
+    from pals.bench import read_result, state
+
+    table = Table("recipe, with --set", "seed", "accuracy", "seconds", title="Test accuracy, last epoch")
+    for job in planned:
+        if state(job.folder).kind == "done":
+            result = read_result(job.folder)
+            table.add_row(escape(job.recipe.name), str(job.seed), f"{result.accuracy:.2f}", f"{result.seconds:.0f}")
+    console.print(table)
+
+
+def _show_troubles(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.kind == "busy":
+            say(f"Left alone: {outcome.name}: {outcome.message}")
+        if outcome.kind == "failed":
+            text = escape(f"{outcome.name}: {outcome.message}")
+            errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,362 @@
+"""From recipes and runs to tables: the toy grid, records, schedules, comparisons, the page on what is reproduced."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _latex import columns_of, environments
+from _toy import Answer
+from pals.bench.curves import read_curve
+from pals.bench.reproduction import reproduction_page
+from pals.bench.results import Result, read_records
+from pals.bench.tabulate import YARDSTICK, gather, make_table
+from pals.errors import InputError
+from pals.files import read_json
+from pals.paper.recipes import RECIPES, find, select
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "benchmarks" / "results" / "runs.jsonl"
+Pals = Callable[..., Answer]
+
+
+def record(name: str, seed: int = 1, accuracy: float = 90.0, epochs: int | None = None, **more: Any) -> Result:
+    recipe = find(name)
+    values: dict[str, Any] = {
+        "recipe": name,
+        "run": recipe.folder(Path(), seed, epochs).as_posix(),
+        "data": "cifar10",
+        "method": recipe.method,
+        "network": "resnet18",
+        "seed": seed,
+        "epochs": recipe.length(epochs),
+        "accuracy": accuracy,
+        "class_accuracy": None,
+        "seconds": 60.0,
+        "epoch_seconds": 2.0,
+        "warmup_seconds": 5.0,
+        "items": 50000,
+        "protocol": "g1",
+        "nominal_noise": 0.3,
+        "effective_noise": 0.3,
+        "hardware": "X1, bf16",
+        "commit": "abc1",
+        "created": "2026-11-15",
+        "command": "pals bench",
+    }
+    return Result(**{**values, **more})
+
+
+def write(path: Path, *records: Result) -> Path:
+    path.write_text("".join(json.dumps(asdict(one)) + "\n" for one in records), encoding="utf-8")
+    return path
+
+
+def table(runs: Path, name: str, epochs: int | None = None, **more: Any) -> Any:
+    recipes = select(name)
+    return make_table(recipes, gather(recipes, runs, epochs), runs=runs, epochs=epochs, **more)
+
+
+PALS_CELL = "table1/cifar10-q0.1-eta0.1/pals"
+ALIM_CELL = "table1/cifar10-q0.1-eta0.1/alim-scale"
+
+
+def entry_of(made: Any, row: str, column: str = "CIFAR-10, q=0.1, eta=0.1") -> Any:
+    (found,) = [entry for entry in made.entries if (entry.row, entry.column) == (row, column)]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ the toy grid
+
+
+@pytest.fixture
+def accuracy(whole: Path) -> dict[str, tuple[float, float]]:
+    """Mean and deviation of each cell of the toy grid, read from its run folders."""
+    found = {}
+    for column in ("few", "many"):
+        for row in ("pals", "average"):
+            values = [
+                100 * read_json(whole / column / row / "full" / f"seed-{seed}" / "summary.json")["test_accuracy"]
+                for seed in (1, 2)
+            ]
+            found[f"{row}-{column}"] = (statistics.fmean(values), statistics.stdev(values))
+    return found
+
+
+MARKDOWN = """\
+## Toy
+
+Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). \
+With each column: how candidate sets are drawn, and the share of them without the true label. Hardware: cpu, fp32.
+
+|  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
+|---|---:|---:|
+| PALS, ours | {pals_few} | {pals_many} |
+| Average, ours | {average_few} | {average_many} |
+"""
+LATEX = r"""
+\begin{{tabular}}{{@{{}}llrr@{{}}}}
+\toprule
+&  & few & many \\
+&  & g1, {few:.4g} & g1, {many:.4g} \\
+\midrule
+PALS & ours & {pals_few} & {pals_many} \\
+Average & ours & {average_few} & {average_many} \\
+\bottomrule
+\end{{tabular}}
+"""
+
+
+def test_the_toy_grid_as_markdown_latex_and_json(
+    whole: Path, grid: Path, accuracy: dict[str, tuple[float, float]], pals: Pals, tmp_path: Path
+) -> None:
+    (tmp_path / "bench").symlink_to(whole)
+    noise = {
+        column: read_json(whole / column / "pals" / "full" / "seed-1" / "summary.json")["effective_noise"]
+        for column in ("few", "many")
+    }
+    links, plain = {}, {}
+    for name, (mean, std) in accuracy.items():
+        row, column = name.split("-")
+        seeds = ", ".join(f"[{seed}](bench/{column}/{row}/full/seed-{seed})" for seed in (1, 2))
+        links[f"{row}_{column}"] = f"**{mean:.2f} ± {std:.2f}** (seeds {seeds})"
+        plain[f"{row}_{column}"] = rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)"
+    for ending in ("md", "tex", "json"):
+        assert pals("table", "--grid", grid, "--runs", "bench", "--out", f"t.{ending}").code == 0
+    assert (tmp_path / "t.md").read_text(encoding="utf-8") == MARKDOWN.format(**noise, **links)
+    assert LATEX.format(**noise, **plain) in (tmp_path / "t.tex").read_text(encoding="utf-8")
+    content = read_json(tmp_path / "t.json")
+    first = content["entries"][0]
+    assert (first["row"], first["column"], first["n"], first["mark"]) == ("PALS", "few", 2, "")
+    assert first["mean"] == pytest.approx(accuracy["pals-few"][0])
+    assert first["effective_noise"] == pytest.approx(noise["few"])
+    assert [run["folder"] for run in first["runs"]] == [f"bench/few/pals/full/seed-{seed}" for seed in (1, 2)]
+
+
+def test_the_toy_grid_on_the_screen_against_a_row(
+    whole: Path, grid: Path, accuracy: dict[str, tuple[float, float]], pals: Pals
+) -> None:
+    answer = pals("table", "--grid", grid, "--runs", whole, "--against", "average")
+    assert answer.code == 0
+    mean, std = accuracy["pals-few"]
+    assert f"{mean:.2f} ± {std:.2f} (2)" in answer.out
+    assert "to Average" in answer.out
+    assert answer.out.count("[") == 2  # an interval for PALS in each column
+
+
+# ------------------------------------------------------------------------------------------------ what a table is made of
+
+
+def test_recipes_with_the_same_settings_share_their_run(tmp_path: Path) -> None:
+    """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in table 7 as what is left as it is."""
+    runs = write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55))
+    assert sum(entry.ours is not None for entry in table(runs, "7").entries) == 6
+    assert sum(entry.ours is not None for entry in table(runs, "figure2").entries) == 1
+    assert sum(entry.ours is not None for entry in table(runs, "1").entries) == 1
+
+
+def test_marks(tmp_path: Path) -> None:
+    """Published: 96.28 ± 0.05."""
+    for accuracy, mark in ((96.30, "within"), (96.34, "better"), (96.0, "worse")):
+        entry = entry_of(table(write(tmp_path / "r.jsonl", record(PALS_CELL, accuracy=accuracy)), "1"), "PALS")
+        assert (entry.mark, entry.published) == (mark, (96.28, 0.05))
+        assert entry.difference == pytest.approx(accuracy - 96.28)
+    assert entry_of(table(tmp_path / "r.jsonl", "1"), "RC").mark == "not run"
+    unknown = table(write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals")), "7")
+    assert {entry.mark for entry in unknown.entries if entry.ours} == {""}  # one run, and no deviation published
+
+
+def test_a_shortened_run_is_in_no_other_table(tmp_path: Path) -> None:
+    runs = write(
+        tmp_path / "r.jsonl", record(PALS_CELL, epochs=50), record(PALS_CELL, seed=2), record(PALS_CELL, seed=3, epochs=30)
+    )
+    for epochs, seed in ((None, 2), (50, 1), (30, 3)):
+        made = table(runs, "1", epochs)
+        assert [[run.seed for run in entry.ours.runs] for entry in made.entries if entry.ours] == [[seed]]
+        assert made.epochs == epochs
+
+
+def test_a_full_run_is_not_in_a_table_of_shortened_ones(tmp_path: Path) -> None:
+    """PALS has 500 epochs and ALIM 1000: in a table of 500, PALS would be the only one with its whole schedule."""
+    runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(ALIM_CELL, epochs=500))
+    made = table(runs, "1", 500)
+    assert entry_of(made, "PALS").ours is None
+    assert entry_of(made, "ALIM-Scale").ours is not None
+
+
+def test_rows_are_compared_over_seeds_that_they_share(tmp_path: Path) -> None:
+    ours = [record(PALS_CELL, seed, value) for seed, value in ((1, 96.0), (2, 97.0), (3, 98.0))]
+    theirs = [record(ALIM_CELL, seed, value) for seed, value in ((2, 96.0), (3, 95.0), (4, 10.0))]
+    made = table(write(tmp_path / "r.jsonl", *ours, *theirs), "1", against="pals")
+    mean, low, high = entry_of(made, "ALIM-Scale").against
+    assert mean == pytest.approx(-2.0)  # of -1 and -3; the half width is 12.7062 (t, one degree of freedom) times 1
+    assert (low, high) == (pytest.approx(-14.7062, abs=1e-3), pytest.approx(10.7062, abs=1e-3))
+    assert entry_of(made, "PALS").against is None
+    with pytest.raises(InputError, match="Unknown row"):
+        table(tmp_path / "r.jsonl", "1", against="nobody")
+
+
+def test_a_study_counts_in_supervised_epochs_of_the_same_machine(tmp_path: Path) -> None:
+    name = "noisy-comparison/cifar10-q0.3-eta0.3/pals"
+    plain = record(YARDSTICK, epoch_seconds=0.8, protocol=None, nominal_noise=None, effective_noise=None)
+    runs = write(tmp_path / "r.jsonl", record(name), plain)
+    column = "CIFAR-10, q=0.3, eta=0.3"
+    for epochs in (None, 30):  # its own length is not a shortened one
+        made = table(runs, "noisy-comparison", epochs)
+        speed = entry_of(made, "PALS", column).speed
+        assert (made.epochs, made.study_epochs) == (None, 30)
+        assert (speed.times_supervised, speed.cost, speed.total_seconds) == (pytest.approx(2.5), 2.33, 60.0)
+        assert made.columns[0].effective_noise == 0.3
+    elsewhere = write(tmp_path / "r.jsonl", record(name, hardware="Y2"), plain)
+    assert entry_of(table(elsewhere, "noisy-comparison"), "PALS", column).speed.times_supervised is None
+    other = write(tmp_path / "r.jsonl", record("partial-check/cifar10-q0.3-eta0.2/pals"), plain)
+    speed = entry_of(table(other, "partial-check"), "PALS", "CIFAR-10, q=0.3, eta=0.2").speed
+    assert speed.times_supervised == pytest.approx(2.5)
+
+
+def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:
+    made = table(write(tmp_path / "r.jsonl", record("timing/resnet18/pals", epoch_seconds=1.5)), "timing")
+    entry = entry_of(made, "PALS", "ResNet-18")
+    assert (entry.ours.mean, entry.published, entry.mark) == (1.5, (40.0, None), "")
+    assert made.columns[0].protocol == ""
+
+
+def test_two_records_of_one_run_are_refused(tmp_path: Path) -> None:
+    runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
+    with pytest.raises(InputError, match="two records"):
+        table(runs, "1")
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
+    runs = write(tmp_path / "r.jsonl", record(PALS_CELL, accuracy=96.3))
+    common = ("--runs", runs, "--methods", "PALS", "--cells", "cifar10-q0.1-*")
+    assert "96.30 (1)" in pals("table", "1", *common).out
+    assert "**96.30** (1)" in pals("table", "1", *common, "--format", "markdown").out
+    assert pals("table", "1", *common, "--out", "a.csv").code == 0
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 4
+    assert pals("table", "1", *common, "--out", "a.png").code == 0
+    latex = pals("table", "1", *common, "--format", "latex", "--standalone").out
+    assert latex.startswith("\\documentclass")
+    for arguments, words in (
+        (("1", "--format", "pdf"), "Unknown format"),
+        (("1", "--format", "figure"), "--out that ends in"),
+        (("1", "--out", "a.docx"), "name a --format"),
+        (("1", "--out", "a.md", "--format", "rich"), "for the screen"),
+        ((), "Which table?"),
+        (("8",), "Unknown table"),
+        (("1", "--all"), "drop the table's name"),
+        (("1", "--runs", "nowhere"), "does not exist"),
+        (("--all", "--out", "a.png"), "no picture"),
+    ):
+        answer = pals("table", *arguments)
+        assert answer.code == 2, arguments
+        assert words in " ".join(answer.err.split()), arguments
+
+
+def test_without_runs_the_papers_numbers_are_shown(pals: Pals) -> None:
+    answer = pals("table", "2")
+    assert answer.code == 0
+    assert "81.46 ± 0.13" in answer.out
+    assert "PALS, paper ·" in answer.out
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 300])
+def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pals.cli import base
+
+    monkeypatch.setattr(base.console, "width", width)
+    lines = pals("table", "1", "--runs", RECORDS).out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert any("94.39 (1)" in line for line in lines)
+
+
+def test_pictures_of_tables(pals: Pals, tmp_path: Path) -> None:
+    names = ["noisy-comparison/cifar10-q0.3-eta0.3/pals", YARDSTICK]
+    runs = write(tmp_path / "r.jsonl", *[record(name) for name in names])
+    assert pals("figure", "speed", "--runs", runs, "--out", "s.svg").code == 0
+    assert "PALS" in (tmp_path / "s.svg").read_text(encoding="utf-8")
+    assert pals("figure", "ablation", "K", "--runs", RECORDS, "--out", "k.svg").code == 0
+    assert "77.55" in (tmp_path / "k.svg").read_text(encoding="utf-8")
+    answer = pals("figure", "speed", "--table", "2")
+    assert (answer.code, "no runs with times" in " ".join(answer.err.split())) == (2, True)
+
+
+def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals: Pals, tmp_path: Path) -> None:
+    run = whole / "few" / "pals" / "full" / "seed-1"
+    assert pals("figure", "selected", run, "--out", "c.csv").code == 0
+    kept, direct = read_curve(tmp_path / "c.csv"), read_curve(run)
+    assert (kept.epochs, kept.selected, kept.correct, kept.accuracy) == (
+        direct.epochs,
+        direct.selected,
+        direct.correct,
+        direct.accuracy,
+    )
+    assert list(direct.epochs) == [1, 2]
+    assert pals("figure", "selected", run, tmp_path / "c.csv", "--out", "c.svg").code == 0
+    assert "paper: selected" not in (tmp_path / "c.svg").read_text(encoding="utf-8")  # these are not the paper's data
+    assert pals("figure", "selected", run, "--paper", "--out", "c.svg").code == 0
+    assert "paper: selected" in (tmp_path / "c.svg").read_text(encoding="utf-8")
+    for arguments, words in (
+        ((whole / "few" / "average" / "full" / "seed-1",), "says nothing of selected pairs"),
+        ((tmp_path,), "not a run folder"),
+        ((run, run, "--out", "d.csv"), "holds one run"),
+    ):
+        answer = pals("figure", "selected", *arguments)
+        assert (answer.code, words in " ".join(answer.err.split())) == (2, True), arguments
+
+
+# ------------------------------------------------------------------------------------------------ what is reproduced
+
+
+def test_the_kept_records_are_of_recipes_and_lead_to_their_pages() -> None:
+    records = read_records(RECORDS)
+    assert len({one.run for one in records}) == len(records)
+    for one in records:
+        recipe = RECIPES[str(one.recipe)]
+        assert one.run == recipe.folder(Path(), one.seed, one.epochs).as_posix()
+        assert (one.method, one.network) == (recipe.method, recipe.config(one.seed).network.name)
+        if one.folder:
+            page = (RECORDS.parent / one.folder).read_text(encoding="utf-8")
+            assert f"**{one.accuracy:.2f}**" in page
+            assert f"`{one.commit}`" in page
+            assert one.command in page
+            curve = read_curve((RECORDS.parent / one.folder).with_suffix(".csv"))
+            assert (curve.epochs[-1], round(curve.accuracy[-1], 2)) == (one.epochs, one.accuracy)
+
+
+def test_the_page_on_reproduction_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, run the command that stands at the top of docs/reproduction.md."""
+    monkeypatch.chdir(ROOT)
+    page = Path("docs/reproduction.md")
+    assert page.read_text(encoding="utf-8") == reproduction_page(RECORDS.relative_to(ROOT), page)
+
+
+def test_all_tables_as_latex_are_well_formed(pals: Pals) -> None:
+    text = pals("table", "--all", "--runs", RECORDS, "--format", "latex", "--standalone").out
+    assert environments(text)[0] == "document"
+    assert environments(text).count("tabular") == 16  # two sets in 1, 4, 5, 6 and the partial check, one in each other
+    assert all(filled == there for filled, there in columns_of(text))
+    assert text.isascii()
+
+
+def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
+    none = reproduction_page(write(tmp_path / "none.jsonl"), tmp_path / "page.md")
+    assert "accuracies 0 have been run" in none
+    assert "## The runs" not in none
+    some = reproduction_page(write(tmp_path / "some.jsonl", record(PALS_CELL, accuracy=96.28)), tmp_path / "page.md")
+    assert "1 within the paper's spread, 0 better, 0 worse" in some
+    assert "| 1 of 198 | 1 of 18 | `pals bench --table 1 --seeds 3` |" in some
+    assert "`abc1`" in some
+    short = reproduction_page(write(tmp_path / "short.jsonl", record(PALS_CELL, epochs=50)), tmp_path / "page.md", 50)
+    assert "`pals bench --table 1 --seeds 3 --epochs 50`" in short
+    assert "SHORTENED to 50 epochs" in short

@@ -1,0 +1,140 @@
+"""Pictures: written as asked, the same each time, names where they can be read, what is shown is what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Annotation, Text
+
+from pals.errors import InputError
+from pals.report.figures import Curve, bars, heat_map, save, selected
+from pals.report.speed import speed_figure
+from pals.report.tables import Column, Entry, RunLink, Score, Speed, Table
+
+
+def score(mean: float, std: float | None = None) -> Score:
+    return Score(mean, std, (RunLink(1, mean, 30, False, "r"),))
+
+
+def column(name: str, group: str = "Set") -> Column:
+    return Column(f"{group}, {name}", group, "g1", 0.3, 0.3)
+
+
+GRID = Table(
+    "1",
+    "A title that is much longer than the picture of a small table is wide, so that it must go on in a second line of it",
+    (
+        Entry("A", "Set, q=1", "Set", score(90.0), (91.0, 0.5), "worse"),
+        Entry("A", "Set, q=2", "Set", None, (80.0, 0.5), "not run"),
+        Entry("B", "Set, q=1", "Set", score(70.2), (70.0, 0.5), "within"),
+    ),
+    (column("q=1"), column("q=2")),
+)
+ABLATION = Table(
+    "7",
+    "Ablations",
+    (
+        Entry("K = 1", "Set, q=1", "K", score(70.0, 0.5), (71.0, None), "worse"),
+        Entry("K = 2", "Set, q=1", "K", None, (72.0, None), "not run"),
+        Entry("Long-ResNet-34x10", "Set, q=1", "Net", None, (73.0, None), "not run"),
+    ),
+    (column("q=1"),),
+)
+
+
+def study(points: Sequence[tuple[str, float, float]], std: float | None = 0.1) -> Table:
+    entries = tuple(
+        Entry(name, "Set, q=1", "Set", score(mean, std), None, "", speed=Speed(s / 30, s, s / 30, 2.0, "X1"))
+        for name, mean, s in points
+    )
+    return Table("s", "Study", entries, (column("q=1"),), study_epochs=30)
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_the_ending_decides_and_the_file_is_the_same_each_time(tmp_path: Path, ending: str, start: bytes) -> None:
+    first, second = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
+    save(heat_map(GRID), first)
+    save(heat_map(GRID), second)
+    assert first.read_bytes().startswith(start)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\.png, \.svg, \.pdf"):
+        save(heat_map(GRID), tmp_path / "a.gif")
+
+
+def test_the_heat_map_shows_differences_and_what_was_not_run(tmp_path: Path) -> None:
+    figure = heat_map(GRID)
+    assert words(figure) == ["−1.00", "90.00", "80.00", "+0.20 ≈", "70.20"]
+    suptitle = figure.get_suptitle()
+    assert "\n" in suptitle
+    save(figure, tmp_path / "a.png")
+    assert imread(tmp_path / "a.png").shape[1] >= 900
+    with pytest.raises(InputError, match="no published numbers"):
+        heat_map(study([("A", 1.0, 1.0)]))
+
+
+def test_bars_show_ours_and_the_papers() -> None:
+    figure = bars(ABLATION)
+    shown = words(figure)
+    assert {"70.00", "71.00", "72.00", "73.00", "not run"} <= set(shown)
+    assert shown.count("not run") == 1  # a panel without any run has no gaps to explain
+    assert "the axis starts at 65" in figure.get_suptitle()
+    labels = [label.get_text() for label in figure.axes[1].get_xticklabels()]
+    assert labels == ["Long-ResNet-34x10"]
+    assert [axes.get_title() for axes in bars(ABLATION, "k").axes] == ["K"]
+    with pytest.raises(InputError, match="K, Net"):
+        bars(ABLATION, "J")
+
+
+def test_names_of_dots_do_not_lie_on_one_another() -> None:
+    crowd = [(f"Method-{k}", 90 + 0.05 * (k % 4), 60 + 1.5 * k) for k in range(9)] + [
+        ("PALS", 90.07, 65.0),
+        ("Slow", 89.0, 600.0),
+    ]
+    figure = speed_figure(study(crowd))
+    axes: Axes = figure.axes[0]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    names = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert sorted(text.get_text() for text in names) == sorted(name for name, _, _ in crowd)
+    boxes = [Text.get_window_extent(text, renderer) for text in names]
+    for k, box in enumerate(boxes):
+        assert axes.bbox.x0 <= box.x0
+        assert box.x1 <= axes.bbox.x1
+        assert not box.count_overlaps(boxes[:k] + boxes[k + 1 :])
+    assert [text.get_text() for text in names if text.get_fontweight() == "bold"] == ["PALS"]
+
+
+def test_the_time_axis_is_logarithmic_and_in_words() -> None:
+    points, epochs = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
+    assert points.get_xscale() == "log"
+    assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
+    assert [label.get_text() for label in epochs.get_yticklabels()] == ["B", "A"]  # the quickest on top
+    with pytest.raises(InputError, match="pals bench --table s"):
+        speed_figure(replace(study([("A", 1.0, 1.0)]), entries=()))
+
+
+def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
+    curve = Curve("run", [1, 2, 3], [10, 20, 30], [5, 15, 29], [50.0, 60.0, 70.25])
+    figure = selected([curve], {1: (11, 6), -1: (31, 28)}, "T")
+    pairs, accuracy = figure.axes
+    marked = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in pairs.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type,index]
+    assert marked == {(1, 11), (1, 6), (3, 31), (3, 28)}
+    assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["last epoch 70.25"]  # type: ignore[union-attr]
+    assert len(selected([replace(curve, accuracy=[])]).axes) == 1
+    assert len(selected([curve, replace(curve, name="other")]).axes[0].lines) == 4
