@@ -1,25 +1,21 @@
-"""Corner cases of the crowd science: little data, odd people, sets, weights, gold, bad input; and the layout of the tables."""
+"""What several people's answers come to: who errs, what a second witness adds, what is still wrong; with little data, odd
+people, sets, weights and gold."""
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _crowd import Row, many_people, rows_of, simulated, votes_of
 from pals.crowd import (
     Result,
     annotators_table,
-    arguing_neighbors,
-    classes_table,
-    confusion_table,
-    csv_text,
+    approximate_accuracy,
+    covering_rate,
     dawid_skene,
-    doubtful_table,
     estimate_noise,
     fuse,
     labels_table,
@@ -28,48 +24,71 @@ from pals.crowd import (
     rank_doubts,
 )
 from pals.errors import InputError
-from pals.readers import ReadSummary, Votes
-
-Row = tuple[int, int, int]  # item, worker (-1: unnamed), label
-
-
-def votes_of(
-    rows: list[Row], items: int, classes: int = 3, *, answer: list[int] | None = None, weight: list[float] | None = None,
-    gold: dict[int, int] | None = None,
-) -> Votes:  # fmt: skip
-    item_R, worker_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    people = int(worker_R.max(initial=-1)) + 1
-    gold_I = np.full(items, -1)
-    for item, label in (gold or {}).items():
-        gold_I[item] = label
-    names = tuple(f"c{c}" for c in range(classes))
-    return Votes(
-        items=tuple(f"i{i}" for i in range(items)),
-        workers=tuple(f"w{w}" for w in range(people)),
-        class_names=names,
-        item_R=item_R,
-        worker_R=worker_R,
-        label_R=label_R,
-        answer_R=np.arange(len(rows)) if answer is None else np.array(answer),
-        weight_R=np.ones(len(rows)) if weight is None else np.array(weight),
-        gold_I=gold_I,
-        summary=ReadSummary((), "test", len(rows), len(rows), items, people, classes, int((gold_I >= 0).sum())),
-    )
-
-
-def simulated(items: int, accuracy: list[float], classes: int = 3, seed: int = 0) -> tuple[Votes, np.ndarray]:
-    """Everybody answers for every item: right with their accuracy, else any other label."""
-    rng = np.random.default_rng(seed)
-    truth_N = rng.integers(classes, size=items)
-    rows = [
-        (item, person, int(label if rng.random() < skill else (label + rng.integers(1, classes)) % classes))
-        for item, label in enumerate(truth_N)
-        for person, skill in enumerate(accuracy)
-    ]
-    return votes_of(rows, items, classes), truth_N
-
 
 # ---- consensus
+
+
+def test_majority_by_hand() -> None:
+    votes = votes_of([(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 0), (1, 0, 1), (1, 1, 1)], 2, answer=[0, 1, 2, 3, 3, 4])
+    np.testing.assert_allclose(majority_vote(votes), [[2 / 3, 1 / 3, 0], [1 / 4, 3 / 4, 0]])
+
+
+def test_dawid_and_skene_against_a_slow_loop() -> None:
+    """With next to no prior and no hard items it is the model as published, except that an answer is weighed by what the
+    others show of its person: every equation in turn, in loops."""
+    votes, _ = simulated(60, [0.9, 0.7, 0.6])
+    found = dawid_skene(votes, strength=1e-6, tolerance=1e-9, iterations=500)
+    posterior = found.posterior_NC
+    count = np.zeros((3, 3, 3))  # person, class, answer
+    for item, person, label in rows_of(votes):
+        count[person, :, label] += posterior[item]
+    again = np.tile(posterior.mean(axis=0), (60, 1))
+    for item, person, label in rows_of(votes):
+        own = posterior[item]
+        again[item] *= (count[person, :, label] - own + 1e-9) / (count[person].sum(axis=1) - own + 1e-9)
+    again /= again.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(again, posterior, atol=0.01)  # a fixed point, up to the small prior of the classes
+
+
+def test_knowing_who_errs_beats_counting() -> None:
+    votes, truth_N = simulated(600, [0.95, 0.5, 0.5, 0.5])
+    by_count = (majority_vote(votes).argmax(axis=1) == truth_N).mean()
+    assert (dawid_skene(votes).label_N == truth_N).mean() > by_count + 0.05
+
+
+def test_somebody_who_swaps_two_classes_is_worth_as_much() -> None:
+    votes, truth_N = simulated(900, [0.8, 0.8, 0.8, 0.95])
+    swapped = [(item, person, (1, 0, 2)[label] if person == 3 else label) for item, person, label in rows_of(votes)]
+    found = dawid_skene(votes_of(swapped, 900))
+    assert (found.label_N == truth_N).mean() > (dawid_skene(votes).label_N == truth_N).mean() - 0.02
+    assert found.confusion_WCC[3].argmax(axis=1).tolist() == [1, 0, 2]
+
+
+def test_one_label_for_everything_says_nothing() -> None:
+    votes, _ = simulated(300, [0.85, 0.8, 0.75])
+    both = votes_of([*rows_of(votes), *((item, 3, 2) for item in range(300))], 300)
+    found = dawid_skene(both)
+    assert (found.label_N == dawid_skene(votes).label_N).mean() > 0.97
+    table = annotators_table(Result(both, found.posterior_NC)).set_index("worker")
+    assert abs(table.loc["w3", "above_chance"]) < 0.1
+    assert table.loc["w0", "above_chance"] > 0.6
+
+
+def test_gold_is_certain() -> None:
+    votes, _ = simulated(50, [0.8, 0.8])
+    known = votes_of(rows_of(votes), 51, gold={3: 2, 50: 0})
+    found = dawid_skene(known)
+    assert found.posterior_NC[[3, 50]].tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    assert labels_table(Result(known, found.posterior_NC))["status"][3] == "gold"
+
+
+def test_everybody_agrees_and_one_person_alone() -> None:
+    votes, truth_N = simulated(40, [1.0, 1.0])
+    fusion = fuse(votes, [])
+    assert (fusion.label_N == truth_N).all()
+    assert not len(rank_doubts(Result(votes, fusion.posterior_NC)).answer_M)
+    single, _ = simulated(40, [0.9])
+    assert np.isfinite(estimate_noise(single, fuse(single, [])).labels_wrong)
 
 
 def test_a_single_item() -> None:
@@ -97,9 +116,7 @@ def test_one_class_is_refused() -> None:
 
 def test_a_class_nobody_chose_is_next_to_impossible() -> None:
     votes, _ = simulated(60, [0.9, 0.9], classes=3)
-    wider = votes_of(
-        list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True)), 60, classes=4
-    )
+    wider = votes_of(rows_of(votes), 60, classes=4)
     found = dawid_skene(wider, hard_items=True)
     assert found.posterior_NC[:, 3].max() < 0.01
     assert (found.label_N == dawid_skene(votes, hard_items=True).label_N).all()
@@ -107,7 +124,7 @@ def test_a_class_nobody_chose_is_next_to_impossible() -> None:
 
 def test_items_without_answers_have_the_class_shares() -> None:
     votes, _ = simulated(50, [0.9, 0.9])
-    rows = list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+    rows = rows_of(votes)
     found = dawid_skene(votes_of(rows, 52))
     np.testing.assert_allclose(found.posterior_NC[50], found.prior_C, atol=1e-3)
     np.testing.assert_allclose(found.posterior_NC[50], found.posterior_NC[51])
@@ -126,7 +143,7 @@ def test_answers_without_weight_are_no_answers(rows: list[Row]) -> None:
 
 def test_only_proportions_of_weights_matter() -> None:
     votes, _ = simulated(80, [0.8, 0.7, 0.6])
-    rows = list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+    rows = rows_of(votes)
     weight = np.tile([1.0, 2.0, 0.5], 80)
     one = dawid_skene(votes_of(rows, 80, weight=weight.tolist())).posterior_NC
     for scale in (1e-300, 1e300):
@@ -138,7 +155,7 @@ def test_only_proportions_of_weights_matter() -> None:
 def test_an_answer_with_several_labels_is_a_set() -> None:
     """Half the items have the answer {0, 1} of a third person: it rules class 2 out and does not choose between the others."""
     votes, truth_N = simulated(300, [0.8, 0.8])
-    rows = list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+    rows = rows_of(votes)
     answer = list(range(len(rows)))
     for item in np.flatnonzero(truth_N < 2).tolist():
         rows += [(item, 2, 0), (item, 2, 1)]
@@ -156,7 +173,7 @@ def test_an_answer_with_several_labels_is_a_set() -> None:
 
 def test_somebody_with_one_answer_answers_like_everybody() -> None:
     votes, _ = simulated(200, [0.9, 0.9, 0.9])
-    rows = list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+    rows = rows_of(votes)
     found = dawid_skene(votes_of([*rows, (0, 3, int((votes.label_R[0] + 1) % 3))], 200))
     known_CC, new_CC = found.confusion_WCC[:3].mean(axis=0), found.confusion_WCC[3]
     assert new_CC.argmax(axis=1).tolist() == [0, 1, 2]  # one deviating answer makes nobody a fool
@@ -187,6 +204,14 @@ def test_whatever_people_say_the_result_is_a_distribution(rows: list[Row], gold:
 
 
 # ---- fusion
+
+
+def test_a_second_witness_helps_and_its_scale_is_learned() -> None:
+    votes, truth_N = simulated(800, [0.7, 0.7, 0.7])
+    good = 1.5 * np.eye(3)[truth_N] + np.random.default_rng(1).normal(size=(800, 3))
+    helped, scaled = fuse(votes, [good]), fuse(votes, [1000 * good])
+    assert (helped.label_N == truth_N).mean() > (fuse(votes, []).label_N == truth_N).mean() + 0.03
+    assert (scaled.label_N == helped.label_N).mean() > 0.99
 
 
 def test_an_opinion_of_no_worth_leaves_the_votes_alone() -> None:
@@ -252,75 +277,60 @@ def test_landmarks_that_span_the_features_change_nothing() -> None:
     assert not leave_one_out(features_ND, target_NC, generator=torch.Generator(), known_N=np.zeros(100, dtype=bool)).any()
 
 
-# ---- tables
+def test_leaving_one_out_against_really_leaving_it_out() -> None:
+    """The formula gives what a regression on all other items predicts."""
+    rng = np.random.default_rng(0)
+    features_ND = torch.from_numpy(rng.normal(size=(30, 4))).float()
+    target_NC = rng.dirichlet(np.ones(3), size=30)
+    known_N = np.ones(30, dtype=bool)
+    known_N[27:] = False
+    found = leave_one_out(features_ND, target_NC, generator=torch.Generator().manual_seed(0), known_N=known_N, penalty=0.3)
+    x = (features_ND - features_ND.mean(dim=0)).double()
+    square = (x[:, None] - x).square().sum(dim=2)
+    pairs = torch.triu_indices(30, 30, offset=1)
+    spread = torch.Generator().manual_seed(0)
+    order = torch.randperm(30, generator=spread)
+    median = square[order][:, order][pairs[0], pairs[1]].median()
+    kernel = torch.exp(-square / median)
+    mean_C = target_NC[known_N].mean(axis=0)
+    for item in (0, 13, 28):
+        others = [i for i in range(30) if i != item and known_N[i]]
+        gram = kernel[others][:, others] + 0.3 * torch.eye(len(others), dtype=torch.float64)
+        weight = torch.linalg.solve(gram, torch.from_numpy(target_NC[others] - mean_C))
+        expected = mean_C + (kernel[item, others] @ weight).numpy()
+        np.testing.assert_allclose(found[item], expected, atol=1e-3)
 
 
-def test_the_columns_of_every_table() -> None:
-    votes, _ = simulated(30, [0.8, 0.7])
-    result = Result(votes, dawid_skene(votes).posterior_NC)
-    doubts = rank_doubts(result)
-    tables = {
-        "item,label,confidence,votes,agreement,in_votes,status": labels_table(result),
-        "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
-        "worker,answers,agreement,by_chance,above_chance,confused,right: c0,right: c1,right: c2": annotators_table(result),
-        "worker,result,answer,count": confusion_table(result),
-        "class,items,answers,majority_items,agreement,confidence,corrected,unsure,doubtful_answers,confused": classes_table(
-            result
-        ),
-    }
-    for columns, table in tables.items():
-        assert ",".join(table.columns) == columns
-        back = pd.read_csv(io.StringIO(csv_text(table)))
-        assert len(back) == len(table)
+# ---- how sure
 
 
-def test_every_status() -> None:
-    rows = [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 0), (2, 0, 0), (3, 0, 0), (4, 0, 1)]
-    votes = votes_of(rows, 6, gold={4: 2})
-    posterior_NC = np.array([[0.9, 0.1, 0], [1, 0, 0], [0, 0, 1.0], [0.4, 0.3, 0.3], [0, 0, 1], [0.2, 0.8, 0]])
-    status = ["tie-broken", "agreed", "corrected", "unsure", "gold", "no-answer"]
-    assert labels_table(Result(votes, posterior_NC))["status"].tolist() == status
-    assert labels_table(Result(votes, posterior_NC, unsure=0.95))["status"].tolist()[0] == "unsure"
-    assert np.isnan(labels_table(Result(votes, posterior_NC))["agreement"][5])
+def test_confidence_is_about_right() -> None:
+    votes, truth_N = simulated(3000, [0.8, 0.73, 0.77])
+    fusion = fuse(votes, [])
+    wrong = (fusion.label_N != truth_N).mean()
+    noise = estimate_noise(votes, fusion)
+    assert noise.low <= noise.labels_wrong <= noise.high
+    assert noise.labels_wrong == pytest.approx(wrong, abs=0.03)
+    assert noise.answers_wrong == pytest.approx((votes.label_R != truth_N[votes.item_R]).mean(), abs=0.03)
 
 
-def test_names_with_commas_quotes_and_line_breaks_survive() -> None:
-    names = ('a,"b"', "two\nlines", "=1+1; x")
-    votes = votes_of([(0, 0, 0), (0, 1, 1), (1, 0, 2)], 2)
-    odd = Votes(**{**vars(votes), "class_names": names, "items": names[:2], "workers": names[:2]})
-    back = pd.read_csv(io.StringIO(csv_text(labels_table(Result(odd, np.eye(3)[[1, 2]])))))
-    assert back["item"].tolist() == list(names[:2])
-    assert back["label"].tolist() == list(names[1:])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_answer_does_not_vouch_for_itself(seed: int) -> None:
+    """Many people with some fifty answers each: the estimate must not fall to half of what is wrong."""
+    votes, truth_N = many_people(1500, 90, 10, seed)
+    opinion_NC = 1.2 * np.eye(10)[truth_N] + 0.5 * np.random.default_rng(seed).normal(size=(1500, 10))
+    for opinions in ([], [opinion_NC]):
+        fusion = fuse(votes, opinions)
+        wrong = (fusion.label_N != truth_N).mean()
+        assert 0.65 < estimate_noise(votes, fusion).labels_wrong / wrong < 1.5
+    everybody_alike = dawid_skene(many_people(1500, 450, 10, seed)[0])
+    assert everybody_alike.annotators.strength > dawid_skene(votes).annotators.strength  # ten answers tell little of a person
 
 
-def test_agreement_by_chance_by_hand() -> None:
-    """w0 says c0, c0, c1 where the results are c0, c1, c1: right twice; blindly (2/3)(1/3) + (1/3)(2/3) = 4/9."""
-    votes = votes_of([(0, 0, 0), (1, 0, 0), (2, 0, 1)], 3)
-    row = annotators_table(Result(votes, np.eye(3)[[0, 1, 1]])).iloc[0]
-    assert row["agreement"] == pytest.approx(2 / 3, abs=1e-6)
-    assert row["by_chance"] == pytest.approx(4 / 9, abs=1e-6)
-    assert row["above_chance"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
-    assert row["confused"] == "c1 -> c0 1 of 2"
-    assert row["right: c1"] == pytest.approx(0.5)
-    assert np.isnan(row["right: c2"])
-
-
-def test_neighbours_that_argue_against_an_answer() -> None:
-    """Of item 0's neighbours, 1 has the answer's label, 2 and 4 the suggestion, 3 another one."""
-    votes = votes_of([(0, 0, 1)], 5)
-    result = Result(votes, np.eye(3)[[0, 1, 0, 2, 0]])
-    doubts = rank_doubts(result)
-    neighbor_NK, similarity_NK = np.tile([1, 2, 3, 4], (5, 1)), np.tile([0.9, 0.8, 0.7, 0.6], (5, 1))
-    arguing = arguing_neighbors(result, doubts, neighbor_NK, similarity_NK, count=4)
-    assert arguing.index_MK.tolist() == [[2, 4, 3, -1]]
-    words = doubtful_table(result, doubts, arguing)["neighbors"][0]
-    assert words == "i2 (c0 0.80); i4 (c0 0.60); i3 (c2 0.70)"
-
-
-def test_probabilities_that_are_none_are_refused() -> None:
-    votes = votes_of([(0, 0, 1)], 2)
-    for bad in (np.full((2, 3), 0.5), np.array([[1.0, 0, 0], [np.nan, 0, 1]])):
-        with pytest.raises(InputError, match="not shares that sum to one"):
-            Result(votes, bad)
-    with pytest.raises(InputError, match="shape"):
-        Result(votes, np.eye(3))
+def test_the_two_criteria_by_hand() -> None:
+    probability = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.2, 0.2, 0.6]])
+    allowed = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 1]], dtype=bool)
+    assert covering_rate(probability, allowed) == pytest.approx(2 / 3)
+    assert approximate_accuracy(probability, allowed) == pytest.approx((0.6 / 0.9 + 0 + 1) / 3)
+    with pytest.raises(InputError, match="do not belong together"):
+        covering_rate(probability, allowed[:2])

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from _pictures import CLASSES, make_pictures
 from _toy import Answer
+from pals.backbones import build_network
 from pals.config import read_yaml
 from pals.files import read_json
 from pals.fit.choose import Facts, choose
+from pals.model import Model
 from pals.readers import read_votes
 
 Pals = Callable[..., Answer]
+COLUMNS = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
 QUICK = ("--epochs", "2", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "data.fold_epochs=2")
 FILES = {
@@ -38,15 +43,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def fit(pals: Pals, data: Path, out: str = "run", *more: str | Path) -> Answer:
-    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
-    return pals("fit", data / "images", data / "votes.csv", "--out", out, *columns, *QUICK, *TRAINED, *more)
+    return pals("fit", data / "images", data / "votes.csv", "--out", out, *COLUMNS, *QUICK, *TRAINED, *more)
 
 
 def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
     """Features without training; the saved model holds them, and predicts with them."""
-    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
     quick = ("--epochs", "2", "--set", "method.neighbors=5", "--device", "cpu", "--truth", data / "truth.csv")
-    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick)
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *quick)
     assert answer.code == 0, answer.err
     assert "features that need no training" in answer.out
     assert "pals with mlp on frozen patches on 32 px" in answer.out
@@ -62,7 +65,8 @@ def test_one_command(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     run = Path("run")
     assert {path.name for path in run.iterdir() if path.is_file()} == FILES
-    for line in ("180 answers by 3 annotators on 60 items", "60 pictures", "about", "GiB", "Against the truth"):
+    assert re.search(r"takes about \d+ seconds.* and \d\.\d GiB of memory\.", answer.out)
+    for line in ("180 answers by 3 annotators on 60 items", "60 pictures", "Against the truth", "had been expected."):
         assert line in answer.out, line
 
     labels = pd.read_csv(run / "labels.csv")
@@ -82,7 +86,10 @@ def test_one_command(pals: Pals, data: Path) -> None:
     assert set(pd.read_csv(run / "annotators.csv")["worker"]) == {"ann", "bob", "cho"}
     assert list(pd.read_csv(run / "classes.csv")["class"]) == list(CLASSES)
     assert read_votes(run / "votes.csv").num_answers == 180
+    held_out = read_json(run / "summary.json")["held_out"]
+    assert 1 / 3 < held_out["approximate"] <= held_out["covering"] <= 1
     report = read_json(run / "report.json")
+    assert {"covering", "approximate"} <= set(report["curves"][0])
     assert set(report["thumbs"]) >= {entry["item"] for entry in report["gallery"]}
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert read_yaml(run / "config.yaml")["method"]["delta"] == 0.75
@@ -94,6 +101,7 @@ def test_the_same_command_continues_and_another_is_refused(pals: Pals, data: Pat
     again = fit(pals, data)
     assert again.code == 0, again.err
     assert "its settings are kept" in again.out
+    assert "had been expected" not in again.out  # there was nothing left to do
     assert Path("run/labels.csv").read_bytes() == before
     other = fit(pals, data, "run", "--set", "method.delta=0.5")
     assert other.code == 2
@@ -145,8 +153,7 @@ def test_feature_vectors_instead_of_pictures(pals: Pals, data: Path, tmp_path: P
     vectors = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32) + 3 * np.eye(5)[number]
     np.save(tmp_path / "x.npy", vectors)
     (tmp_path / "names.txt").write_text("\n".join(truth["image"]) + "\n")
-    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
-    common = ("fit", data / "votes.csv", "--features", tmp_path / "x.npy", "--out", "run", *columns, *QUICK)
+    common = ("fit", data / "votes.csv", "--features", tmp_path / "x.npy", "--out", "run", *COLUMNS, *QUICK)
     unnamed = pals(*common)
     assert unnamed.code == 2
     assert "--names" in unnamed.err
@@ -155,6 +162,52 @@ def test_feature_vectors_instead_of_pictures(pals: Pals, data: Path, tmp_path: P
     assert answer.code == 0, answer.err
     assert read_json(Path("run/report.json"))["thumbs"] == {}
     assert len(pd.read_csv("run/labels.csv")) == 60
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A file as torchvision publishes them: its names, a classifier of a thousand classes, here with random weights."""
+    torch.manual_seed(0)
+    network = build_network("imagenet-resnet18", (3, 32, 32), 2)
+    state = {name: value for name, value in network.state_dict().items() if not name.startswith("classifier.")}
+    assert {"conv1.weight", "bn1.running_mean", "layer1.0.conv1.weight", "layer4.0.downsample.1.weight"} <= set(state)
+    path = tmp_path / "resnet18-f37072fd.pth"
+    torch.save({**state, "fc.weight": torch.randn(1000, 512), "fc.bias": torch.zeros(1000)}, path)
+    return path
+
+
+def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) -> None:
+    """On a CPU the network is frozen; the saved classifier holds it, and predicts from new pictures."""
+    common = ("fit", data / "images", data / "votes.csv", *COLUMNS, *QUICK, "--weights", published)
+    refused = pals(*common, "--out", "run", "--network", "resnet18")
+    assert refused.code == 2
+    assert "resnet18-f37072fd.pth" in refused.err
+    assert not Path("run").exists()
+    answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
+    assert answer.code == 0, answer.err
+    assert "imagenet-resnet18 with the given weights is left as it is" in answer.out
+    assert "pals with mlp on frozen imagenet-resnet18 on 32 px, 2 epochs" in answer.out
+    model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
+    assert model.encoder is not None
+    for name, value in model.encoder.state_dict().items():
+        assert name.startswith("classifier.") or torch.equal(value, state[name]), name
+    assert model.about.encoder is not None
+    assert model.about.encoder.mean == pytest.approx((0.485, 0.456, 0.406))  # what such weights are made for
+    assert pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu").code == 0
+    assert len(pd.read_csv("p.csv")) == 60
+    assert set(read_json(Path("run/summary.json"))["held_out"]) == {"covering", "approximate"}
+
+
+def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path) -> None:
+    """With a learning rate of next to nothing, what is saved is what was given."""
+    more = ("--network", "imagenet-resnet18", "--weights", published, "--no-frozen", "--folds", "0", "--epochs", "1")
+    slow = ("--set", "train.lr=1e-9", "--set", "train.floor=0")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *QUICK, *more, *slow)
+    assert answer.code == 0, answer.err
+    assert "starts from the given weights and is trained on" in answer.out
+    state, saved = torch.load(published, weights_only=True), Model.load("run", "cpu").network.state_dict()
+    for name in ("conv1.weight", "layer4.1.conv2.weight"):
+        torch.testing.assert_close(saved[name], state[name], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +220,10 @@ def test_feature_vectors_instead_of_pictures(pals: Pals, data: Path, tmp_path: P
         (Facts(5000, 10, 400, True), {}, ("network.name", "imagenet-resnet18")),
         (Facts(5000, 10, 32, False), {}, ("network.name", "patches")),
         (Facts(5000, 10, None, False), {}, ("network.name", "mlp")),
+        (Facts(5000, 10, 32, False), {"network": {"name": "small-cnn"}}, ("network.frozen", None)),
+        (Facts(5000, 10, 32, False), {"network": {"name": "small-cnn"}}, ("data.folds", 3)),
+        (Facts(5000, 10, 32, True), {"network": {"name": "patches"}}, ("network.frozen", True)),
+        (Facts(5000, 10, 32, True), {"network": {"name": "resnet32"}}, ("network.name", "resnet32")),
         (Facts(5000, 10, 400, False), {"network": {"weights": "x.pt"}}, ("network.frozen", True)),
         (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, ("network.frozen", None)),
         (Facts(5000, 10, 32, False), {"train": {"epochs": 3}}, ("train.epochs", 3)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from _pictures import make_pictures
+from _toy import Answer
 from pals.backbones import BACKBONES
 from pals.backbones.timm import TimmNetwork, build_timm
 from pals.errors import InputError
@@ -211,3 +213,22 @@ def test_every_weight_learns_from_two_views(timm: Any) -> None:
     loss = torch.stack([output.logits.square().mean() for output in made.each([pictures(4), pictures(4, seed=1)])]).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is not None for parameter in made.parameters())
+
+
+@needs_timm
+def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
+    """`pals fit --network timm:NAME --weights FILE`: frozen, saved with the classifier, and predicting without the file."""
+    data = make_pictures(tmp_path / "data", items=30)
+    torch.manual_seed(0)
+    state = timm.create_model("test_resnet", num_classes=1000).state_dict()
+    torch.save(state, tmp_path / "test_resnet.pth")
+    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu", "--cache", tmp_path / "cache")
+    chosen = ("--network", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
+    assert answer.code == 0, answer.err
+    assert "pals with mlp on frozen timm:test_resnet" in answer.out
+    (tmp_path / "test_resnet.pth").unlink()
+    answer = pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "p.csv").read_text().count("\n") == 31

@@ -352,6 +352,43 @@ def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: Can
     assert not trainer.resume()
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("pals", {}), ("average", {}), ("proden", {"update": "iterative", "update_every": 1})],
+    ids=["looks before", "never looks", "looks after"],
+)
+def test_agreement_with_the_candidates_costs_no_pass(
+    name: str, options: dict[str, Any], toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the method looks at all items anyway, the log says how the predictor agrees with the candidates then; by hand from
+    the very logits it saw. Where it does not, nothing is computed and nothing said."""
+    sets = toy_candidates(toy)
+    trainer = toy_trainer(name, toy, sets, options=options)
+    seen: list[Tensor] = []
+    original = trainer.infer
+
+    def spy(network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+        output = original(network, inputs, view)
+        if inputs is trainer.inputs and network is trainer.method.predictor and view == "eval":
+            seen.append(output.logits.clone())
+        return output
+
+    monkeypatch.setattr(trainer, "infer", spy)
+    for record in trainer.epochs():
+        assert len(seen) <= 1
+        assert ("covering" in record) == ("approximate" in record) == bool(seen)
+        for logits_NC in seen:
+            covered, probable = [], []
+            for logits, allowed in zip(logits_NC.double(), sets.allowed_NC, strict=True):
+                answer, chance = int(logits.argmax()), logits.softmax(dim=0)
+                covered.append(bool(allowed[answer]))
+                probable.append(float(chance[answer] / chance[allowed].sum()) if allowed[answer] else 0.0)
+            assert record["covering"] == pytest.approx(sum(covered) / len(covered))
+            assert record["approximate"] == pytest.approx(sum(probable) / len(probable), abs=1e-5)
+        seen.clear()
+    assert ("covering" in record) == (name != "average")
+
+
 def test_checkpoints_are_written_as_often_as_asked(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
     original = trainer_module.save_checkpoint

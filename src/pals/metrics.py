@@ -1,4 +1,5 @@
-"""Grading: besides noise generation the only code that reads the truth, and nothing here feeds back into training."""
+"""Grading, with the truth or with the candidates alone. Besides noise generation the only code that reads the truth; and
+nothing here feeds back into training."""
 
 from __future__ import annotations
 
@@ -49,6 +50,28 @@ def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[i
     right_N = (label_N == truth.label_N.to(label_N.device)).long()
     counts = torch.bincount(bin_N + BINS * right_N, minlength=2 * BINS).tolist()
     return {"wrong": counts[:BINS], "right": counts[BINS:]}
+
+
+def covering_rate(probability_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+    """Share of items whose likeliest class is among the candidates. Needs no truth."""
+    return allowed_NC.gather(1, probability_NC.argmax(dim=1, keepdim=True)).double().mean()
+
+
+def approximate_accuracy(probability_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+    """Mean over items of the probability of the likeliest class among the candidates alone; zero where it is none of them.
+    Needs no truth."""
+    inside_NC = probability_NC * allowed_NC
+    chosen_N = inside_NC.gather(1, probability_NC.argmax(dim=1, keepdim=True)).squeeze(1)
+    total_N = inside_NC.sum(dim=1)
+    return torch.where(total_N > 0, chosen_N / total_N.clamp_min(torch.finfo(total_N.dtype).tiny), 0.0).double().mean()
+
+
+def compare_with_candidates(logits_NC: Tensor, allowed_NC: Tensor) -> dict[str, float]:
+    """Both for the log, read from the device once."""
+    probability_NC = logits_NC.softmax(dim=1)
+    both = torch.stack([covering_rate(probability_NC, allowed_NC), approximate_accuracy(probability_NC, allowed_NC)])
+    covering, approximate = both.tolist()
+    return {"covering": covering, "approximate": approximate}
 
 
 def accuracy_of(probability_NC: np.ndarray, truth: Truth) -> float:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
+from pals.crowd import tally
 from pals.errors import InputError
 
 TRUST = 0.75
@@ -76,11 +77,6 @@ def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) ->
     value = frame["benefit"] / (1 + frame.groupby("label").cumcount() / share)
     order: np.ndarray = value.sort_values(ascending=False, kind="stable").index.to_numpy()
     return order[:top]
-
-
-def tally(answers: dict[str, float]) -> str:
-    """ "cat x2; dog": labels with how often each was said, where that is not once."""
-    return "; ".join(label if count == 1 else f"{label} x{count:g}" for label, count in answers.items())
 
 
 def _said(votes: pd.DataFrame) -> dict[str, dict[str, float]]:

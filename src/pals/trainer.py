@@ -27,6 +27,9 @@ from pals.optim import TrainConfig, learning_rate, make_optimizer
 from pals.runlog import RunLog
 from pals.sampling import shuffled
 
+USUAL_ITEM = 3 * 32 * 32
+"""Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
+
 
 @dataclass
 class Progress:
@@ -64,6 +67,11 @@ class EpochContext:
     def probabilities(self, view: str = "eval") -> Tensor:
         return self.outputs(view=view).logits.softmax(dim=1)
 
+    def known_logits(self) -> Tensor | None:
+        """What the predictor says of all items, if the method has asked for it anyway."""
+        kept = self._kept.get((self.trainer.method.predictor, "eval"))
+        return None if kept is None else kept.logits
+
     def forget(self) -> None:
         self._kept.clear()  # the network has changed
 
@@ -87,6 +95,7 @@ class Trainer:
     ) -> None:
         self.method, self.views, self.config, self.engine = method, views, config, engine
         self.truth, self.settings = truth, settings or {}
+        self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch
         _check_inputs(items, method.num_items)
         engine.place(method)
@@ -105,7 +114,7 @@ class Trainer:
         while not self.progress.done:
             if self.method.phase(self.progress.phase) is None:
                 self.progress.done = True
-                self._save()
+                self.save()
                 break
             if self.progress.epoch == 0:
                 self.method.begin_phase(self.progress.phase)
@@ -141,7 +150,7 @@ class Trainer:
             if self.log is not None:
                 self.log.append("epoch", **record)
             if self.progress.done or self.progress.total == last or self.progress.total % config.checkpoint_every == 0:
-                self._save()
+                self.save()
             yield record
 
     def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
@@ -153,12 +162,24 @@ class Trainer:
                 plan = fill_tail(plan, config.batch_size)
             steps = count_steps(plan, config.batch_size)
             random = self.method.draw(ctx, steps)
+            agreement = self._agreement(ctx)
             ctx.forget()
         loss = self._train_epoch(plan, steps, random, epochs, config, step)
         with torch.no_grad():
             ended = self.method.end_epoch(ctx)
+            agreement |= self._agreement(ctx)
         rate = learning_rate(config, epoch - 1, epochs)
-        return {"steps": steps, "lr": rate, "loss": loss, **self.method.statistics(), **self._grade(plan)}, ended
+        record = {"steps": steps, "lr": rate, "loss": loss, **self.method.statistics(), **agreement, **self._grade(plan)}
+        return record, ended
+
+    def _agreement(self, ctx: EpochContext) -> dict[str, float]:
+        """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
+        be worth."""
+        logits_NC = ctx.known_logits()
+        if logits_NC is None:
+            return {}
+        self.candidates_NC = self.candidates_NC.to(logits_NC.device)
+        return metrics.compare_with_candidates(logits_NC, self.candidates_NC)
 
     def _train_epoch(
         self, plan: Plan, steps: int, random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
@@ -189,7 +210,7 @@ class Trainer:
     def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
         """Batches of all groups, their views made for many steps at once."""
         largest = max(group.batch_size or batch_size for group in plan.groups.values())
-        per_chunk = max(1, self.engine.chunk // largest)
+        per_chunk = max(1, self.engine.chunk // max(1, self.inputs[0].numel() // USUAL_ITEM) // largest)
         for first in range(0, steps, per_chunk):
             stop = min(steps, first + per_chunk)
             made = {
@@ -263,7 +284,8 @@ class Trainer:
             record["selected"] = int(plan.selection.chosen_N.sum())
         return record
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """A checkpoint of now; only between two epochs."""
         if self.checkpoint is not None:
             save_checkpoint(self.checkpoint, self.settings, self.state())
 

@@ -21,6 +21,8 @@ THRESHOLD = 0.2
 AT_ONCE = 16  # pictures
 WIDTH = 512
 """Features that are left: the largest principal components of all responses."""
+LOOKED_AT = 2 * WIDTH
+"""Pictures that the components are found on."""
 
 
 class PatchNetwork(Network):
@@ -91,7 +93,7 @@ def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, 
     chosen = torch.randperm(samples, generator=generator)[: len(network.patches)]
     white = F.normalize((patch[chosen] - mean).double() @ whitening, dim=1)
     network.patches.copy_(white.reshape(network.patches.shape))
-    _reduce(network, x[torch.randperm(len(x), generator=generator)[: 2 * WIDTH]])
+    _reduce(network, x[torch.randperm(len(x), generator=generator)[:LOOKED_AT]])
 
 
 def _reduce(network: PatchNetwork, x: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -114,23 +115,31 @@ def update(
 
 def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path | None) -> None:
     from pals.display import Reporter, showing_count
-    from pals.fit import Work, finish
+    from pals.fit import Work, finish, in_words
 
+    started = time.perf_counter()
     work = Work.plan(given, out, truth=truth, cache=cache)
     for line in (*work.answers.lines, *work.reasons):
         say(line)
+    forecast = work.forecast()
+    say(f"{work.describe()}: takes {forecast}.")
     with showing_count(console, "pictures") as progress:
         inputs = work.load(progress)
     for line in inputs.bad:
         say(f"Left out: {line}")
-    say(f"{work.describe()}: training takes {work.estimate()}.")
+    with showing_count(console, "features") as progress:
+        work.encode(progress)
     with Reporter(console).showing() as reporter:
         for part in work.parts():
             total = part.run.config.train.epochs
             reporter.follow(part.title, part.run.epochs(), total, part.run.resumed_at)
             work.keep(part)
-    for line in finish(work):
+    *summary, place = finish(work)
+    for line in summary:
         say(line)
+    expected = "" if work.begun else f"; {in_words(forecast.seconds)} had been expected"
+    say(f"It took {in_words(time.perf_counter() - started)}{expected}.")
+    say(place)
 
 
 @app.command()

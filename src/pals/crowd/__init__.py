@@ -7,7 +7,7 @@ from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, rank_doubts
 from pals.crowd.estimate import NoiseEstimate, approximate_accuracy, covering_rate, estimate_noise
 from pals.crowd.fusion import Calibration, Fusion, fuse
 from pals.crowd.result import STATUS, Result
-from pals.crowd.ridge import leave_one_out
+from pals.crowd.ridge import LANDMARKS, leave_one_out
 from pals.crowd.tables import (
     annotators_table,
     classes_table,
@@ -15,9 +15,11 @@ from pals.crowd.tables import (
     csv_text,
     doubtful_table,
     labels_table,
+    tally,
 )
 
 __all__ = [
+    "LANDMARKS",
     "STATUS",
     "Arguing",
     "Calibration",
@@ -41,4 +43,5 @@ __all__ = [
     "leave_one_out",
     "majority_vote",
     "rank_doubts",
+    "tally",
 ]

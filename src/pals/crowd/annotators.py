@@ -12,6 +12,9 @@ from pals.errors import InputError
 LARGEST_CONFUSION = 200_000_000
 """Numbers in all confusion matrices together; more are not written out."""
 
+BLOCK = 4_000_000
+"""Numbers in a table of answers by classes that is held at once."""
+
 CARE = (4.5, 0.5)
 """Before anything is known of a person: as if four and a half answers had been given with care and half a one blindly."""
 
@@ -21,38 +24,34 @@ HARD = (1.0, 9.0)
 
 @dataclass(frozen=True)
 class Annotators:
-    """What people say of an item of each class.
+    """What people say of an item of each class. Counts are expected numbers of answers.
 
-    Where the data say little of a person, the person answers as everybody does (`shared_CC`) with probability `care_W`, and
+    Where the data say little of a person, the person answers as people do (`shared_CC`) with probability `care_W`, and
     otherwise blindly with the label frequencies of their own (`habit_WC`). The more answers, the less this counts: it has the
     weight of `strength` answers per class.
 
-    Of a hard item nobody knows better than the others: `hard_CC` holds for everybody, and `hard_C` of the items of a class
-    are hard (zero where difficulty is not modelled).
+    Of a hard item nobody knows better than the others: every other answer is wrong (`hard_CC`), whoever gives it, and in the
+    way that answers are wrong elsewhere. `hard_C` of the items of a class are hard; zero where difficulty is not modelled.
     """
 
-    chance_PC: np.ndarray  # P(the pair's person gives the pair's label | class), of items that are not hard
-    count_PC: np.ndarray  # expected number of such answers
-    shared_CC: np.ndarray
+    count_PC: np.ndarray  # of the pair's person with the pair's label, where an item of the class is not hard
+    total_WC: np.ndarray  # of the person, where an item of the class is not hard
+    common_CC: np.ndarray  # of everybody who answers with care: rows are the class, columns the label
+    wrong_CC: np.ndarray  # of everybody, with another label than the class
     habit_WC: np.ndarray
     care_W: np.ndarray
-    hard_CC: np.ndarray
     hard_C: np.ndarray
     strength: float
 
-    def confusion_WCC(self, answers: Answers) -> np.ndarray:
-        """Everybody's matrix: rows are the true class, columns the answer. The last one is that of all unnamed answers."""
-        people, classes = self.habit_WC.shape
-        if people * classes**2 > LARGEST_CONFUSION:
-            raise InputError(f"{people:,} confusion matrices of {classes:,} classes are too large to be written out.")
-        count_WCC = np.zeros((people, classes, classes))
-        count_WCC[answers.worker_P, :, answers.label_P] = self.count_PC
-        care_W11 = self.care_W[:, None, None]
-        prior_WCC = care_W11 * self.shared_CC + (1 - care_W11) * self.habit_WC[:, None, :]
-        confusion_WCC: np.ndarray = (count_WCC + self.strength * prior_WCC) / (
-            count_WCC.sum(axis=2, keepdims=True) + self.strength
-        )
-        return confusion_WCC
+    @property
+    def shared_CC(self) -> np.ndarray:
+        """Rows are the true class, columns the answer."""
+        return _rows(self.common_CC)
+
+    @property
+    def hard_CC(self) -> np.ndarray:
+        """The same for hard items."""
+        return 0.5 * np.eye(len(self.hard_C)) + 0.5 * _rows(self.wrong_CC)
 
 
 @dataclass(frozen=True)
@@ -69,24 +68,86 @@ class Weighed:
         return posterior_NC
 
 
-def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray) -> Weighed:
-    """Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt."""
+def confusion_matrices(answers: Answers, annotators: Annotators) -> np.ndarray:
+    """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is that of all
+    unnamed answers."""
+    people, classes = annotators.habit_WC.shape
+    if people * classes**2 > LARGEST_CONFUSION:
+        raise InputError(f"{people:,} confusion matrices of {classes:,} classes are too large to be written out.")
+    count_WCC = np.zeros((people, classes, classes))
+    count_WCC[answers.worker_P, :, answers.label_P] = annotators.count_PC
+    care_W11 = annotators.care_W[:, None, None]
+    prior_WCC = care_W11 * annotators.shared_CC + (1 - care_W11) * annotators.habit_WC[:, None, :]
+    said_WCC = count_WCC + annotators.strength * prior_WCC
+    confusion_WCC: np.ndarray = said_WCC / (annotators.total_WC[:, :, None] + annotators.strength)
+    return confusion_WCC
+
+
+def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, before: Weighed | None = None) -> Weighed:
+    """Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt.
+
+    `before` is what the annotators were learned from, if they were. Each answer is weighed by what is known from all others:
+    else it would vouch for itself, and who gave few answers would be believed too much.
+    """
     log_prior_NC = with_gold(log_prior_NC, answers.gold_N)
-    with np.errstate(divide="ignore"):
-        hard_C, easy_C = np.log(annotators.hard_C), np.log1p(-annotators.hard_C)
-    easy_NC = log_prior_NC + easy_C + answers.given_NS @ np.log(answers.members_SP @ annotators.chance_PC)
-    if not annotators.hard_C.any():
-        evidence_N = log_sum(easy_NC)
-        return Weighed(np.exp(easy_NC - evidence_N[:, None]), np.zeros_like(easy_NC), evidence_N)
-    hard_SC = answers.members_SP @ hard_chance(answers, annotators)
-    hard_NC = log_prior_NC + hard_C + answers.given_NS @ np.log(hard_SC)
+    with np.errstate(divide="ignore"):  # without hard items their share is zero
+        easy_NC = log_prior_NC + np.log1p(-annotators.hard_C) + np.zeros((answers.num_items, 1))
+        hard_NC = log_prior_NC + np.log(annotators.hard_C) + np.zeros((answers.num_items, 1))
+    chances = Chances(answers, annotators, before)
+    step = max(1, BLOCK // answers.num_classes)
+    for start in range(0, answers.given_NS.nnz, step):
+        entry = np.arange(start, min(start + step, answers.given_NS.nnz))
+        item_E, weight_E1 = answers.item_E[entry], answers.given_NS.data[entry, None]
+        first = np.flatnonzero(np.diff(item_E, prepend=-1))  # entries are in the order of the items
+        for total_NC, chance_EC in zip((easy_NC, hard_NC), chances(entry), strict=True):
+            total_NC[item_E[first]] += np.add.reduceat(weight_E1 * np.log(chance_EC), first, axis=0)
     evidence_N = np.logaddexp(log_sum(easy_NC), log_sum(hard_NC))
     return Weighed(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
 
 
-def hard_chance(answers: Answers, annotators: Annotators) -> np.ndarray:
-    """P x C: probability of each pair's label for hard items of each class."""
-    return annotators.hard_CC[:, answers.label_P].T
+class Chances:
+    """Probability of answers (entries E of `given_NS`) for easy and for hard items of each class, by what is known from all
+    other answers: with `before`, what an answer itself has contributed is taken out."""
+
+    def __init__(self, answers: Answers, annotators: Annotators, before: Weighed | None = None) -> None:
+        self.answers, self.annotators, self.before = answers, annotators, before
+        classes, label_P = answers.num_classes, answers.label_P
+
+        def of_symbols(table_CC: np.ndarray) -> np.ndarray:
+            value_SC: np.ndarray = answers.members_SP @ table_CC[:, label_P].T
+            return value_SC
+
+        self.count_SC = answers.members_SP @ annotators.count_PC
+        self.common_SC, self.least_common_SC = of_symbols(annotators.common_CC), of_symbols(_half_right(classes))
+        self.wrong_SC, self.least_wrong_SC = of_symbols(annotators.wrong_CC), of_symbols(_all_wrong(classes))
+        self.named_SC = of_symbols(np.eye(classes))
+        self.blind_S = answers.members_SP @ annotators.habit_WC[answers.worker_P, label_P]
+        self.blind_S *= 1 - annotators.care_W[answers.worker_S]
+
+    def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        people, symbol_E = self.annotators, self.answers.given_NS.indices[entry]
+        worker_E, blind_E1 = self.answers.worker_S[symbol_E], self.blind_S[symbol_E, None]
+        easy_EC, hard_EC = self._own(entry)
+        care_E1 = people.care_W[worker_E, None]
+        common_EC, common_C = self.common_SC[symbol_E], people.common_CC.sum(axis=1)
+        like_all_EC = care_E1 * common_EC / common_C
+        careful_EC = easy_EC * like_all_EC / (like_all_EC + blind_E1)
+        common_EC = np.maximum(common_EC - careful_EC, self.least_common_SC[symbol_E]) / (common_C - careful_EC)
+        prior_EC = care_E1 * common_EC + blind_E1
+        said_EC = (self.count_SC[symbol_E] - easy_EC).clip(min=0) + people.strength * prior_EC
+        total_EC = (people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength
+        mistaken_EC = (careful_EC + hard_EC) * (1 - self.named_SC[symbol_E])
+        wrong_EC = np.maximum(self.wrong_SC[symbol_E] - mistaken_EC, self.least_wrong_SC[symbol_E])
+        wrong_EC /= people.wrong_CC.sum(axis=1) - mistaken_EC
+        return said_EC / total_EC, 0.5 * self.named_SC[symbol_E] + 0.5 * wrong_EC
+
+    def _own(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How much these answers contributed to what was learned, of easy and of hard items."""
+        if self.before is None:
+            nothing = np.zeros((len(entry), self.answers.num_classes))
+            return nothing, nothing
+        item_E, weight_E1 = self.answers.item_E[entry], self.answers.given_NS.data[entry, None]
+        return weight_E1 * self.before.easy_NC[item_E], weight_E1 * self.before.hard_NC[item_E]
 
 
 def with_gold(log_prior_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
@@ -101,8 +162,10 @@ def with_gold(log_prior_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
 
 
 def log_sum(value_NC: np.ndarray) -> np.ndarray:
-    top_N = value_NC.max(axis=1)
-    total_N: np.ndarray = top_N + np.log(np.exp(value_NC - top_N[:, None]).sum(axis=1))
+    """Logarithm of the sum of exponentials in each row; minus infinity where all are."""
+    top_N = np.maximum(value_NC.max(axis=1), np.finfo(np.float64).min)
+    with np.errstate(divide="ignore"):
+        total_N: np.ndarray = top_N + np.log(np.exp(value_NC - top_N[:, None]).sum(axis=1))
     return total_N
 
 
@@ -110,67 +173,59 @@ def beginners(answers: Answers, strength: float, hard: bool) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
     the answers is a majority vote."""
     classes, people = answers.num_classes, answers.num_workers
-    shared_CC = _half_right(classes)
     weight_S = np.asarray(answers.given_NS.sum(axis=0)).ravel()
     size_S = np.asarray(answers.members_SP.sum(axis=1)).ravel()
-    weight_P = answers.members_SP.T @ (weight_S / size_S)
     count_WC = np.zeros((people, classes))
-    count_WC[answers.worker_P, answers.label_P] = weight_P
+    count_WC[answers.worker_P, answers.label_P] = answers.members_SP.T @ (weight_S / size_S)
     everyone_C = (count_WC.sum(axis=0) + 1) / (count_WC.sum() + classes)
-    habit_WC = (count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1)
     return Annotators(
-        chance_PC=shared_CC[:, answers.label_P].T,
         count_PC=np.zeros((len(answers.label_P), classes)),
-        shared_CC=shared_CC,
-        habit_WC=habit_WC,
+        total_WC=np.zeros((people, classes)),
+        common_CC=_half_right(classes),
+        wrong_CC=_all_wrong(classes),
+        habit_WC=(count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1),
         care_W=np.full(people, CARE[0] / sum(CARE)),
-        hard_CC=shared_CC,
         hard_C=np.full(classes, HARD[0] / sum(HARD) if hard else 0.0),
         strength=strength,
     )
 
 
-def learn(answers: Answers, weighed: Weighed, before: Annotators) -> Annotators:
-    """The annotators that make what was found likeliest, given their priors."""
-    worker_P, label_P = answers.worker_P, answers.label_P
-    count_PC = _expected(answers, weighed.easy_NC, before.chance_PC)
-    as_all_PC = before.care_W[worker_P, None] * before.shared_CC[:, label_P].T
-    blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
-    cared_PC = count_PC * as_all_PC / (as_all_PC + blind_P1)
+def learn(answers: Answers, found: Weighed, before: Annotators) -> Annotators:
+    """The annotators that make what was found likeliest, given their priors. `before` says how answers are divided that leave a
+    choice: those with several labels, and those that may have been given blindly."""
+    worker_P, classes = answers.worker_P, answers.num_classes
+    like_all_PC = before.care_W[worker_P, None] * before.shared_CC[:, answers.label_P].T
+    blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, answers.label_P])[:, None]
+    prior_PC = like_all_PC + blind_P1
+    chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[worker_P] + before.strength)
+    count_PC = _expected(answers, found.easy_NC, chance_PC)
+    careful_PC = count_PC * like_all_PC / prior_PC
     answers_W = np.bincount(worker_P, count_PC.sum(axis=1), minlength=answers.num_workers)
-    cared_W = np.bincount(worker_P, cared_PC.sum(axis=1), minlength=answers.num_workers)
-    care_W = (cared_W + CARE[0]) / (answers_W + sum(CARE))
-    cared_CC = _by_label(answers, cared_PC)
-    shared_CC = _rows(cared_CC + _half_right(answers.num_classes))
-    prior_PC = care_W[worker_P, None] * shared_CC[:, label_P].T
-    prior_PC += ((1 - care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
-    total_WC = np.zeros((answers.num_workers, answers.num_classes))
+    careful_W = np.bincount(worker_P, careful_PC.sum(axis=1), minlength=answers.num_workers)
+    careful_CC = _by_label(answers, careful_PC)
+    total_WC = np.zeros((answers.num_workers, classes))
     np.add.at(total_WC, worker_P, count_PC)
-    learned = replace(
-        before,
-        chance_PC=(count_PC + before.strength * prior_PC) / (total_WC[worker_P] + before.strength),
-        count_PC=count_PC,
-        shared_CC=shared_CC,
-        care_W=care_W,
-    )
-    return learned if not before.hard_C.any() else _learn_hard(answers, weighed, learned, cared_CC)
-
-
-def _learn_hard(answers: Answers, weighed: Weighed, learned: Annotators, cared_CC: np.ndarray) -> Annotators:
-    """Of a hard item every other answer is wrong, and wrong in the way that answers are wrong elsewhere. To learn more than
-    how many there are of each class would be too much: three answers an item hardly tell."""
-    found_PC = _expected(answers, weighed.hard_NC, hard_chance(answers, learned))
-    wrong_CC = cared_CC + _by_label(answers, found_PC)
+    hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, answers.label_P].T)
+    wrong_CC = careful_CC + _by_label(answers, hard_PC)
     np.fill_diagonal(wrong_CC, 0.0)
-    share_CC = _rows(wrong_CC + (1 - np.eye(answers.num_classes)) / answers.num_classes)
-    answered_N = answers.answered_N
-    found_C = weighed.hard_NC[answered_N].sum(axis=0)
-    items_C = weighed.posterior_NC[answered_N].sum(axis=0)
     return replace(
-        learned,
-        hard_CC=0.5 * np.eye(answers.num_classes) + 0.5 * share_CC,
-        hard_C=(found_C + HARD[0]) / (items_C + sum(HARD)),
+        before,
+        count_PC=count_PC,
+        total_WC=total_WC,
+        common_CC=careful_CC + _half_right(classes),
+        wrong_CC=wrong_CC + _all_wrong(classes),
+        care_W=(careful_W + CARE[0]) / (answers_W + sum(CARE)),
+        hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
     )
+
+
+def _share_of_hard(answers: Answers, found: Weighed) -> np.ndarray:
+    """How many items of each class are hard. All else about hard items is fixed or shared: three answers an item hardly tell
+    more."""
+    answered_N = answers.answered_N
+    hard_C, items_C = found.hard_NC[answered_N].sum(axis=0), found.posterior_NC[answered_N].sum(axis=0)
+    share_C: np.ndarray = (hard_C + HARD[0]) / (items_C + sum(HARD))
+    return share_C
 
 
 def _expected(answers: Answers, weight_NC: np.ndarray, chance_PC: np.ndarray) -> np.ndarray:
@@ -184,12 +239,17 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
     """Counts of pairs to counts of (class, label)."""
     count_CC = np.zeros((answers.num_classes, answers.num_classes))
     np.add.at(count_CC, answers.label_P, count_PC)
-    return count_CC.T
+    return count_CC.T.copy()
 
 
 def _half_right(classes: int) -> np.ndarray:
-    """Right with one half, and the other half spread over all labels."""
+    """One answer per class to begin with, half of it right and half of it spread over all labels."""
     return 0.5 * np.eye(classes) + 0.5 / classes
+
+
+def _all_wrong(classes: int) -> np.ndarray:
+    """One wrong answer per class to begin with, spread over all others."""
+    return (1 - np.eye(classes)) / (classes - 1)
 
 
 def _rows(count_CC: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ by classes."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,19 @@ class Answers:
     Weights count relative to their mean, so that only their proportions matter.
     """
 
-    given_NS: Any  # scipy.sparse, float64: weight of the answers with this symbol for this item
+    given_NS: Any  # scipy.sparse, float64: weight of the answers with this symbol for this item, above zero
     members_SP: Any  # scipy.sparse, 0 or 1: the pairs that a symbol consists of
+    worker_S: np.ndarray
     worker_P: np.ndarray
     label_P: np.ndarray
     gold_N: np.ndarray  # -1 where not known
     num_workers: int
     num_classes: int
+
+    @cached_property
+    def item_E(self) -> np.ndarray:
+        """The item of each entry of `given_NS`."""
+        return np.repeat(np.arange(self.num_items), self.count_N)
 
     @property
     def num_items(self) -> int:
@@ -36,7 +43,7 @@ class Answers:
     @property
     def count_N(self) -> np.ndarray:
         """How many answers that weigh anything an item has; two of one person that say the same are one."""
-        return np.asarray((self.given_NS > 0).sum(axis=1)).ravel()
+        return np.diff(self.given_NS.indptr)
 
     @property
     def answered_N(self) -> np.ndarray:
@@ -67,9 +74,11 @@ def arrange(votes: Votes) -> Answers:
         (relative(votes.weight_R[first_A]), (votes.item_R[first_A], symbol_A)),
         shape=(len(votes.items), len(code_P) + own_SP.shape[0]),
     )
+    given_NS.eliminate_zeros()
     return Answers(
         given_NS=given_NS,
         members_SP=vstack([identity(len(code_P), format="csr"), own_SP], format="csr"),
+        worker_S=np.concatenate([code_P // classes, worker_R[first_A[several_A]]]),
         worker_P=code_P // classes,
         label_P=code_P % classes,
         gold_N=votes.gold_I,

@@ -8,15 +8,17 @@ from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, Weighed, beginners, learn, weigh
+from pals.crowd.annotators import Annotators, Weighed, beginners, confusion_matrices, learn, weigh
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.errors import InputError
 from pals.readers import Votes
 
-STRENGTH = 20.0
-TOLERANCE = 1e-4
+STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
+"""Weights, in answers per class, that the prior of a person's confusion matrix may have; the answers decide between them."""
+
+TOLERANCE = 1e-5
 ITERATIONS = 200
-"""Of expectation and maximisation: when no probability moves by more than the tolerance it has converged."""
+"""Of expectation and maximisation: it has converged when no more than this share of the probability moves."""
 
 Prior = Callable[[np.ndarray], np.ndarray]  # what is now held of the items, N x C -> log-prior of the next round
 
@@ -52,7 +54,7 @@ class Consensus:
     @property
     def confusion_WCC(self) -> np.ndarray:
         """Rows are the true class, columns the answer; the last matrix is that of all unnamed answers together."""
-        return self.annotators.confusion_WCC(self.answers)
+        return confusion_matrices(self.answers, self.annotators)
 
 
 def majority_vote(votes: Votes) -> np.ndarray:
@@ -70,18 +72,36 @@ def dawid_skene(
     votes: Votes,
     *,
     hard_items: bool = False,
-    strength: float = STRENGTH,
+    strength: float | None = None,
     tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
 ) -> Consensus:
     """Dawid and Skene 1979: labels and one confusion matrix per annotator, each estimated from the other in turn.
 
-    `strength` is how many answers per class the prior of a person's matrix weighs (`Annotators`); near zero it is the model
-    as published. With `hard_items` some items are hard for everybody, so that answers which disagree say less; without,
-    answers count as independent given the class, and the posterior is too sure of itself.
+    `strength` is how many answers per class the prior of a person's matrix weighs (`Annotators`): large where people err alike,
+    small where each errs in their own way. If it is not given, that which predicts people's answers best is taken. With
+    `hard_items` some items are hard for everybody, so that answers which disagree say less; without, answers count as
+    independent given the class.
     """
-    answers = checked(votes, strength)
+    if len(votes.class_names) < 2:
+        raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
+    if strength is not None and not 0 < strength < np.inf:
+        raise InputError(f"strength = {strength}: the prior of a confusion matrix needs a weight above zero.")
+    answers = arrange(votes)
+    if strength is None:
+        strength = choose_strength(answers)
+    return _estimate(answers, strength, hard_items, tolerance, iterations)
 
+
+def choose_strength(answers: Answers) -> float:
+    """The strength under which answers are likeliest, each judged by what is known from the others."""
+    if len(np.unique(answers.worker_P)) < 2:
+        return STRENGTHS[len(STRENGTHS) // 2]  # everybody is like everybody
+    found = [_estimate(answers, strength, False, tolerance=1e-3, iterations=40).log_likelihood for strength in STRENGTHS]
+    return STRENGTHS[int(np.argmax(found))]
+
+
+def _estimate(answers: Answers, strength: float, hard_items: bool, tolerance: float, iterations: int) -> Consensus:
     def prior(posterior_NC: np.ndarray) -> np.ndarray:
         log_prior_C: np.ndarray = np.log(class_shares(posterior_NC, answers.known_N))
         return log_prior_C
@@ -89,14 +109,6 @@ def dawid_skene(
     annotators = beginners(answers, strength, hard_items)
     found = weigh(answers, annotators, np.zeros((answers.num_items, answers.num_classes)))
     return alternate(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations)
-
-
-def checked(votes: Votes, strength: float) -> Answers:
-    if len(votes.class_names) < 2:
-        raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
-    if not strength > 0:
-        raise InputError(f"strength = {strength}: the prior of a confusion matrix needs a weight above zero.")
-    return arrange(votes)
 
 
 def class_shares(posterior_NC: np.ndarray, known_N: np.ndarray) -> np.ndarray:
@@ -114,8 +126,8 @@ def alternate(
     while done < iterations and change > tolerance:
         log_prior = prior(found.posterior_NC)
         annotators = learn(answers, found, annotators)
-        before, found = found, weigh(answers, annotators, log_prior)
-        change = np.abs(found.posterior_NC - before.posterior_NC).max(initial=0.0)
+        before, found = found, weigh(answers, annotators, log_prior, found)
+        change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
         done += 1
     return _result(answers, annotators, found, done, change <= tolerance)
 

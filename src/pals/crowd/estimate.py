@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from pals.crowd.answers import ratio
+from pals import metrics
 from pals.crowd.fusion import Fusion
 from pals.crowd.heldout import held_out, log_predicted, prior_loss, temperature_of, tempered
 from pals.crowd.result import Result
@@ -24,28 +26,23 @@ ENOUGH = 100_000
 def covering_rate(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> float:
     """Share of items whose predicted label is among the candidates. It is right about which of two classifiers is better as
     long as a true label is a candidate more often than any wrong one; it is not an accuracy, and large sets make it large."""
-    probability_NC, allowed_NC = _checked(probability_NC, allowed_NC)
-    return float(allowed_NC[np.arange(len(allowed_NC)), probability_NC.argmax(axis=1)].mean())
+    return float(metrics.covering_rate(*_checked(probability_NC, allowed_NC)))
 
 
 def approximate_accuracy(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> float:
     """Mean over items of the probability of the predicted label among the candidates alone, zero where it is none of them: the
     accuracy if the classifier's own probabilities, cut to the candidates, said how likely each of them is."""
-    probability_NC, allowed_NC = _checked(probability_NC, allowed_NC)
-    inside_NC = probability_NC * allowed_NC
-    total_N = inside_NC.sum(axis=1)
-    chosen_N = inside_NC[np.arange(len(inside_NC)), probability_NC.argmax(axis=1)]
-    return float(ratio(chosen_N, total_N, otherwise=0.0).mean())
+    return float(metrics.approximate_accuracy(*_checked(probability_NC, allowed_NC)))
 
 
-def _checked(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _checked(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> tuple[Tensor, Tensor]:
     probability_NC, allowed_NC = np.asarray(probability_NC, dtype=np.float64), np.asarray(allowed_NC, dtype=bool)
     if probability_NC.ndim != 2 or probability_NC.shape != allowed_NC.shape or not len(allowed_NC):
         raise InputError(
             f"Probabilities of shape {probability_NC.shape} and candidates of shape {allowed_NC.shape} do not belong together; "
             f"give one row per item and one column per class of each."
         )
-    return probability_NC, allowed_NC
+    return torch.from_numpy(probability_NC), torch.from_numpy(allowed_NC)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pals.crowd.annotators import log_sum
-from pals.crowd.consensus import ITERATIONS, STRENGTH, TOLERANCE, Consensus, alternate, dawid_skene
+from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, alternate, dawid_skene
 from pals.crowd.heldout import find_correlation, held_out, temperature_of, tempered
 from pals.errors import InputError
 from pals.readers import Votes
@@ -71,7 +71,7 @@ def fuse(
     opinions: Sequence[np.ndarray],
     *,
     hard_items: bool = True,
-    strength: float = STRENGTH,
+    strength: float | None = None,
     tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
 ) -> Fusion:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from pals.crowd.annotators import Weighed, hard_chance
+from pals.crowd.annotators import Chances, Weighed
 from pals.crowd.consensus import Consensus
 
 LARGEST = 4_000_000
@@ -29,16 +29,12 @@ class HeldOut(NamedTuple):
 
 
 def held_out(consensus: Consensus) -> HeldOut:
-    """Every answer taken out of its item's posterior in turn. Who errs how stays as it was learned from all answers: of that a
-    single one decides next to nothing."""
-    answers, annotators, found = consensus.answers, consensus.annotators, consensus.found
-    given = answers.given_NS.tocoo()
-    count_N = answers.count_N
-    use = np.flatnonzero((given.data > 0) & (count_N[given.row] > 1) & (answers.gold_N[given.row] < 0))
+    """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person."""
+    answers, found = consensus.answers, consensus.found
+    use = np.flatnonzero((answers.count_N[answers.item_E] > 1) & (answers.gold_N[answers.item_E] < 0))
     use = use[:: 1 + len(use) * answers.num_classes // LARGEST]
-    item_A, symbol_A, weight_A = given.row[use], given.col[use], given.data[use]
-    easy_AC = answers.members_SP[symbol_A] @ annotators.chance_PC
-    hard_AC = answers.members_SP[symbol_A] @ hard_chance(answers, annotators)
+    item_A, weight_A = answers.item_E[use], answers.given_NS.data[use]
+    easy_AC, hard_AC = Chances(answers, consensus.annotators, found)(use)
     with np.errstate(divide="ignore"):
         log_easy_AC = np.log(found.easy_NC[item_A]) - weight_A[:, None] * np.log(easy_AC)
         log_hard_AC = np.log(found.hard_NC[item_A]) - weight_A[:, None] * np.log(hard_AC)
@@ -48,7 +44,7 @@ def held_out(consensus: Consensus) -> HeldOut:
     both_AC = rest.easy_NC * easy_AC + rest.hard_NC * hard_AC
     chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
     posterior_AC = posterior_AC / posterior_AC.sum(axis=1, keepdims=True)
-    return HeldOut(item_A, weight_A, count_N[item_A] - 1, posterior_AC, chance_AC)
+    return HeldOut(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
 
 
 def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:

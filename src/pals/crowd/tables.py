@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,11 @@ def csv_text(table: pd.DataFrame) -> str:
     flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
     text: str = table.assign(**flags).to_csv(index=False, lineterminator="\n")
     return text
+
+
+def tally(counts: Mapping[str, float]) -> str:
+    """ "cat x2; dog": what was said with how often, where that is not once."""
+    return "; ".join(text if times == 1 else f"{text} x{times:g}" for text, times in counts.items())
 
 
 def labels_table(result: Result) -> pd.DataFrame:
@@ -187,10 +192,7 @@ def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], 
         said[answer] = f"{said[answer]} + {names[label]}" if answer in said else names[label]
         of_item[item][answer] = None
     others = [
-        "; ".join(
-            text if times == 1 else f"{text} x{times}"
-            for text, times in Counter(said[other] for other in of_item[item] if other != answer).most_common()
-        )
+        tally(dict(Counter(said[other] for other in of_item[item] if other != answer).most_common()))
         for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
     ]
     return [said[answer] for answer in answer_M.tolist()], others

@@ -8,13 +8,14 @@ from typing import Any
 
 from pals.config import merge
 from pals.errors import InputError
+from pals.fit.forecast import in_words
 from pals.fit.results import finish
 from pals.fit.work import Part, Work
 from pals.model import FILE_NAME, Model
 from pals.runs import load_run_config
 from pals.settings import VotesConfig
 
-__all__ = ["Part", "Work", "continued", "finish"]
+__all__ = ["Part", "Work", "continued", "finish", "in_words"]
 
 
 def continued(

@@ -1,21 +1,12 @@
-"""What nobody said, chosen: picture size, network and epochs by what there is to learn from and to compute with; and what
-it will take."""
+"""What nobody said, chosen: picture size, network and epochs by what there is to learn from and to compute with."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from pals.backbones import Network, build_network
 from pals.config import merge
-from pals.engine import Engine
-from pals.neighbors import CPU_BLOCK, DEVICE_BLOCK
-from pals.settings import RunConfig, VotesConfig
 
 
 @dataclass(frozen=True)
@@ -39,8 +30,11 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
     elif network.get("weights") is not None:
         chosen, sentence = _for_weights(facts, network)
         reasons.append(sentence)
+    elif network.get("name", "patches") != "patches":
+        chosen, sentence = _for_name(facts, network["name"])
+        reasons.append(sentence)
     else:
-        chosen, sentence = _for_pictures(facts, size)
+        chosen, sentence = _for_pictures(facts, size, patches="name" in network)
         reasons.append(sentence)
     if facts.side is not None:
         chosen = merge(chosen, {"data": {"size": size}})
@@ -79,72 +73,30 @@ def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, An
     }, f"{name} starts from the given weights and is trained on."
 
 
-def _for_pictures(facts: Facts, size: int) -> tuple[dict[str, Any], str]:
-    if not facts.accelerated:
+def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
+    """A network that somebody asks for without weights: nothing but training can make something of it."""
+    if facts.accelerated:
+        return _from_scratch(facts, name)
+    train = _for_vectors(facts)["train"]
+    return {
+        "data": {"folds": 3, "fold_epochs": train["epochs"]},
+        "train": train,
+    }, f"{name} is trained from scratch, which takes long without a GPU."
+
+
+def _for_pictures(facts: Facts, size: int, patches: bool) -> tuple[dict[str, Any], str]:
+    if patches or not facts.accelerated:
         return (
             merge(_for_vectors(facts), {"network": {"name": "patches", "frozen": True}}),
-            "No GPU: features that need no training (patches of the pictures themselves) are learned from. A GPU, or --weights "
-            "with a trained network, gives better labels.",
+            f"{'As asked' if patches else 'No GPU'}: features that need no training (patches of the pictures themselves) are "
+            f"learned from. A GPU, or --weights with a trained network, gives better labels.",
         )
-    name = "resnet18" if size <= 64 else "imagenet-resnet18"
+    return _from_scratch(facts, "resnet18" if size <= 64 else "imagenet-resnet18")
+
+
+def _from_scratch(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(10_000_000 // facts.answered, 60), 500)
     batch = 256 if facts.answered >= 10_000 else 64
     train: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": 0.1 * batch / 256, "tail": "fill"}
     folds = {"folds": 3, "fold_epochs": max(epochs // 4, 30)}
     return {"data": folds, "network": {"name": name}, "train": train}, f"{name} is trained from scratch on the GPU."
-
-
-# ---- what it will take
-
-
-@dataclass(frozen=True)
-class Estimate:
-    seconds: float
-    bytes: int
-
-    def __str__(self) -> str:
-        minutes = self.seconds / 60
-        duration = (
-            f"{self.seconds:.0f} seconds"
-            if minutes < 2
-            else f"{minutes:.0f} minutes"
-            if minutes < 120
-            else f"{minutes / 60:.1f} hours"
-        )
-        return f"about {duration} and {self.bytes / 2**30:.1f} GiB of memory"
-
-
-def memory_needed(config: RunConfig, engine: Engine, shape: tuple[int, ...], items: int, answered: int, classes: int) -> int:
-    """Bytes: the inputs, the views of one stretch of steps, what a step keeps for its gradient, the neighbours' similarities
-    and three copies of the weights."""
-    network = build_network(config.network.trained, shape, classes)
-    engine.place(network)
-    batch = min(config.train.batch_size, answered)
-    kept = _kept_by_a_step(engine, network, torch.randn(2 * batch, *shape, device=engine.device))
-    size = math.prod(shape)
-    whole = items * size * (1 if len(shape) == 3 else 4)
-    views = 2 * 4 * size * min(engine.chunk, answered)
-    block = CPU_BLOCK if engine.device.type == "cpu" else DEVICE_BLOCK
-    weights = 12 * sum(p.numel() for p in network.parameters())
-    return whole + views + kept + min(block, 4 * answered**2) + weights
-
-
-def _kept_by_a_step(engine: Engine, network: Network, inputs: Tensor) -> int:
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    network.train()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), engine.autocast():
-        network(inputs)
-    return sum(kept.values())
-
-
-def whole_time(config: RunConfig, per_item: float, answered: int) -> float:
-    """Seconds, from those that an epoch takes per item. Cross-fitting is about half as dear: one view, no features."""
-    data = config.data
-    folds, fold_epochs = (data.folds, data.fold_epochs) if isinstance(data, VotesConfig) else (0, 0)
-    epochs = config.train.epochs + 0.5 * max(folds - 1, 0) * fold_epochs
-    return per_item * answered * epochs

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from pals.augment import Views, image_views, vector_views
 from pals.candidates import Truth
 from pals.data import Items
 from pals.errors import InputError
-from pals.images import image_statistics, list_images, load_images
+from pals.images import default_cache, image_statistics, list_images, load_images
 from pals.readers import Match, Votes, read_votes
 from pals.settings import VotesConfig
 
@@ -119,25 +119,20 @@ def load_inputs(
     if bad:
         answers = replace(answers, votes=_answered_first(answers.votes.match(table.names)[0]))
     mean, std = statistics or image_statistics(table.images)
-    small = min(table.images.shape[2:]) <= 64
-    views = image_views(
-        mean, std, pad=max(1, config.size // 8), flip=True, strong="cifar" if small else "imagenet", cutout=config.size // 2
-    )
+    views = picture_views(config, mean, std)
     images = table.images if table.names == answers.votes.items else table.images[_rows(table.names, answers.votes.items)]
     return Inputs(Items(images, answers.votes.items), answers.votes, views, mean, std, answers.lines, bad)
+
+
+def picture_views(config: VotesConfig, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
+    """How pictures of this size are varied in training."""
+    strong: Literal["cifar", "imagenet"] = "cifar" if config.size <= 64 else "imagenet"
+    return image_views(mean, std, pad=max(1, config.size // 8), flip=True, strong=strong, cutout=config.size // 2)
 
 
 def _rows(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
     place = {name: row for row, name in enumerate(names)}
     return torch.tensor([place[name] for name in wanted])
-
-
-def default_cache() -> Path:
-    """Where decoded pictures are kept between runs: $PALS_CACHE, or the place that the system has for such things."""
-    home = os.environ.get("PALS_CACHE")
-    if home:
-        return Path(home)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pals"
 
 
 def fingerprint(votes: Votes) -> str:
@@ -152,7 +147,7 @@ def fingerprint(votes: Votes) -> str:
 
 
 def _row_names(config: VotesConfig, votes: Votes) -> list[str]:
-    rows = len(_read_matrix(config))
+    rows = len(read_matrix(config))
     if config.names is not None:
         names = _read_names(Path(config.names))
         if len(names) != rows:
@@ -175,7 +170,8 @@ def _read_names(path: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _read_matrix(config: VotesConfig) -> np.ndarray:
+def read_matrix(config: VotesConfig) -> np.ndarray:
+    """The feature vectors, one row per item, as they lie in the file."""
     path = Path(config.features or "")
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -191,7 +187,7 @@ def _read_matrix(config: VotesConfig) -> np.ndarray:
 
 def _load_features(config: VotesConfig, answers: Answers) -> Inputs:
     names = _row_names(config, answers.votes)
-    matrix = torch.from_numpy(np.asarray(_read_matrix(config), dtype=np.float32)[_rows(names, answers.votes.items).numpy()])
+    matrix = torch.from_numpy(np.asarray(read_matrix(config), dtype=np.float32)[_rows(names, answers.votes.items).numpy()])
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
     views = vector_views(mean_D, std_D)
     mean, std = tuple(mean_D.tolist()), tuple(std_D.tolist())

@@ -16,6 +16,8 @@ from pals.backbones import Output
 from pals.candidates import Truth
 from pals.config import to_yaml
 from pals.crowd import (
+    Consensus,
+    Fusion,
     NoiseEstimate,
     Result,
     annotators_table,
@@ -34,8 +36,9 @@ from pals.crowd import (
 )
 from pals.files import read_json, write_json, write_text
 from pals.fit import page
+from pals.fit.words import how_many
 from pals.fit.work import Work
-from pals.metrics import accuracy_of, share_covered
+from pals.metrics import accuracy_of, compare_with_candidates, share_covered
 from pals.model import FILE_NAME, Description, Model, Part, fit_temperature
 from pals.neighbors import nearest
 from pals.report.curves import read_epochs
@@ -56,6 +59,7 @@ class Findings:
     noise: NoiseEstimate
     tables: Mapping[str, pd.DataFrame]
     grades: Mapping[str, float]
+    held_out: Mapping[str, float]
 
 
 def finish(work: Work) -> list[str]:
@@ -76,7 +80,7 @@ def find(work: Work) -> Findings:
     votes, output = work.ready.votes, work.output
     temperature = _temperature(work, output)
     model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
-    fusion = fuse(votes, opinions(work))
+    fusion = fuse(votes, opinions(work), strength=work.people.annotators.strength)
     posterior_NC = fusion.posterior_NC.copy()
     if fusion.calibration is None:
         unknown_N = ~fusion.consensus.answers.known_N
@@ -94,8 +98,18 @@ def find(work: Work) -> Findings:
         "classes": classes_table(result),
     }
     noise = estimate_noise(votes, fusion)
-    grades = {} if work.truth is None else grade(work.truth, result, doubts.answer_M)
-    return Findings(result, model_NC, temperature, neighbor_NK, similarity_NK, noise, tables, grades)
+    grades = {} if work.truth is None else grade(work.truth, result, doubts.answer_M, work.people)
+    held_out = _held_out(work, model_NC, fusion)
+    return Findings(result, model_NC, temperature, neighbor_NK, similarity_NK, noise, tables, grades, held_out)
+
+
+def _held_out(work: Work, model_NC: np.ndarray, fusion: Fusion) -> dict[str, float]:
+    """Covering rate and approximated accuracy of what was said of items that had been left out: by the networks of
+    cross-fitting, or by the neighbours. For choosing between settings; nothing where nobody left anything out."""
+    if not work.data.folds and fusion.calibration is None:
+        return {}
+    said_NC = torch.from_numpy(model_NC if work.data.folds else fusion.opinion_NC)
+    return compare_with_candidates(said_NC[work.trained_M].log(), work.candidates.allowed_NC)
 
 
 def opinions(work: Work) -> list[np.ndarray]:
@@ -104,7 +118,7 @@ def opinions(work: Work) -> list[np.ndarray]:
     found = [work.output.logits.double().numpy()] if work.data.folds else []
     vectors_ND = work.learned_from
     if vectors_ND.ndim == 2:
-        alone = dawid_skene(work.ready.votes)
+        alone = work.people
         std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
         if not work.config.network.frozen:  # whoever made the vectors may have used any units
             vectors_ND = (vectors_ND - mean_D) / std_D.clamp_min(1e-6)
@@ -122,11 +136,12 @@ def _neighbors(items: int) -> int:
 def _temperature(work: Work, output: Output) -> float:
     """By which the classifier's logits are divided: what makes them agree with the answers, taken by themselves."""
     answered_M = work.trained_M
-    target_NC = torch.from_numpy(dawid_skene(work.ready.votes, hard_items=True).posterior_NC)
+    alone = dawid_skene(work.ready.votes, hard_items=True, strength=work.people.annotators.strength)
+    target_NC = torch.from_numpy(alone.posterior_NC)
     return fit_temperature(output.logits[answered_M], target_NC[answered_M])
 
 
-def grade(truth: Truth, result: Result, answer_M: np.ndarray) -> dict[str, float]:
+def grade(truth: Truth, result: Result, answer_M: np.ndarray, people: Consensus) -> dict[str, float]:
     """How right the result is, beside what votes alone come to; for people who know the truth."""
     votes = result.votes
     graded = len(truth)  # items with answers come first
@@ -137,7 +152,7 @@ def grade(truth: Truth, result: Result, answer_M: np.ndarray) -> dict[str, float
     return {
         "labels": accuracy_of(result.posterior_NC[:graded], truth),
         "majority": accuracy_of(majority_vote(votes)[:graded], truth),
-        "dawid_skene": accuracy_of(dawid_skene(votes).posterior_NC[:graded], truth),
+        "dawid_skene": accuracy_of(people.posterior_NC[:graded], truth),
         "first_100_doubtful": 1 - share_covered(result.item_A[first], named, truth),
     }
 
@@ -172,6 +187,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "labels_wrong": findings.noise.labels_wrong,
         "labels_wrong_interval": [findings.noise.low, findings.noise.high],
         "temperature": findings.temperature,
+        "held_out": dict(findings.held_out),
     }
 
 
@@ -179,13 +195,16 @@ def in_sentences(work: Work, findings: Findings) -> list[str]:
     """Five lines for the end of the run."""
     found = numbers(findings)
     status, noise = found["status"], findings.noise
-    people = f"{found['annotators']:,} people" if found["annotators"] else "unnamed people"
+    items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
+    corrected, ties = how_many(status.get("corrected", 0), "item"), how_many(status.get("tie-broken", 0), "tie")
+    doubtful, unsure = found["doubtful_answers"], status.get("unsure", 0)
+    unanswered = f", {status['no-answer']:,} had no answer" if "no-answer" in status else ""
     lines = [
-        f"{found['items']:,} items with {found['answers']:,} answers of {people} in {found['classes']} classes.",
-        f"The result differs from what most people said for {status.get('corrected', 0):,} items and decides "
-        f"{status.get('tie-broken', 0):,} ties; {status.get('unsure', 0):,} are too close to call"
-        + (f", {status['no-answer']:,} had no answer." if "no-answer" in status else "."),
-        f"{found['doubtful_answers']:,} answers are probably wrong; the surest of them come first in doubtful.csv.",
+        f"{items} with {answers} of {_people(found)} in {found['classes']} classes.",
+        f"The result differs from what most people said for {corrected} and decides {ties}; "
+        f"{unsure:,} {'is' if unsure == 1 else 'are'} too close to call{unanswered}.",
+        f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
+        + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
         noise.sentence,
     ]
     worst = _most_confused(findings)
@@ -200,6 +219,10 @@ def in_sentences(work: Work, findings: Findings) -> list[str]:
     return lines
 
 
+def _people(found: Mapping[str, Any]) -> str:
+    return how_many(found["annotators"], "person", "people") if found["annotators"] else "unnamed people"
+
+
 def _most_confused(findings: Findings) -> str:
     confusion = findings.tables["confusion"]
     wrong = confusion[confusion["result"] != confusion["answer"]]
@@ -207,7 +230,7 @@ def _most_confused(findings: Findings) -> str:
         return ""
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
     result, answer = pairs.idxmax()
-    return f"The most frequent mistake: {answer} for {result} ({pairs.max():,.0f} answers)."
+    return f"The most frequent mistake: {answer} for {result} ({how_many(round(pairs.max()), 'answer')})."
 
 
 def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str, Any]:
@@ -256,7 +279,7 @@ def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     unanswered = status.get("no-answer", 0)
     return [
         ("Items", f"{found['items']:,}", f"{unanswered:,} without an answer" if unanswered else "all have answers"),
-        ("Answers", f"{answers:,}", f"from {found['annotators']:,} people" if found["annotators"] else "from unnamed people"),
+        ("Answers", f"{answers:,}", f"from {_people(found)}"),
         ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
         ("Labels changed", f"{status.get('corrected', 0):,}", "against what most people said"),
         ("Ties decided", f"{status.get('tie-broken', 0):,}", "people disagreed evenly"),

@@ -18,12 +18,14 @@ from pals.backbones.patches import PatchNetwork, learn_patches
 from pals.backbones.timm import PREFIX, build_timm
 from pals.candidates import CandidateSets, Truth
 from pals.config import build, merge, read_yaml
-from pals.crowd import dawid_skene
+from pals.crowd import Consensus, dawid_skene
 from pals.data import Dataset, Items
 from pals.engine import find_device
 from pals.errors import InputError
-from pals.fit.choose import Estimate, Facts, choose, memory_needed, whole_time
+from pals.fit.choose import Facts, choose
+from pals.fit.forecast import Forecast, forecast
 from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
+from pals.fit.words import how_many
 from pals.images import survey
 from pals.model import Model, encode_images, image_standardizer, is_model
 from pals.runs import Run, check_folder, claim_folder, starting_network
@@ -38,7 +40,6 @@ FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay"
 
 
 AT_ONCE = 10_000  # pictures that are turned round at a time
-TRIED = 512  # items that the time is estimated on
 PATCHED = 5000  # pictures that the patches of an untrained network are cut from
 
 
@@ -60,8 +61,9 @@ class Work:
     folder: Path
     truth_file: Path | None = None
     cache: Path | None = None
+    begun: bool = False  # an earlier command has done a part of it, or all
     inputs: Inputs | None = field(default=None, init=False)
-    encoder: Network | None = field(default=None, init=False)
+    encoding: Progress | None = field(default=None, init=False)
     kept: dict[str, Output] = field(default_factory=dict, init=False)
     last: Run | None = field(default=None, init=False)
 
@@ -84,7 +86,7 @@ class Work:
             )
         config = RunConfig.of(merge(values, {"data": {"fingerprint": mark}}))
         check_folder(folder, config)
-        return cls(config, answers, reasons, folder, truth, cache)
+        return cls(config, answers, reasons, folder, truth, cache, begun=earlier is not None)
 
     @property
     def data(self) -> VotesConfig:
@@ -110,10 +112,10 @@ class Work:
     def describe(self) -> str:
         """What will be done."""
         network, train = self.config.network, self.config.train
-        times = f", {self.data.folds} more for cross-fitting" if self.data.folds else ""
+        times = f", {how_many(self.data.folds, 'more network')} for cross-fitting" if self.data.folds else ""
         size = f" on {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on frozen {network.name}" if network.frozen else ""
-        return f"{self.config.method_name} with {network.trained}{frozen}{size}, {train.epochs} epochs{times}"
+        return f"{self.config.method_name} with {network.trained}{frozen}{size}, {how_many(train.epochs, 'epoch')}{times}"
 
     @cached_property
     def candidates(self) -> CandidateSets:
@@ -127,18 +129,25 @@ class Work:
         return torch.tensor([place[name] for name in self.candidates.ids])
 
     @cached_property
+    def encoder(self) -> Network | None:
+        """The frozen network, with its weights; None where the network is trained itself."""
+        if not self.config.network.frozen:
+            return None
+        shape = (3, self.data.size, self.data.size)
+        return starting_network(self.config.network, shape, self.answers.votes.class_names)
+
+    @cached_property
     def vectors(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """What a frozen network sees of all items, its mean and deviation; None where the network is trained itself."""
-        network = self.config.network
-        if not network.frozen:
+        if self.encoder is None:
             return None
-        images = self.ready.items.inputs
-        self.encoder = starting_network(network, tuple(images.shape[1:]), self.candidates.class_names)
+        images, mean, std = self.ready.items.inputs, self.ready.mean, self.ready.std
         if isinstance(self.encoder, PatchNetwork):
             sample = images[torch.linspace(0, len(images) - 1, min(len(images), PATCHED)).long()]
             generator = torch.Generator().manual_seed(self.config.seed)
-            learn_patches(self.encoder, image_standardizer(self.ready.mean, self.ready.std)(sample), generator)
-        features_ND = encode_images(self.encoder, images, self.ready.mean, self.ready.std, self.config.engine.device, batch=64)
+            learn_patches(self.encoder.cpu(), image_standardizer(mean, std)(sample), generator)
+        device, progress = self.config.engine.device, self.encoding
+        features_ND = encode_images(self.encoder, images, mean, std, device, batch=64, progress=progress)
         mean_D = features_ND.mean(dim=0)
         return features_ND, mean_D, (features_ND - mean_D).square().mean().sqrt().expand_as(mean_D)  # large ones stay large
 
@@ -147,16 +156,14 @@ class Work:
         """What the trained network reads, of all items: pictures, given vectors, or a frozen network's features."""
         return self.ready.items.inputs if self.vectors is None else self.vectors[0]
 
-    def estimate(self) -> Estimate:
-        """From an epoch that is really made, on a few of the items, without compiling."""
-        few = min(len(self.candidates), TRIED)
-        config = replace(self.config, engine=replace(self.config.engine, compile=False))
-        run = self._run(config, self.candidates.take(torch.arange(few)), self.trained_M[:few], None)
-        epochs = run.trainer.epochs()
-        per_item = min(next(epochs)["seconds"] for _ in range(min(2, config.train.epochs))) / few  # the first warms up
-        shape, engine = tuple(self.learned_from.shape[1:]), run.trainer.engine
-        needed = memory_needed(config, engine, shape, len(self.learned_from), len(self.candidates), self.candidates.num_classes)
-        return Estimate(whole_time(config, per_item, len(self.candidates)), needed)
+    def forecast(self) -> Forecast:
+        """What all of it will take; nothing needs to be loaded for that."""
+        return forecast(self.config, self.answers.votes, self.encoder, cache=self.cache)
+
+    def encode(self, progress: Progress | None = None) -> None:
+        """Let a frozen network, if there is one, look at all pictures: what follows learns from what it sees."""
+        self.encoding = progress
+        _ = self.vectors
 
     @cached_property
     def truth(self) -> Truth | None:
@@ -184,10 +191,15 @@ class Work:
         return RunConfig.of({**values, "method": {"name": "soft-votes"}, "train": values["train"] | train})
 
     @cached_property
+    def people(self) -> Consensus:
+        """What the answers say by themselves."""
+        return dawid_skene(self.ready.votes)
+
+    @cached_property
     def shares(self) -> CandidateSets:
         """The candidates with, as shares of the votes, how likely the answers alone make each of them: who errs how is part
         of that."""
-        sets, posterior_NC = self.candidates, torch.from_numpy(dawid_skene(self.ready.votes).posterior_NC).float()
+        sets, posterior_NC = self.candidates, torch.from_numpy(self.people.posterior_NC).float()
         share_MC = posterior_NC[self.trained_M] * sets.allowed_NC
         total_M1 = share_MC.sum(dim=1, keepdim=True)
         assert sets.frequency_NC is not None

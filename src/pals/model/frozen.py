@@ -3,7 +3,7 @@ and a small network that reads its features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -56,9 +56,11 @@ def encode_images(
     batch: int = BATCH,
     *,
     precision: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """N x D features of uint8 images (N x channels x height x width), float32, on the host. The encoder is moved to the
-    device; nothing in it changes. These are the very features that a `Model` with this encoder hands to its classifier."""
+    device; nothing in it changes. These are the very features that a `Model` with this encoder hands to its classifier.
+    `progress` is called after each batch with the images that are done and all of them."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise InputError(
             f"An encoder reads uint8 images (N x channels x height x width); found {images.dtype} of shape "
@@ -66,10 +68,16 @@ def encode_images(
         )
     engine = make_engine(device, precision)
     engine.place(encoder)
-    return infer(engine, [Link(image_standardizer(mean, std), encoder)], images, batch).features
+    return infer(engine, [Link(image_standardizer(mean, std), encoder)], images, batch, progress).features
 
 
-def infer(engine: Engine, chain: Sequence[Link], inputs: Tensor, batch: int = BATCH) -> Output:
+def infer(
+    engine: Engine,
+    chain: Sequence[Link],
+    inputs: Tensor,
+    batch: int = BATCH,
+    progress: Callable[[int, int], None] | None = None,
+) -> Output:
     """All inputs through the chain, each network reading the features of the one before; what the last one gives, in order,
     float32, on the host."""
     if batch < 1:
@@ -84,4 +92,6 @@ def infer(engine: Engine, chain: Sequence[Link], inputs: Tensor, batch: int = BA
                 output = forward(standardize(x))
                 x = output.features
             parts.append(Output(output.logits.float().cpu(), output.features.float().cpu()))
+            if progress is not None:
+                progress(min(start + batch, len(inputs)), len(inputs))
     return Output(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))

@@ -1,0 +1,66 @@
+"""Votes made by hand, and simulated people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pals.readers import ReadSummary, Votes
+
+Row = tuple[int, int, int]  # item, worker (-1: unnamed), label
+
+
+def votes_of(
+    rows: list[Row], items: int, classes: int = 3, *, answer: list[int] | None = None, weight: list[float] | None = None,
+    gold: dict[int, int] | None = None,
+) -> Votes:  # fmt: skip
+    item_R, worker_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    people = int(worker_R.max(initial=-1)) + 1
+    gold_I = np.full(items, -1)
+    for item, label in (gold or {}).items():
+        gold_I[item] = label
+    names = tuple(f"c{c}" for c in range(classes))
+    return Votes(
+        items=tuple(f"i{i}" for i in range(items)),
+        workers=tuple(f"w{w}" for w in range(people)),
+        class_names=names,
+        item_R=item_R,
+        worker_R=worker_R,
+        label_R=label_R,
+        answer_R=np.arange(len(rows)) if answer is None else np.array(answer),
+        weight_R=np.ones(len(rows)) if weight is None else np.array(weight),
+        gold_I=gold_I,
+        summary=ReadSummary((), "test", len(rows), len(rows), items, people, classes, int((gold_I >= 0).sum())),
+    )
+
+
+def simulated(items: int, accuracy: Sequence[float], classes: int = 3, seed: int = 0) -> tuple[Votes, np.ndarray]:
+    """Everybody answers for every item: right with their accuracy, else any other label."""
+    rng = np.random.default_rng(seed)
+    truth_N = rng.integers(classes, size=items)
+    rows = [
+        (item, person, int(label if rng.random() < skill else (label + rng.integers(1, classes)) % classes))
+        for item, label in enumerate(truth_N)
+        for person, skill in enumerate(accuracy)
+    ]
+    return votes_of(rows, items, classes), truth_N
+
+
+def rows_of(votes: Votes) -> list[Row]:
+    return list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+
+
+def many_people(items: int, people: int, classes: int, seed: int) -> tuple[Votes, np.ndarray]:
+    """Three answers for every item, each by another of many people; everybody errs in the way of all, some more often."""
+    rng = np.random.default_rng(seed)
+    truth_N = rng.integers(classes, size=items)
+    skill_W = rng.beta(4, 1.3, size=people)
+    wrong_CC = rng.dirichlet(np.full(classes, 0.3), size=classes) * (1 - np.eye(classes))
+    wrong_CC /= wrong_CC.sum(axis=1, keepdims=True)
+    rows = [
+        (item, person, int(label if rng.random() < skill_W[person] else rng.choice(classes, p=wrong_CC[label])))
+        for item, label in enumerate(truth_N)
+        for person in rng.choice(people, 3, replace=False).tolist()
+    ]
+    return votes_of(rows, items, classes), truth_N
