@@ -235,3 +235,15 @@ def test_what_is_not_given_is_chosen(facts: Facts, given: dict[str, dict[str, ob
     section, key = expected[0].split(".")
     assert values.get(section, {}).get(key) == expected[1]
     assert reasons
+
+
+@pytest.mark.parametrize(("method", "saved"), [("fredis", True), ("proden", True), ("dividemix", False), ("pl-knn", False)])
+def test_other_methods(method: str, saved: bool, pals: Pals, data: Path, tmp_path: Path) -> None:
+    """Those that make no single network are refused before anything is trained."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32))
+    (tmp_path / "names.txt").write_text("\n".join(pd.read_csv(data / "truth.csv")["image"]) + "\n")
+    common = ("--features", tmp_path / "x.npy", "--names", tmp_path / "names.txt", "--out", "run", *COLUMNS)
+    answer = pals("fit", data / "votes.csv", *common, "--epochs", "2", "--method", method, "--device", "cpu")
+    assert answer.code == (0 if saved else 2), answer.err
+    assert saved or "Choose a method that trains one network." in answer.err
+    assert Path("run").exists() == saved

@@ -190,6 +190,15 @@ def test_a_result_and_a_warning(case: str, pals: Pals, data: Path) -> None:
     assert (SCRIPT in set(labels["label"])) == (case == "a label that is a script")
 
 
+def test_a_truth_that_is_not_whole_is_refused_before_the_training(pals: Pals, data: Path) -> None:
+    lines = (data / "truth.csv").read_text().splitlines(keepends=True)
+    (data / "truth.csv").write_text("".join(lines[:-1]))
+    answer = fit(pals, data, "--truth", data / "truth.csv")
+    assert answer.code == 2
+    assert "truth.csv has no label for '029.png'" in answer.err
+    assert not Path("run").exists()
+
+
 def test_the_tables_keep_what_nobody_chose_and_who_is_alone(pals: Pals, data: Path) -> None:
     one_annotator(data)
     assert fit(pals, data, "--classes", ",".join((*CLASSES, "spotted"))).code == 0

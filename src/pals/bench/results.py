@@ -52,6 +52,8 @@ class Result:
     created: str
     command: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    at_a_time: int = 1
+    "Runs that shared the device; the times of more than one are not those of one."
     folder: str = ""
     "Where it was read from."
 
@@ -93,6 +95,7 @@ def read_result(folder: Path) -> Result:
         created=about["created"],
         command=" ".join(["pals", *about["command"][1:]]),
         versions={name: about[name] for name in ("pals", "torch", "python")},
+        at_a_time=about.get("at_a_time", 1),
         folder=str(folder),
     )
 
@@ -116,7 +119,7 @@ def read_records(path: Path) -> list[Result]:
     known = {item.name for item in fields(Result)}
     results = []
     for number, values in enumerate(read_json_lines(path), start=1):
-        missing = known - set(values) - {"folder", "versions"}
+        missing = known - set(values) - {"folder", "versions", "at_a_time"}
         if missing or set(values) - known:
             wrong = f"lacks {sorted(missing)[0]}" if missing else f"has an unknown {sorted(set(values) - known)[0]}"
             raise InputError(f"{path}, line {number} is no record of a run: it {wrong}.")

@@ -109,8 +109,8 @@ def _entry(
     runs: Path,
     page: Path | None,
 ) -> Entry:
-    found = results.get(recipe.name, ())
     timing = recipe.table == "timing"
+    found = _timed(results, recipe.name) if timing else results.get(recipe.name, ())
     values = [result.epoch_seconds if timing else result.accuracy for result in found]
     summary = summarise(values)
     published: tuple[float, float | None] | None = recipe.published
@@ -184,12 +184,12 @@ def link(folder: Path, page: Path | None) -> str:
 
 
 def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Speed | None:
-    found = results.get(recipe.name, ())
+    found = _timed(results, recipe.name)
     if not found:
         return None
     epoch = statistics.median(result.epoch_seconds for result in found)
     hardware = {result.hardware for result in found}
-    plain = [result for result in results.get(YARDSTICK, ()) if {result.hardware} == hardware]
+    plain = [result for result in _timed(results, YARDSTICK) if {result.hardware} == hardware]
     studied = recipe.epochs is not None
     base = statistics.median(result.epoch_seconds for result in plain) if plain and studied else None
     return Speed(
@@ -199,6 +199,11 @@ def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequ
         cost=find_method(recipe.method).cost if studied else None,
         hardware="; ".join(sorted(hardware)),
     )
+
+
+def _timed(results: Mapping[str, Sequence[Result]], recipe: str) -> list[Result]:
+    """Those runs of a recipe that had their device to themselves."""
+    return [result for result in results.get(recipe, ()) if result.at_a_time == 1]
 
 
 def _columns(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[Column, ...]:

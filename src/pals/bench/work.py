@@ -40,6 +40,8 @@ class Work:
     "File whose being there asks to stop."
     drop_checkpoint: bool = False
     "Delete the checkpoint, which is large, once the run is done."
+    at_a_time: int = 1
+    "Runs that share a device: with more than one, how long they take says nothing."
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,13 @@ class Outcome:
 
 
 def work_of(
-    job: Job, base: Path, *, data_dir: Path | None = None, stop: Stop | None = None, drop_checkpoint: bool = False
+    job: Job,
+    base: Path,
+    *,
+    data_dir: Path | None = None,
+    stop: Stop | None = None,
+    drop_checkpoint: bool = False,
+    at_a_time: int = 1,
 ) -> Work:
     """Paths from the root on: whoever does it may be in another folder."""
     return Work(
@@ -69,6 +77,7 @@ def work_of(
         data_dir=None if data_dir is None else str(data_dir.resolve()),
         stop=None if stop is None else str(stop.file),
         drop_checkpoint=drop_checkpoint,
+        at_a_time=at_a_time,
     )
 
 
@@ -100,7 +109,7 @@ def _train(work: Work, tell: Tell) -> tuple[Literal["done", "skipped", "stopped"
         return "skipped", None
     _share_compiled(config)
     data_dir = None if work.data_dir is None else Path(work.data_dir)
-    run = Run(config, folder, data_dir, about={"recipe": work.recipe})
+    run = Run(config, folder, data_dir, about={"recipe": work.recipe, "at_a_time": work.at_a_time})
     tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
     last: Mapping[str, Any] = {}
     for last in run.epochs():

@@ -135,10 +135,10 @@ def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
         time = "" if found.kind == "done" else in_words(left[-1])
         table.add_row(escape(job.recipe.name), str(job.seed), str(job.config.train.epochs), str(found), time)
     console.print(table)
-    unknown_costs = sum(time is None for time in left)
-    known = in_words(sum(time for time in left if time is not None)) if unknown_costs < len(left) else "unknown"
-    more = f"; of {unknown_costs} runs nothing is known" if 0 < unknown_costs < len(left) else ""
-    say(f"Time on one H200 for what is to do: {known}{more}. Nothing was run.")
+    known = [time for time in left if time is not None]
+    say(f"About {in_words(sum(known))} on one H200 for what is to do." if known else "How long it takes is not known.")
+    if 0 < len(known) < len(left):
+        say(f"How long {len(left) - len(known)} of the runs take is not known.")
 
 
 def _run(
@@ -155,7 +155,8 @@ def _run(
     from pals.display import Reporter, Shown
 
     stop, shown, outcomes = Stop(out), dict[str, Shown](), list["Outcome"]()
-    works = [work_of(job, out, data_dir=data_dir, stop=stop, drop_checkpoint=drop_checkpoints) for job in missing]
+    common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
+    works = [work_of(job, out, **common, at_a_time=1 if launcher == "slurm" else jobs) for job in missing]
     with Reporter(console).showing() as reporter:
 
         def tell(event: Mapping[str, Any]) -> None:
@@ -203,9 +204,12 @@ def _list_results(planned: Sequence[Job]) -> None:
 
 
 def _show_troubles(outcomes: Sequence[Outcome]) -> None:
+    failed: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.kind == "busy":
             say(f"Left alone: {outcome.name}: {outcome.message}")
         if outcome.kind == "failed":
-            text = escape(f"{outcome.name}: {outcome.message}")
-            errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)
+            failed.setdefault(outcome.message, []).append(outcome.name)
+    for message, names in failed.items():  # a reason that many share is said once
+        text = escape(f"{', '.join(names)}: {message}")
+        errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)

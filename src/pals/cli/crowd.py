@@ -122,7 +122,7 @@ def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path |
     for line in (*work.answers.lines, *work.reasons):
         say(line)
     forecast = work.forecast()
-    say(f"{work.describe()}: takes {forecast}.")
+    say(f"{work.describe()}: {'goes on; from the beginning it takes' if work.begun else 'takes'} {forecast}.")
     with showing_count(console, "pictures") as progress:
         inputs = work.load(progress)
     for line in inputs.bad:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -18,13 +19,13 @@ from pals.backbones.patches import LOOKED_AT, PatchNetwork
 from pals.candidates import CandidateSets
 from pals.crowd import LANDMARKS, dawid_skene
 from pals.data import Dataset, Items
-from pals.engine import Engine
+from pals.engine import Engine, find_device
 from pals.errors import InputError
 from pals.fit.inputs import picture_views, read_matrix
 from pals.fit.words import how_many
 from pals.images import default_cache, load_images
 from pals.images.store import Settings, Store, list_of
-from pals.model import encode_images
+from pals.model import check_saveable, encode_images
 from pals.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
 from pals.readers import Votes
 from pals.runs import Run
@@ -34,6 +35,7 @@ DECODED = 64  # pictures that are decoded for it
 ENCODED = 32  # pictures that go through a frozen network
 TRIED = 512  # items that an epoch is made on
 COMPARED = 2048  # rows that a search for neighbours is made in
+ON_A_GPU = 32  # times as many of both: with few it only waits for the next order
 MULTIPLIED = 1024  # rows and columns of a product of matrices
 ROUNDS = 350
 """Of expectation and maximisation in all: for every strength of the prior, with and without hard items, with opinions."""
@@ -55,6 +57,8 @@ class Forecast:
     training: float
     results: float
     bytes: int
+    compiled: bool = False
+    "The network will be compiled, which makes it quicker than the trial was."
 
     @property
     def seconds(self) -> float:
@@ -64,7 +68,8 @@ class Forecast:
         stages = ("decoding", "features", "training", "results")
         parts = [f"{name} {in_words(value)}" for name in stages if (value := getattr(self, name)) >= 0.5]
         listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-        return f"about {in_words(self.seconds)}{listed} and {self.bytes / 2**30:.1f} GiB of memory"
+        most = "at most " if self.compiled else ""
+        return f"{most}about {in_words(self.seconds)}{listed} and {self.bytes / 2**30:.1f} GiB of memory"
 
 
 def in_words(seconds: float) -> str:
@@ -88,6 +93,7 @@ def forecast(config: RunConfig, votes: Votes, encoder: Network | None, *, cache:
         training=per_item * len(sets) * _epochs(data, config.train.epochs) + searching * config.train.epochs,
         results=per_item * items + searching + _weighing(votes) + _regression(items, len(shape) == 1) + PAGE,
         bytes=memory_needed(config, run.trainer.engine, shape, items, len(sets), sets.num_classes),
+        compiled=Engine(config.engine).compiled,
     )
 
 
@@ -134,15 +140,17 @@ def _trial(config: RunConfig, sets: CandidateSets, shape: tuple[int, ...]) -> tu
     """A run like the real one on a few items, without compiling, and seconds of an epoch for each of them. What the inputs show
     does not matter."""
     assert isinstance(config.data, VotesConfig)
-    part = sets.take(torch.arange(min(len(sets), TRIED)))
+    tried = TRIED * (1 if find_device(config.engine.device).type == "cpu" else ON_A_GPU)
+    part = sets.take(torch.arange(min(len(sets), tried)))
     generator = torch.Generator().manual_seed(config.seed)
     inputs, views = torch.randn(len(part), *shape, generator=generator), vector_views(torch.zeros(shape), torch.ones(shape))
     if len(shape) == 3:
         inputs, views = (50 * inputs + 127).clamp(0, 255).byte(), picture_views(config.data, *GREY)
     dataset = Dataset("votes", part.class_names, Items(inputs, part.ids), None, None, None, views, votes=part)
     run = Run(replace(config, engine=replace(config.engine, compile=False)), dataset=dataset)
-    epochs = run.trainer.epochs()
-    return run, min(next(epochs)["seconds"] for _ in range(min(2, config.train.epochs))) / len(part)  # the first warms up
+    taken = [record["seconds"] for record in islice(run.trainer.epochs(), 2)]  # the first warms up; some methods need but one
+    check_saveable(run.trainer.method.predictor)  # better refused now than after the training
+    return run, min(taken, default=0.0) / len(part)
 
 
 def _epochs(data: VotesConfig, epochs: int) -> float:
@@ -152,10 +160,16 @@ def _epochs(data: VotesConfig, epochs: int) -> float:
 
 def _searching(run: Run, items: int) -> float:
     """Seconds for the neighbours of all items: grows with their square, which a trial on a few items does not show."""
-    rows = min(items, COMPARED)
+    engine = run.trainer.engine
+    rows = min(items, COMPARED * (1 if engine.device.type == "cpu" else ON_A_GPU))
     width = getattr(run.trainer.method.predictor, "feature_width", 512)
-    unit_ND = torch.nn.functional.normalize(torch.randn(rows, width)).to(run.trainer.engine.device)
-    return _time(lambda: nearest(unit_ND, max(1, min(15, rows - 1)))) * (items / rows) ** 2 if rows > 1 else 0.0
+    unit_ND = torch.nn.functional.normalize(torch.randn(rows, width)).to(engine.device)
+
+    def search() -> None:
+        nearest(unit_ND, max(1, min(15, rows - 1)))
+        engine.synchronize()
+
+    return _time(search) * (items / rows) ** 2 if rows > 1 else 0.0
 
 
 def _weighing(votes: Votes) -> float:

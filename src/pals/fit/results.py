@@ -86,8 +86,9 @@ def find(work: Work) -> Findings:
         unknown_N = ~fusion.consensus.answers.known_N
         posterior_NC[unknown_N] = model_NC[unknown_N]
     result = Result(votes, posterior_NC)
-    neighbors = nearest(torch.nn.functional.normalize(output.features), _neighbors(len(votes.items)), include_self=False)
-    neighbor_NK, similarity_NK = neighbors.index_NK.numpy(), neighbors.similarity_NK.numpy()
+    unit_ND = torch.nn.functional.normalize(output.features).to(work.whole.trainer.engine.device)
+    neighbors = nearest(unit_ND, _neighbors(len(votes.items)), include_self=False)
+    neighbor_NK, similarity_NK = neighbors.index_NK.cpu().numpy(), neighbors.similarity_NK.cpu().numpy()
     doubts = rank_doubts(result)
     arguing = arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)
     tables = {

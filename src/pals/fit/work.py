@@ -97,6 +97,7 @@ class Work:
         """Decode the pictures, or read the vectors."""
         statistics = None if self.data.images is None else _statistics_of(self.config.network, self.data.size)
         self.inputs = load_inputs(self.data, self.answers, statistics=statistics, cache=self.cache, progress=progress)
+        _ = self.truth  # better refused now than after the training
         return self.inputs
 
     @property

@@ -6,7 +6,7 @@ from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
 from pals.model.frozen import encode_images, image_standardizer
 from pals.model.predict import predict_folder
-from pals.model.saved import FILE_NAME, Description, Model, Part, is_model
+from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
 
 __all__ = [
     "FILE_NAME",
@@ -14,6 +14,7 @@ __all__ = [
     "ExportReport",
     "Model",
     "Part",
+    "check_saveable",
     "encode_images",
     "expected_calibration_error",
     "export_onnx",

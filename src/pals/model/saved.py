@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from pals.augment.views import Standardize
 from pals.backbones import Network, Output, build_network
@@ -197,13 +197,18 @@ def is_model(path: Path) -> bool:
         return False
 
 
+def check_saveable(module: nn.Module) -> None:
+    """Refuse what a `Model` cannot be made of."""
+    if not isinstance(module, Network):
+        raise InputError(
+            f"A {type(module).__name__} is not a single network with a linear classifier, and only such can be saved. "
+            f"Choose a method that trains one network."
+        )
+
+
 def _check_networks(about: Description, network: Network, encoder: Network | None) -> None:
     for module in (network, *(() if encoder is None else (encoder,))):
-        if not isinstance(module, Network):
-            raise InputError(
-                f"A {type(module).__name__} is not a single network with a linear classifier, and only such can be saved. "
-                f"Choose a method that trains one network."
-            )
+        check_saveable(module)
     if network.num_classes != len(about.class_names):
         raise InputError(f"The network tells {network.num_classes} classes apart, but {len(about.class_names)} are named.")
     if (encoder is None) != (about.encoder is None):
