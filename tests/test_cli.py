@@ -323,9 +323,12 @@ def test_ctrl_c(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert pals(*TRAIN, "--epochs", "2", "--out", "run").code == 0
 
 
-RECORDS = [
-    {"total_epoch": n, "test_accuracy": n / 20, "selected": 1000 + n, "correct": 900, "loss": 1 / n} for n in range(1, 18)
-]
+def epoch_record(phase: str, epoch: int, epochs: int, total_epoch: int) -> dict[str, Any]:
+    return {"phase": phase, "epoch": epoch, "epochs": epochs, "total_epoch": total_epoch, "test_accuracy": epoch / 20,
+            "selected": 1000 + epoch, "correct": 900, "loss": 1 / epoch}  # fmt: skip
+
+
+RECORDS = [epoch_record("main", n, 17, n) for n in range(1, 18)]
 
 
 def test_plain_lines() -> None:
@@ -338,6 +341,21 @@ def test_plain_lines() -> None:
     assert [re.match(r"pals seed 1: epoch (\d+)/17, ", line)[1] for line in lines] == [*map(str, range(2, 17, 2)), "17"]
     assert lines[-1] == "pals seed 1: epoch 17/17, accuracy 85.00, selected 1,017, right 900, loss 0.059"
     assert "\x1b" not in text.getvalue()
+
+
+def test_lines_of_several_phases() -> None:
+    """Each is counted by itself, and its end is always told."""
+    records = [
+        *(epoch_record("warm-up", n, 3, n) for n in range(1, 4)),
+        *(epoch_record("main", n, 16, n + 3) for n in range(1, 17)),
+    ]
+    text = io.StringIO()
+    with Reporter(Console(file=text)).showing() as reporter:
+        reporter.follow("fredis", iter(records), total=16)
+    lines = [line.partition(",")[0] for line in text.getvalue().splitlines()]
+    assert lines[:3] == ["fredis: warm-up epoch 2/3", "fredis: warm-up epoch 3/3", "fredis: epoch 1/16"]
+    assert lines[-1] == "fredis: epoch 16/16"
+    assert len(lines) == 11
 
 
 def test_a_bar_in_a_terminal() -> None:

@@ -70,11 +70,14 @@ class Shown:
     task: TaskID | None
 
     def record(self, record: Mapping[str, Any]) -> None:
-        epoch = record["total_epoch"]
+        """In a method with several phases each is counted by itself: how many there will be it may not know yet."""
+        phase, epoch, epochs = record["phase"], record["epoch"], record["epochs"]
+        part = "" if phase == "main" else f" {phase}"
         if self.reporter.progress is not None and self.task is not None:
-            self.reporter.progress.update(self.task, completed=epoch, note=note(record))
-        elif epoch % max(1, self.total // LINES) == 0 or epoch == self.total:
-            self.reporter.line(f"{self.name}: epoch {epoch}/{self.total}, {note(record)}")
+            shown = {"description": f"{self.name}{part}", "completed": epoch, "total": epochs, "note": note(record)}
+            self.reporter.progress.update(self.task, **shown)
+        elif record["total_epoch"] % max(1, self.total // LINES) == 0 or epoch == epochs:
+            self.reporter.line(f"{self.name}:{part} epoch {epoch}/{epochs}, {note(record)}")
 
     def end(self, text: str) -> None:
         """Take the bar away; a line stays in its place."""

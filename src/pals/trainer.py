@@ -143,7 +143,8 @@ class Trainer:
                 record["warmup_seconds"] = round(self.engine.warmup_seconds - warm, 4)
             self.progress.epoch += 1
             self.progress.total += 1
-            record = {"phase": phase.name, "epoch": self.progress.epoch, "total_epoch": self.progress.total, **record}
+            place = {"phase": phase.name, "epoch": self.progress.epoch, "epochs": epochs, "total_epoch": self.progress.total}
+            record = place | record
             if ended or self.progress.epoch >= epochs:
                 self.progress.phase, self.progress.epoch, self.optimizer = number + 1, 0, None
                 self.progress.done = self.method.phase(number + 1) is None
