@@ -86,6 +86,8 @@ def test_the_heat_map_shows_differences_and_what_was_not_run(tmp_path: Path) -> 
     assert imread(tmp_path / "a.png").shape[1] >= 900
     with pytest.raises(InputError, match="no published numbers"):
         heat_map(study([("A", 1.0, 1.0)]))
+    with pytest.raises(InputError, match="seconds, which depend on the machine"):
+        heat_map(replace(GRID, quantity="seconds"))
 
 
 def test_bars_show_ours_and_the_papers() -> None:
@@ -125,7 +127,7 @@ def test_the_time_axis_is_logarithmic_and_in_words() -> None:
     assert points.get_xscale() == "log"
     assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
     assert [label.get_text() for label in epochs.get_yticklabels()] == ["B", "A"]  # the quickest on top
-    with pytest.raises(InputError, match="pals bench --table s"):
+    with pytest.raises(InputError, match="no runs with times: none is finished, or each shared its device"):
         speed_figure(replace(study([("A", 1.0, 1.0)]), entries=()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,35 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
     assert Path("run/report.html").read_bytes() == html
 
 
+def test_an_update_reads_the_earlier_answers_as_they_were_written(pals: Pals, data: Path) -> None:
+    """Encoding and separator of the first file are not those of votes.csv; classes that were named stay named."""
+    text = (data / "votes.csv").read_text().replace("dark", "größer").replace("ann,bright", "ann,bright;größer", 1)
+    (data / "votes.csv").write_bytes(text.encode("cp1252"))
+    classes = "striped,größer,bright,spotted"
+    answer = fit(pals, data, "run", "--encoding", "cp1252", "--classes", classes, "--set", "data.separator=';'")
+    assert answer.code == 0, answer.err
+    item = pd.read_csv("run/votes.csv")["item"].iloc[0]
+    Path("more.csv").write_bytes(f"item,worker,label\n{item},Jürgen,größer\n".encode("cp1252"))
+    assert "--encoding cp1252" in pals("update", "run", "more.csv").err
+    answer = pals("update", "run", "more.csv", "--encoding", "cp1252", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    assert pd.read_csv("run-updated/classes.csv")["class"].tolist() == classes.split(",")
+    before, after = read_votes("run/votes.csv", separator=";"), read_votes("run-updated/votes.csv", separator=";")
+    assert after.num_answers == before.num_answers + 1
+    assert set(after.class_names) == {"striped", "größer", "bright"}
+    assert "Jürgen" in after.workers
+
+
+def test_a_handful_of_pictures(pals: Pals, tmp_path: Path) -> None:
+    """Fewer than the neighbours that usually vote: all others do, and it is said."""
+    data = make_pictures(tmp_path / "few", items=7)
+    few = ("--epochs", "1", "--device", "cpu", *COLUMNS)
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *few, "--network", "small-cnn", "--folds", "0")
+    assert answer.code == 0, answer.err
+    assert "Only 7 items have answers: all others vote on each" in answer.out
+    assert read_yaml(Path("run/config.yaml"))["method"]["neighbors"] == 6
+
+
 def test_feature_vectors_instead_of_pictures(pals: Pals, data: Path, tmp_path: Path) -> None:
     truth = pd.read_csv(data / "truth.csv")
     number = truth["label"].map({name: c for c, name in enumerate(CLASSES)}).to_numpy()
@@ -247,3 +277,36 @@ def test_other_methods(method: str, saved: bool, pals: Pals, data: Path, tmp_pat
     assert answer.code == (0 if saved else 2), answer.err
     assert saved or "Choose a method that trains one network." in answer.err
     assert Path("run").exists() == saved
+
+
+def test_names_with_blanks_and_accents_come_through(pals: Pals, data: Path) -> None:
+    """The report's command can be repeated as it stands, and the queue is marked as UTF-8, which Excel needs."""
+    folder = data.parent / "ein Ordner"
+    (data / "images").rename(folder)
+    (folder / "001.png").rename(folder / "größe 1.png")
+    text = (data / "votes.csv").read_text().replace("001.png", "größe 1.png")
+    (data / "votes.csv").write_text(text, encoding="utf-8")
+    words = (
+        "fit",
+        folder,
+        data / "votes.csv",
+        "--out",
+        "mein Lauf",
+        *COLUMNS,
+        *QUICK,
+        "--network",
+        "small-cnn",
+        "--folds",
+        "0",
+    )
+    assert pals(*words).code == 0
+    command = read_json(Path("mein Lauf/report.json"))["command"]
+    assert shlex.split(command)[1:] == [str(word) for word in words]
+    assert pals("relabel", "mein Lauf", "--top", "60", "--out", "queue.csv").code == 0
+    assert Path("queue.csv").read_bytes().startswith(b"\xef\xbb\xbfrank,item,")
+    queue = pd.read_csv("queue.csv", dtype=str)
+    assert "größe 1.png" in set(queue["item"])
+    queue.assign(label=queue["suggestion"], annotator="eve").to_csv("filled.csv", index=False, encoding="utf-8-sig")
+    answer = pals("update", "mein Lauf", "filled.csv", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    assert read_votes("mein Lauf-updated/votes.csv").num_answers == 240

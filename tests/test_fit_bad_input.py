@@ -151,7 +151,7 @@ DONE: dict[str, tuple[Change, tuple[str, ...], int, int]] = {
     ),
     "an answer for a missing picture": (
         lambda data: append(data, "nowhere.png,ann,dark\n"),
-        ("have no image", "'nowhere.png'"),
+        ("1 item of the votes has no image", "'nowhere.png'"),
         30,
         90,
     ),
@@ -190,12 +190,39 @@ def test_a_result_and_a_warning(case: str, pals: Pals, data: Path) -> None:
     assert (SCRIPT in set(labels["label"])) == (case == "a label that is a script")
 
 
-def test_a_truth_that_is_not_whole_is_refused_before_the_training(pals: Pals, data: Path) -> None:
+def test_a_truth_that_is_not_whole_grades_what_it_knows(pals: Pals, data: Path) -> None:
+    """The same shares as with the whole truth, counted by hand over the items that are known."""
     lines = (data / "truth.csv").read_text().splitlines(keepends=True)
-    (data / "truth.csv").write_text("".join(lines[:-1]))
+    (data / "truth.csv").write_text("".join([lines[0], *lines[11:]]))  # not the first items: rows must not be mixed up
+    answer = fit(pals, data, "--truth", data / "truth.csv")
+    assert answer.code == 0, answer.err
+    assert "Against the truth of 20 items: labels right" in answer.out
+    grades = read_json(Path("run/summary.json"))["grades"]
+    known = pd.read_csv(data / "truth.csv").set_index("image")["label"]
+    labels = pd.read_csv("run/labels.csv").set_index("item")["label"]
+    assert grades["labels"] == (labels[known.index] == known).mean()
+    doubtful = pd.read_csv("run/doubtful.csv")
+    doubtful = doubtful[doubtful["item"].isin(known.index)]
+    assert grades["first_100_doubtful"] == pytest.approx((doubtful["answer"] != doubtful["item"].map(known)).mean())
+    assert f"of the first {len(doubtful)} doubtful answers" in answer.out
+    assert (grades["items"], grades["doubtful"]) == (20, len(doubtful))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("image,label\nelsewhere.png,dark\n", ("truth.csv has no label for any item with answers", "'001.png'")),
+        ("image,label\n001.png,spotted\n", ("row 2: Unknown label 'spotted'", "--classes")),
+    ],
+)
+def test_a_truth_of_other_items_or_classes_is_refused_before_the_training(
+    pals: Pals, data: Path, text: str, words: tuple[str, ...]
+) -> None:
+    (data / "truth.csv").write_text(text)
     answer = fit(pals, data, "--truth", data / "truth.csv")
     assert answer.code == 2
-    assert "truth.csv has no label for '029.png'" in answer.err
+    for word in words:
+        assert word in answer.err
     assert not Path("run").exists()
 
 
@@ -266,3 +293,47 @@ def test_a_full_disk_and_going_on_when_there_is_room(size: int, what: str, pals:
     assert "room" in line
     assert fit(pals, data).code == 0
     assert len(pd.read_csv("run/labels.csv")) == 30
+
+
+def test_nothing_but_gold(pals: Pals, data: Path) -> None:
+    """Right labels and no opinions: there is nobody to weigh, and still something to learn."""
+    truth = pd.read_csv(data / "truth.csv")
+    truth.assign(is_gold=True).to_csv(data / "votes.csv", index=False)
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *QUICK)
+    assert answer.code == 0, answer.err
+    labels = pd.read_csv("run/labels.csv").set_index("item")
+    assert (labels["status"] == "gold").all()
+    assert (labels.loc[truth["image"], "label"].to_numpy() == truth["label"].to_numpy()).all()
+    assert pd.read_csv("run/doubtful.csv").empty
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("001.png,ann,dark\n002.png,bob,dark\n", ("all answers are 'dark'", "--classes")),
+        ("001.png,ann,dark\n001.png,bob,bright\n", ("only '001.png' has an answer", "at least two items")),
+    ],
+)
+def test_too_little_to_learn_from(pals: Pals, data: Path, rows: str, words: tuple[str, ...]) -> None:
+    (data / "votes.csv").write_text(f"image,worker,label\n{rows}")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *QUICK)
+    assert answer.code == 2
+    for word in words:
+        assert word in answer.err
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "half"),
+        ("update", "half", "votes.csv"),
+        ("relabel", "half", "--out", "q.csv"),
+        ("predict", "half", "images", "--out", "p.csv"),
+    ],
+)
+def test_a_folder_that_is_no_finished_run(pals: Pals, tmp_path: Path, command: tuple[str, ...]) -> None:
+    Path("half").mkdir()
+    answer = pals(*command)
+    assert answer.code == 2
+    assert "half" in answer.err and "`pals fit" in answer.err and "finish" in answer.err

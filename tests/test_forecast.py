@@ -9,8 +9,8 @@ import pytest
 from _pictures import make_pictures
 from pals.fit import Work, in_words
 from pals.fit.forecast import Forecast
-from pals.fit.words import how_many
 from pals.model import encode_images
+from pals.words import how_many
 
 GIB = 2**30
 

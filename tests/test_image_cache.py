@@ -331,7 +331,7 @@ def test_nothing_but_bad_pictures(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "pictures").mkdir()
     spoil(tmp_path / "pictures")
     for skip_bad in (False, True, True):
-        with pytest.raises(InputError, match=r"None of the 2 pictures .* can be read .*the file is empty"):
+        with pytest.raises(InputError, match=r"No picture in .* can be read, of 2 .*the file is empty"):
             load_images(tmp_path / "pictures", S, cache=cache, skip_bad=skip_bad)
 
 

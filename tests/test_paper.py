@@ -21,7 +21,7 @@ from pals.backbones import build_network
 from pals.config import merge
 from pals.errors import InputError
 from pals.methods import METHODS
-from pals.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, in_words, seconds
+from pals.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, in_words, left, seconds
 from pals.paper.numbers import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.paper.recipe import Recipe
 from pals.paper.recipes import RECIPES, TABLES, find, narrowed, select
@@ -436,6 +436,16 @@ def test_estimates_by_hand() -> None:
     assert estimate(find("table1/cifar10-q0.1-eta0.1/upllrs")) == pytest.approx(PLAIN_EPOCH * (main + separation))
 
 
+def test_what_is_left_of_a_run() -> None:
+    """FREDIS has 250 epochs of warm-up and 250 more; those of UPLLRS are of networks of several sizes."""
+    pals, fredis, upllrs = (find(f"table1/cifar10-q0.1-eta0.1/{name}").config(1) for name in ("pals", "fredis", "upllrs"))
+    assert left(pals, 125) == pytest.approx(0.75 * (seconds(pals) or 0))
+    assert left(fredis, 300) == pytest.approx(0.4 * (seconds(fredis) or 0))
+    assert left(pals, 501) == 0
+    assert left(upllrs, 200) == seconds(upllrs)
+    assert left(RunConfig.of({"data": {"name": "digits"}}), 3) is None
+
+
 def test_no_estimate_is_invented() -> None:
     assert seconds(RunConfig.of({"data": {"name": "digits"}})) is None
     recipe = Recipe("a/b/c", "grid", "c", "b", "", "b", "c", {"data": {"name": "cifar10"}, "method": {"name": "pals"}})
@@ -482,3 +492,7 @@ def test_command_shows_settings_that_can_be_run(pals: Pals) -> None:
 def test_command_says_what_is_wrong(pals: Pals) -> None:
     answer = pals("recipes", "table1/cifar10-q0.1-eta0.1/palz")
     assert answer.code == 2 and "did you mean" in answer.err
+    answer = pals("recipes", "nothing like it")
+    assert answer.code == 2 and "`pals recipes` lists all" in " ".join(answer.err.split())
+    assert len(answer.err) < 300  # not all of them
+    assert pals("recipes", "table1/cifar10-q0.1-eta0.1/pals", "--table", "2").code == 2

@@ -274,7 +274,7 @@ def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"report\.json does not exist"):
+    with pytest.raises(InputError, match=r"holds no report\.json\. Give the folder"):
         write_report(tmp_path)
     (tmp_path / "report.json").write_text("[1]")
     with pytest.raises(InputError, match="holds a list"):

@@ -71,8 +71,9 @@ WIDE_MARKDOWN = """\
 ## A & B: 100%
 
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). ≈ within the \
-paper's spread, ▲ better, ▼ worse (no sign: no spread is known), · not run. With each column: how candidate sets are drawn, \
-and the share of them without the true label. To RC: mean difference over shared seeds and its 95% interval.
+paper's spread (ours where it gives none), ▲ better, ▼ worse (no sign: no spread is known), · not run. With each column: how \
+candidate sets are drawn, and the share of them without the true label. To RC: mean difference over shared seeds and its \
+95% interval.
 
 ### Set\\_1
 
@@ -153,6 +154,14 @@ def test_a_study_shows_times_and_its_own_schedule() -> None:
     assert text.endswith(STUDY_MARKDOWN)
     assert "500 epochs (this study's own schedule)" in text
     assert "Hardware: X1, bf16." in text
+
+
+def test_a_study_says_why_times_are_missing() -> None:
+    why = "No times: the run shared its device with another."
+    assert why not in legend(STUDY)  # what was not run needs no word
+    shared = replace(STUDY, entries=(*STUDY.entries[:2], replace(STUDY.entries[2], speed=None)))
+    assert why in legend(shared)
+    assert why not in legend(WIDE)
 
 
 def test_only_what_was_run() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from pals.crowd import tally
+from pals.crowd import UNNAMED, tally
 from pals.errors import InputError
 
 TRUST = 0.75
@@ -21,6 +21,7 @@ NEEDED = {
     "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
     "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
 }
+SEVERAL = "|"  # between the labels of one answer in votes.csv
 LOCAL_FILES = "/data/local-files/?d="
 
 
@@ -43,7 +44,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     rows = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
         answers = said.get(row["item"], {})
-        others = [label for label in answers if label != row["label"]]
+        others = [label for label in _single(answers) if label != row["label"]]
         rows.append(
             {
                 "rank": rank,
@@ -90,12 +91,22 @@ def _said(votes: pd.DataFrame) -> dict[str, dict[str, float]]:
     return found
 
 
+def _single(answers: dict[str, float]) -> dict[str, float]:
+    """The same label by label, the most frequent first: an answer that names several counts as a part for each."""
+    parts: dict[str, float] = {}
+    for answer, weight in answers.items():
+        labels = answer.split(SEVERAL)
+        for label in labels:
+            parts[label] = parts.get(label, 0.0) + weight / len(labels)
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
 def _reason(row: dict[str, Any], answers: dict[str, float], doubt: pd.Series | None) -> str:
     """Why a person should look, the strongest reason first."""
-    total = sum(answers.values())
     if not answers:
         return "nobody answered"
-    reasons = []
+    answers, reasons = _single(answers), []
+    total = sum(answers.values())
     most = max(answers.values())
     if len(answers) > 1 and sum(count == most for count in answers.values()) > 1:
         reasons.append("a tie")
@@ -110,7 +121,7 @@ def _reason(row: dict[str, Any], answers: dict[str, float], doubt: pd.Series | N
     if float(row["confidence"]) < 0.5:
         reasons.append("the result is unsure")
     if doubt is not None:
-        who = doubt["worker"] or "somebody"
+        who = "somebody" if doubt["worker"] in ("", UNNAMED) else doubt["worker"]
         reasons.append(f"{who}'s {doubt['answer']} is probably wrong ({float(doubt['probability_wrong']):.2f})")
     return "; ".join(reasons) or "the least sure of those that are agreed on"
 

@@ -40,6 +40,21 @@ def test_responses_against_a_loop_over_places(pictures: torch.Tensor) -> None:
     torch.testing.assert_close(network._responses(x[None])[0], expected, atol=1e-4, rtol=1e-4)
 
 
+def test_a_graph_of_it_holds_for_any_number_of_pictures(pictures: torch.Tensor) -> None:
+    """Pictures are looked at a few at a time; a graph that was taken with two must not be bound to two."""
+    network = learned(pictures)
+    graph = torch.export.export(network, (pictures[:2],), dynamic_shapes=({0: torch.export.Dim("N")},)).module()
+    for count in (1, 5, 40):
+        torch.testing.assert_close(graph(pictures[:count]).features, network(pictures[:count]).features)
+
+
+def test_how_many_at_a_time_changes_nothing(pictures: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = learned(pictures)
+    together = network.responses(pictures)
+    monkeypatch.setattr("pals.backbones.patches.AT_ONCE", 1)
+    torch.testing.assert_close(network.responses(pictures), together, atol=1e-7, rtol=0)
+
+
 def test_whitened_patches_have_no_correlation_left(pictures: torch.Tensor) -> None:
     network = learned(pictures)
     patch = pictures.unfold(2, PATCH, 1).unfold(3, PATCH, 1).permute(0, 2, 3, 1, 4, 5).reshape(-1, 3 * PATCH**2)

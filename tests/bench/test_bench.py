@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import multiprocessing
 import os
 import re
 import shlex
@@ -24,8 +25,10 @@ import pytest
 from _bench import FOLDERS, GRID, assert_same_runs, finished
 
 from _toy import Answer, logged_epochs
-from pals.bench import Outcome, Stop, Work, launch, local, lock, plan, read_grid, work, work_of
+from pals.bench import Outcome, Stop, Work, launch, local, lock, plan, read_grid, read_result, work, work_of
+from pals.bench.local import _begin_worker
 from pals.checkpoint import load_checkpoint
+from pals.cli.bench import _at_a_time
 from pals.files import read_json, write_json
 from pals.runs import Run
 
@@ -75,6 +78,8 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
     assert "8 runs: 3 done, 5 to do" in answer.out
     assert answer.out.count("missing") == 4
     assert "cut off at epoch 2 of 2" in answer.out
+    assert "How long 5 runs will take is not known." in answer.out
+    assert "H200" not in answer.out  # what is done takes no time, and does not stand for the rest
     assert sorted(Path("bench").rglob("*")) == files
 
 
@@ -102,6 +107,7 @@ def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
         (("--grid", "toy.yaml", "--launcher", "cloud"), "Known: local, ray, slurm"),
         (("--grid", "toy.yaml", "--cluster", "a=1"), "The local launcher has no options"),
         (("--grid", "toy.yaml", "--set", "train.lrr=1"), "did you mean 'train.lr'"),
+        (("--grid", "toy.yaml", "--set", "method.delta=0.5"), "toy/few/average: Unknown setting 'method.delta'"),
     ],
 )
 def test_bad_requests(arguments: tuple[str, ...], said: str, pals: Pals, grid: Path) -> None:
@@ -117,7 +123,7 @@ def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
     assert finished(Path("bench")) == ["few/pals/full/seed-5"]
     assert not list(Path("bench").rglob("checkpoint.pt"))
     again = pals("bench", "*/pals", "--grid", grid, "--seeds", "5,", "--cells", "few", "--out", "bench")
-    assert "1 runs: 1 done, 0 to do" in again.out
+    assert "1 run: 1 done, 0 to do" in again.out
 
 
 def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path, whole: Path, tmp_path: Path) -> None:
@@ -272,6 +278,35 @@ def test_two_worker_processes_of_which_one_is_killed(pals: Pals, grid: Path, who
     assert_same_runs(base, whole)
 
 
+def go_on_when_asked_to_end() -> None:
+    """In a process of its own."""
+    _begin_worker(None, 1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+    os._exit(7)
+
+
+def test_only_the_command_acts_on_requests_to_end() -> None:
+    """A service manager asks all processes at once; the command then asks the workers to finish their epoch."""
+    worker = multiprocessing.get_context("spawn").Process(target=go_on_when_asked_to_end)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 7
+
+
+@pytest.mark.parametrize(
+    ("launcher", "jobs", "runs", "options", "expected"),
+    [
+        ("local", 2, 5, {}, 2),
+        ("local", 2, 1, {}, 1),
+        ("slurm", 16, 20, {}, 1),
+        ("slurm", 16, 20, {"cluster": "local"}, 20),
+    ],
+)
+def test_runs_that_share_a_device(launcher: str, jobs: int, runs: int, options: dict[str, str], expected: int) -> None:
+    assert _at_a_time(launcher, jobs, runs, options) == expected
+
+
 class FakePool:
     """Notes which GPU a process started now would see."""
 
@@ -335,6 +370,8 @@ def test_on_a_real_ray(process: Process, grid: Path, whole: Path, tmp_path: Path
     assert running.returncode == 0, said
     assert said.count(": done, accuracy") == 2
     assert_same_runs(base, whole)
+    for name in FOLDERS[6:]:
+        assert read_result(base / name).command.startswith("pals bench --grid toy.yaml --seeds 2")  # not Ray's own
 
 
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs the extra slurm")
@@ -344,6 +381,7 @@ def test_handed_over_by_submitit(pals: Pals, grid: Path, whole: Path) -> None:
     answer = pals(*command, "--cluster", "cluster=local", "--cluster", "slurm_partition=gpu")
     assert answer.code == 0, answer.err
     assert_same_runs(Path("bench"), whole)
+    assert read_json(Path("bench") / FOLDERS[7] / "run.json")["command"] == sys.argv  # not submitit's
 
 
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs the extra slurm")

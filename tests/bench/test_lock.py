@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -93,6 +94,21 @@ def test_a_damaged_lock_holds_nobody_up(content: str, tmp_path: Path) -> None:
     lock_file(folder).write_text(content)
     with working_on(folder, tmp_path):
         pass
+
+
+def test_where_the_file_system_knows_no_locks_the_last_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two found the folder free at the same time."""
+    folder = tmp_path / "cell/pals/full/seed-1"
+    other = {"host": "far", "pid": 1, "born": None}
+    monkeypatch.setattr(lock, "locked", lambda path: contextlib.nullcontext(False))
+    monkeypatch.setattr(time, "sleep", lambda seconds: write_json(lock_file(folder), other))
+    with pytest.raises(BusyError, match="process 1 on far"), working_on(folder, tmp_path):
+        pytest.fail("both have it")
+    assert read_json(lock_file(folder)) == other
+    lock_file(folder).unlink()
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with working_on(folder, tmp_path):
+        assert lock_file(folder).exists()
 
 
 def test_asked_once_it_stops_after_the_epoch_asked_twice_at_once(tmp_path: Path) -> None:

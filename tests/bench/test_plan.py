@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -50,7 +51,9 @@ def test_rows_win_over_columns_and_columns_over_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (GRID.replace("rows:", "row:"), "did you mean 'rows'"),
+        (GRID.replace("rows:", "row:"), r"bad.yaml: .*did you mean 'rows'"),
+        (GRID.replace("neighbors", "neighbours"), r"bad.yaml, row 'PALS', column 'few': .*neighbours"),
+        (GRID.replace("name: average", "name: averege"), r"row 'Average', column 'few': .*did you mean 'average'"),
         ("rows: {a: {}}", "`columns` should name at least one"),
         ("rows: []\ncolumns: {a: {}}", "`rows` should name at least one"),
         ("rows: {a: 5}\ncolumns: {b: {}}", "`rows.a` should hold settings"),
@@ -115,6 +118,10 @@ def test_states(whole: Path, tmp_path: Path) -> None:
     lines = (folder / "log.jsonl").read_text().splitlines()
     write_text(folder / "log.jsonl", "\n".join(lines[:2]) + "\n")
     assert str(state(folder)) == "cut off at epoch 1 of 2"
+    other = json.dumps({"event": "epoch", "phase": "warm-up", "epoch": 3, "epochs": 9, "total_epoch": 7})
+    write_text(folder / "log.jsonl", "\n".join([*lines, other]) + "\n")
+    assert str(state(folder)) == "cut off at warm-up epoch 3 of 9"
+    assert state(folder).total_epoch == 7
     (folder / "checkpoint.pt").unlink()
     assert state(folder).kind == "missing"
 

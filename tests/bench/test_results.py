@@ -35,7 +35,7 @@ def test_a_result_says_all_that_a_table_needs(whole: Path) -> None:
     assert result.effective_noise == summary["effective_noise"]
     assert result.seconds == pytest.approx(sum(event["seconds"] for event in epochs), abs=0.01)
     assert result.epoch_seconds == pytest.approx(statistics.median(event["seconds"] for event in epochs), abs=1e-4)
-    assert (result.hardware, result.warmup_seconds, result.shortened) == ("cpu, fp32", 0.0, False)
+    assert (result.hardware, result.warmup_seconds, result.changed) == ("cpu, fp32", 0.0, ())
     assert result.commit == runs.commit()
     assert set(result.versions) == {"pals", "torch", "python"}
 

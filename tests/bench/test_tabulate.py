@@ -16,7 +16,7 @@ from _toy import Answer
 from pals.bench.curves import read_curve
 from pals.bench.reproduction import reproduction_page
 from pals.bench.results import Result, read_records
-from pals.bench.tabulate import YARDSTICK, gather, make_table
+from pals.bench.tabulate import YARDSTICK, gather, link, make_table
 from pals.errors import InputError
 from pals.files import read_json
 from pals.paper.recipes import RECIPES, find, select
@@ -227,6 +227,44 @@ def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:
     assert made.columns[0].protocol == ""
 
 
+def test_training_times_are_compared_as_times(tmp_path: Path) -> None:
+    """Not the accuracies of the same runs, nor times of runs that shared their device."""
+    pals = [record("timing/resnet18/pals", seed, epoch_seconds=1.5) for seed in (1, 2)]
+    alim = [
+        record("timing/resnet18/alim-scale", seed, 50.0, epoch_seconds=1.5 + seed, at_a_time=at_a_time)
+        for seed, at_a_time in ((1, 1), (2, 2))
+    ]
+    made = table(write(tmp_path / "r.jsonl", *pals, *alim), "timing", against="PALS")
+    assert entry_of(made, "ALIM", "ResNet-18").against == (1.0, None, None)
+
+
+def test_a_whole_schedule_asked_for_by_its_length_is_whole(tmp_path: Path) -> None:
+    """Where all rows have it; PALS has 500 epochs."""
+    recipes = select("1", methods=["PALS"])
+    runs = write(tmp_path / "r.jsonl", record(PALS_CELL))
+    made = make_table(recipes, gather(recipes, runs, 500), runs=runs, epochs=500)
+    assert (made.epochs, made.schedule) == (None, "full schedule")
+    assert entry_of(made, "PALS").ours is not None
+
+
+def test_records_of_changed_settings_are_refused(grid: Path, pals: Pals, tmp_path: Path) -> None:
+    """As their folders are."""
+    assert pals("bench", "*/few/*", "--grid", grid, "--set", "train.lr=0.01", "--out", "bench").code == 0
+    (kept,) = [one for one in read_records(tmp_path / "bench" / "results.jsonl") if one.method == "pals"]
+    assert kept.changed == ("train.lr",)
+    for runs in ("bench", "bench/results.jsonl"):
+        answer = pals("table", "--grid", grid, "--runs", runs)
+        assert (answer.code, "train.lr" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("a b#1", "a%20b%231"), ("(x)", "%28x%29"), ("pico+", "pico+"), ("ü", "%C3%BC")]
+)
+def test_links_lead_to_any_folder(name: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    assert link(tmp_path / name, tmp_path / "page.md") == expected
+
+
 def test_two_records_of_one_run_are_refused(tmp_path: Path) -> None:
     runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
     with pytest.raises(InputError, match="two records"):
@@ -280,13 +318,26 @@ def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.
     assert any("94.39 (1)" in line for line in lines)
 
 
-def test_pictures_of_tables(pals: Pals, tmp_path: Path) -> None:
+def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:
     names = ["noisy-comparison/cifar10-q0.3-eta0.3/pals", YARDSTICK]
     runs = write(tmp_path / "r.jsonl", *[record(name) for name in names])
     assert pals("figure", "speed", "--runs", runs, "--out", "s.svg").code == 0
     assert "PALS" in (tmp_path / "s.svg").read_text(encoding="utf-8")
     assert pals("figure", "ablation", "K", "--runs", RECORDS, "--out", "k.svg").code == 0
     assert "77.55" in (tmp_path / "k.svg").read_text(encoding="utf-8")
+    times = write(tmp_path / "t.jsonl", record("timing/resnet18/pals", epoch_seconds=1.5))
+    assert pals("table", "timing", "--runs", times, "--out", "t.svg").code == 0
+    drawn = (tmp_path / "t.svg").read_text(encoding="utf-8")
+    assert "seconds per epoch" in drawn and "accuracy" not in drawn
+    assert "ours on X1, bf16" in drawn and "RTX 2080 Ti" in drawn
+    assert pals("table", "--grid", grid, "--runs", whole, "--out", "g.svg").code == 0  # nothing is published
+    assert "Average" in (tmp_path / "g.svg").read_text(encoding="utf-8")
+    for arguments, said in (
+        (("figure", "speed", "--table", "timing", "--runs", times), "has no accuracies to draw"),
+        (("table", "figure2", "--runs", runs, "--out", "f.png"), "pals figure selected RUN"),
+    ):
+        answer = pals(*arguments)
+        assert (answer.code, said in " ".join(answer.err.split())) == (2, True)
     answer = pals("figure", "speed", "--table", "2")
     assert (answer.code, "no runs with times" in " ".join(answer.err.split())) == (2, True)
 
@@ -354,7 +405,7 @@ def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
     assert "accuracies 0 have been run" in none
     assert "## The runs" not in none
     some = reproduction_page(write(tmp_path / "some.jsonl", record(PALS_CELL, accuracy=96.28)), tmp_path / "page.md")
-    assert "1 within the paper's spread, 0 better, 0 worse" in some
+    assert "1 within the spread, 0 better, 0 worse" in some
     assert "| 1 of 198 | 1 of 18 | `pals bench --table 1 --seeds 3` |" in some
     assert "`abc1`" in some
     short = reproduction_page(write(tmp_path / "short.jsonl", record(PALS_CELL, epochs=50)), tmp_path / "page.md", 50)

@@ -83,7 +83,7 @@ def test_different_answers_of_one_person(write: Write) -> None:
     lines = '{"item":"a","worker":"ann","label":"newt"}\n{"item":"a","worker":"ann","label":"frog"}\n'
     votes = read_votes(write(lines, "v.jsonl"))
     assert votes.num_answers == 2
-    assert "1 items have different answers by one person, all of them kept ('a')" in votes.summary.notes
+    assert "1 item has different answers by one person, all of them kept ('a')" in votes.summary.notes
 
 
 def test_two_files_are_read_as_one(write: Write) -> None:
@@ -114,7 +114,7 @@ def test_a_word_can_be_taken_as_a_class(write: Write) -> None:
 def test_a_class_nobody_chose(write: Write) -> None:
     votes = read_votes(write(LONG), class_names=["newt", "toad", "frog"])
     assert votes.class_names == ("newt", "toad", "frog")
-    assert "1 classes that nobody chose ('toad')" in votes.summary.notes
+    assert "1 class that nobody chose ('toad')" in votes.summary.notes
     assert votes.to_candidates().num_classes == 3
     with pytest.raises(InputError, match=r"votes.csv, row 2: Unknown label 'newt': did you mean 'newts'"):
         read_votes(write(LONG), class_names=["newts", "frog"])
@@ -137,7 +137,7 @@ def test_class_numbers_for_given_names(write: Write) -> None:
 
 
 def test_cleanlab_frames_hold_numbers(write: Write) -> None:
-    with pytest.raises(InputError, match=r"row 3: 'newt' is not a class number. Read the file as format='wide'"):
+    with pytest.raises(InputError, match=r"row 3: 'newt' is not a class number.* --format wide"):
         read_votes(write(",ann,bob\na,1,\nb,0,newt\n"), format="cleanlab")
 
 
@@ -344,3 +344,48 @@ def test_labels_that_are_no_labels(write: Write) -> None:
     votes = read_votes(write("item,label\n" + rows))
     with pytest.raises(InputError, match="50,000 items with 50,000 different labels are too many"):
         votes.to_candidates()
+
+
+def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = write(LONG)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(InputError, match=r"votes\.csv: it cannot be read \(Permission denied\)\. Make the file readable"):
+        read_votes(path)
+
+
+def test_one_of_everything_is_singular(write: Write) -> None:
+    votes = read_votes(write("item,worker,label,gold\na.jpg,ann,newt,newt\n"))
+    assert (
+        str(votes.summary)
+        .splitlines()[0]
+        .endswith("(long): 1 answer by 1 annotator on 1 item, 1 class; 1 item with a gold label")
+    )
+    _, found = votes.match(["b.jpg"])
+    assert found.lines() == [
+        "no items found by path, 0 by base name",
+        "1 item of the votes has no image; its answers are not used ('a.jpg')",
+        "1 image has no answer ('b.jpg')",
+    ]
+
+
+def test_remedies_name_the_flags_of_the_command_line(write: Write) -> None:
+    for text, name, options, flag in (
+        ("foo,bar,baz\n1,2,3\n", "t.csv", {}, "--format long"),
+        ("image,who\na.jpg,ann\n", "u.csv", {"format": "long"}, "--label-column NAME"),
+        ("image,ann\na.jpg,newt\na.jpg,frog\n", "w.csv", {}, "--format long"),
+        ('{"x": 1, "label": "newt"}\n', "v.jsonl", {}, "--item-column NAME"),
+        (LONG, "x.csv", {"class_names": ["toad"]}, "--classes"),
+    ):
+        with pytest.raises(InputError, match=flag):
+            read_votes(write(text, name), **options)
+
+
+def test_an_encoding_for_each_file(write: Write) -> None:
+    files = [write("item,worker,label\na,ann,größer\n", "u.csv"), write("", "w.csv")]
+    files[1].write_bytes("item,worker,label\nb,ann,größer\n".encode("cp1252"))
+    assert read_votes(files, encoding=[None, "cp1252"]).class_names == ("größer",)
+    with pytest.raises(InputError, match=r"one encoding for each of the 2 files .* found 1"):
+        read_votes(files, encoding=["cp1252"])

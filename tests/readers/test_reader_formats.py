@@ -38,7 +38,7 @@ def test_dcic_reads_every_set_and_skips_null(write: Write) -> None:
     assert votes.class_names == ("frog", "newt")
     (skipped,) = votes.summary.skipped
     assert (skipped.count, skipped.examples) == (1, ("annotations.json, set 1, annotation 2",))
-    assert "1 items have no answer ('Ponds/fold1/a02.png')" in votes.summary.notes
+    assert "1 item has no answer ('Ponds/fold1/a02.png')" in votes.summary.notes
 
 
 def test_label_studio_cancelled_gold_repeated_and_several_questions(write: Write) -> None:
@@ -108,7 +108,7 @@ def test_cvat_one_file_per_annotator_classes_declared(tmp_path: Path) -> None:
     votes = read_votes(folder)
     assert answers(votes) == [("a01.jpg", "ann", ("newt",)), ("a01.jpg", "bob", ("frog", "newt"))]
     assert votes.class_names == ("toad", "newt", "frog")
-    assert votes.summary.notes == ("1 classes that nobody chose ('toad')",)
+    assert votes.summary.notes == ("1 class that nobody chose ('toad')",)
 
 
 def test_zooniverse_several_choices_surveys_and_gold(write: Write) -> None:

@@ -130,8 +130,8 @@ def test_votes_follow_their_files(write: Write) -> None:
     assert matched.items == ("ponds/b.jpg", "ponds/new.jpg", "ponds/a.jpg")
     assert report.missing == ("gone.jpg",)
     assert report.unanswered == ("ponds/new.jpg",)
-    assert "1 items of the votes have no image; their answers are not used ('gone.jpg')" in report.lines()
-    assert "1 images have no answer ('ponds/new.jpg')" in report.lines()
+    assert "1 item of the votes has no image; its answers are not used ('gone.jpg')" in report.lines()
+    assert "1 image has no answer ('ponds/new.jpg')" in report.lines()
     sets = matched.to_candidates(on_empty="drop")
     assert sets.frequency_NC is not None
     assert sets.ids == ("ponds/b.jpg", "ponds/a.jpg")

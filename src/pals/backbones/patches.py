@@ -18,7 +18,8 @@ RIDGE = 0.01
 """Added to the variances that whitening divides by."""
 THRESHOLD = 0.2
 """How alike, as a cosine, a place must be to a patch before it counts."""
-AT_ONCE = 16  # pictures
+AT_ONCE = 16 << 20
+"""Bytes of responses: about what a CPU's cache holds. Of larger pieces the system takes back the memory each time, too."""
 WIDTH = 512
 """Features that are left: the largest principal components of all responses."""
 LOOKED_AT = 2 * WIDTH
@@ -50,9 +51,13 @@ class PatchNetwork(Network):
         return F.linear(self.responses(x), self.components, self.offset)
 
     def responses(self, x: Tensor) -> Tensor:
-        """How much each field looks like each patch, or its opposite. A few pictures at a time: their responses at every place
-        should fit into a CPU's cache."""
-        return torch.cat([(self._responses(part) + self._responses(part.flip(-1))) / 2 for part in torch.split(x, AT_ONCE)])
+        """How much each field looks like each patch, or its opposite. A few pictures at a time; all of them where a graph is
+        taken, which has to hold for any number."""
+        if torch.compiler.is_compiling():
+            return (self._responses(x) + self._responses(x.flip(-1))) / 2
+        places = (x.shape[2] - PATCH + 1) * (x.shape[3] - PATCH + 1)
+        few = max(1, AT_ONCE // (2 * 4 * len(self.patches) * places))
+        return torch.cat([(self._responses(part) + self._responses(part.flip(-1))) / 2 for part in torch.split(x, few)])
 
     def _responses(self, x: Tensor) -> Tensor:
         mean = F.avg_pool2d(x.mean(dim=1, keepdim=True), PATCH, 1)

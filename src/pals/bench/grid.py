@@ -10,6 +10,7 @@ from typing import Any
 from pals.config import merge, read_yaml
 from pals.errors import InputError, unknown
 from pals.paper.recipe import Recipe
+from pals.settings import RunConfig
 
 UNLESS_SAID = {"data": {"name": "digits"}, "method": {"name": "pals"}}
 KEYS = ("title", "base", "rows", "columns")
@@ -20,11 +21,11 @@ def read_grid(path: Path) -> list[Recipe]:
     values = read_yaml(path)
     for key in values:
         if key not in KEYS:
-            raise unknown("key", key, KEYS)
+            raise InputError(f"{path}: {unknown('key', key, KEYS)}")
     title = str(values.get("title") or path.stem)
     base = _section(path, "base", values.get("base") or {})
     rows, columns = (_named_sections(path, key, values.get(key)) for key in ("rows", "columns"))
-    return [
+    recipes = [
         Recipe(
             name=f"{slug(title)}/{slug(column)}/{slug(row)}",
             table="grid",
@@ -39,6 +40,17 @@ def read_grid(path: Path) -> list[Recipe]:
         for column, for_column in columns.items()
         for row, for_row in rows.items()
     ]
+    for recipe in recipes:
+        _check(path, recipe)
+    return recipes
+
+
+def _check(path: Path, recipe: Recipe) -> None:
+    """Wrong settings are known by their place in the file."""
+    try:
+        RunConfig.of(recipe.values)
+    except InputError as error:
+        raise InputError(f"{path}, row {recipe.row!r}, column {recipe.column!r}: {error}") from None
 
 
 def slug(name: str) -> str:

@@ -92,8 +92,10 @@ def _outcome(future: Future[Outcome], work: Work) -> Outcome:
 
 
 def _begin_worker(told: Any, threads: int) -> None:
-    """Ctrl-C in the terminal comes to all processes, but only the command is to act on it; and no worker outlives it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl-C in the terminal comes to all processes, and so does a service manager's request to end, but only the command is
+    to act on it; and no worker outlives it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     _inbox[:] = [told]
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads)
@@ -124,7 +126,7 @@ def _end(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
     processes = list((pool._processes or {}).values())
     if at_once:
         for process in processes:
-            process.terminate()
+            process.kill()
     pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -19,6 +19,7 @@ from pals.images.lock import locked
 
 BEAT = 30.0  # seconds between signs of life
 STALE = 600.0  # without a sign for so long, a process on another machine is taken to be gone
+SETTLE = 2.0  # seconds after which, where the file system knows no locks, everybody sees who came last
 
 
 class BusyError(Exception):
@@ -34,11 +35,16 @@ def working_on(folder: Path, base: Path) -> Iterator[None]:
     """Nobody else may work on this folder meanwhile. `base` is what all processes share."""
     path = lock_file(folder)
     me = {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
-    with _one_at_a_time(base):
+    with _one_at_a_time(base) as alone:
         owner = _read(path)
         if owner is not None and alive(owner, path):
-            raise BusyError(f"process {owner['pid']} on {owner['host']} is working on it")
+            raise BusyError(_said(owner))
         write_json(path, me)
+    if not alone:  # two may have found the folder free: the last to write has it
+        time.sleep(SETTLE)
+        owner = _read(path)
+        if owner is not None and owner != me:
+            raise BusyError(_said(owner))
     ended = threading.Event()
     beat = threading.Thread(target=_show_life, args=(path, ended), daemon=True)
     beat.start()
@@ -67,10 +73,15 @@ def alive(owner: Mapping[str, Any], path: Path) -> bool:
 
 
 @contextmanager
-def _one_at_a_time(base: Path) -> Iterator[None]:
+def _one_at_a_time(base: Path) -> Iterator[bool]:
+    """False where that cannot be promised."""
     base.mkdir(parents=True, exist_ok=True)
-    with locked(base / ".lock"):
-        yield
+    with locked(base / ".lock") as alone:
+        yield alone
+
+
+def _said(owner: Mapping[str, Any]) -> str:
+    return f"process {owner['pid']} on {owner['host']} is working on it"
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:

@@ -40,10 +40,17 @@ class State(NamedTuple):
 
     kind: Literal["done", "cut off", "missing"]
     epoch: int = 0
+    "The last that was logged, of its phase."
     epochs: int = 0
+    "That its phase has."
+    phase: str = "main"
+    total_epoch: int = 0
+    "As `epoch`, counted over all phases."
 
     def __str__(self) -> str:
-        return f"cut off at epoch {self.epoch} of {self.epochs}" if self.kind == "cut off" else self.kind
+        if self.kind != "cut off":
+            return self.kind
+        return f"cut off at {'' if self.phase == 'main' else f'{self.phase} '}epoch {self.epoch} of {self.epochs}"
 
 
 def plan(
@@ -59,7 +66,7 @@ def plan(
     for recipe in recipes:
         for seed in seeds:
             folder = recipe.folder(base, seed, epochs)
-            job = Job(recipe, seed, epochs, folder, recipe.config(seed, epochs, extra))
+            job = Job(recipe, seed, epochs, folder, _config(recipe, seed, epochs, extra))
             first = jobs.setdefault(folder, job)
             if first.config != job.config:
                 raise InputError(f"{first.recipe.name} and {recipe.name} have different settings but one folder, {folder}.")
@@ -67,6 +74,14 @@ def plan(
     methods = list(dict.fromkeys(job.config.method_name for job in jobs.values()))
     place = {name: number for number, name in enumerate((*kinds, *methods))}
     return sorted(jobs.values(), key=lambda job: (place[kind(job.config)], place[job.config.method_name], job.seed))
+
+
+def _config(recipe: Recipe, seed: int, epochs: int | None, extra: Mapping[str, Any] | None) -> RunConfig:
+    """With several methods a setting may be one that only some of them have."""
+    try:
+        return recipe.config(seed, epochs, extra)
+    except InputError as error:
+        raise InputError(f"{recipe.name}: {error}") from None
 
 
 def kind(config: RunConfig) -> tuple[Any, ...]:
@@ -85,11 +100,14 @@ def state(folder: Path, config: RunConfig | None = None) -> State:
     if config is not None and (not done or changes(found, config)):
         refuse_other_settings(folder / "config.yaml", found.to_dict(), config.to_dict())
     if done:
-        return State("done", found.train.epochs, found.train.epochs)
+        return State("done")
     if not (folder / "checkpoint.pt").exists():
         return State("missing")  # cut off before there was anything to go on from
-    logged = [event["total_epoch"] for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
-    return State("cut off", max(logged, default=0), found.train.epochs)
+    logged = [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    if not logged:
+        return State("cut off", 0, found.train.epochs)
+    last, epochs = logged[-1], found.train.epochs
+    return State("cut off", last["epoch"], last.get("epochs", epochs), last["phase"], last["total_epoch"])
 
 
 def changes(one: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:

@@ -71,7 +71,7 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
     return (
         f"Our runs beside the numbers that [the paper]({source['url']}) ({source['where']}) prints. Of its {len(entries)} "
         f"accuracies {len(done)} have been run ({runs} run{'s' if runs != 1 else ''}, some serve several): "
-        f"{marks.count('within')} within the paper's spread, {marks.count('better')} better, {marks.count('worse')} worse, "
+        f"{marks.count('within')} within the spread, {marks.count('better')} better, {marks.count('worse')} worse, "
         f"{marks.count('')} where no spread is known. The accuracy is that of the last epoch; nothing is chosen on the test "
         f"set. All methods of a column share their candidate sets. The records are in {where}; `pals bench` writes such "
         "records, runs what is missing, and goes on where it was stopped. `pals table 1` shows a whole table."

@@ -54,12 +54,10 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
     at_a_time: int = 1
     "Runs that shared the device; the times of more than one are not those of one."
+    changed: tuple[str, ...] = ()
+    "Settings that were not the recipe's (--set)."
     folder: str = ""
     "Where it was read from."
-
-    @property
-    def shortened(self) -> bool:
-        return self.run.split("/")[-2:-1] != ["full"]
 
 
 def read_result(folder: Path) -> Result:
@@ -96,13 +94,16 @@ def read_result(folder: Path) -> Result:
         command=" ".join(["pals", *about["command"][1:]]),
         versions={name: about[name] for name in ("pals", "torch", "python")},
         at_a_time=about.get("at_a_time", 1),
+        changed=tuple(about.get("changed", ())),
         folder=str(folder),
     )
 
 
 def record(folder: Path) -> dict[str, Any]:
     """A result as one JSON object; `read_records` reads it back. Where the folder lies on this machine is left out."""
-    return {key: value for key, value in asdict(read_result(folder)).items() if key != "folder"}
+    values = asdict(read_result(folder))
+    del values["folder"]
+    return {**values, "changed": list(values["changed"])}
 
 
 def write_records(base: Path) -> Path:
@@ -119,11 +120,11 @@ def read_records(path: Path) -> list[Result]:
     known = {item.name for item in fields(Result)}
     results = []
     for number, values in enumerate(read_json_lines(path), start=1):
-        missing = known - set(values) - {"folder", "versions", "at_a_time"}
+        missing = known - set(values) - {"folder", "versions", "at_a_time", "changed"}
         if missing or set(values) - known:
             wrong = f"lacks {sorted(missing)[0]}" if missing else f"has an unknown {sorted(set(values) - known)[0]}"
             raise InputError(f"{path}, line {number} is no record of a run: it {wrong}.")
-        results.append(Result(**values))
+        results.append(Result(**{**values, "changed": tuple(values.get("changed", ()))}))
     return results
 
 

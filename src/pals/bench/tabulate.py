@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from pals.bench.results import Result, collect, read_records
 from pals.bench.statistics import Summary, paired, summarise, verdict
@@ -42,6 +43,7 @@ def gather(recipes: Sequence[Recipe], runs: Path, epochs: int | None = None) -> 
         place = recipe.folder(Path(), 1, epochs).parent.as_posix()
         same = [record for record in records if PurePosixPath(record.run).parent.as_posix() == place]
         _refuse_twice(runs, same)
+        _refuse_changed(runs, same)
         found[recipe.name] = sorted(same, key=lambda record: record.seed)
     return found
 
@@ -52,14 +54,23 @@ def _own_length(recipes: Sequence[Recipe]) -> int | None:
 
 
 def _schedule(recipes: Sequence[Recipe], epochs: int | None) -> int | None:
-    """A study asked for in its own length is not shortened."""
-    return None if epochs == _own_length(recipes) else epochs
+    """What is asked for in its own length is not shortened."""
+    whole = epochs == _own_length(recipes) or all(recipe.length() == epochs for recipe in recipes)
+    return None if whole else epochs
 
 
 def _refuse_twice(path: Path, records: Sequence[Result]) -> None:
     seeds = [record.seed for record in records]
     if len(set(seeds)) < len(seeds):
         raise InputError(f"{path} has two records of {records[0].run}. Keep one of each seed.")
+
+
+def _refuse_changed(path: Path, records: Sequence[Result]) -> None:
+    """As where run folders are read: numbers of other settings are not the recipe's."""
+    for record in records:
+        if record.changed:
+            keys = ", ".join(record.changed)
+            raise InputError(f"{path}: {record.run} was run with other settings than the recipe's ({keys}). Leave it out.")
 
 
 def make_table(
@@ -111,16 +122,16 @@ def _entry(
 ) -> Entry:
     timing = recipe.table == "timing"
     found = _timed(results, recipe.name) if timing else results.get(recipe.name, ())
-    values = [result.epoch_seconds if timing else result.accuracy for result in found]
-    summary = summarise(values)
+    value_of = _by_seed(recipe, results)
+    summary = summarise(list(value_of.values()))
     published: tuple[float, float | None] | None = recipe.published
     if timing:
         seconds = epoch_seconds(recipe.row, recipe.column)
         published = None if seconds is None else (seconds, None)
     compared = None
     if against is not None and recipe.row != against:
-        base = _beside(recipe, against, recipes, results)
-        difference = paired({one.seed: one.accuracy for one in found}, {one.seed: one.accuracy for one in base})
+        other = _beside(recipe, against, recipes)
+        difference = None if other is None else paired(value_of, _by_seed(other, results))
         compared = None if difference is None else (difference.mean, difference.low, difference.high)
     return Entry(
         row=recipe.row,
@@ -144,10 +155,16 @@ def _mark(summary: Summary | None, published: tuple[float, float | None] | None)
     return verdict(summary, published)
 
 
-def _beside(recipe: Recipe, row: str, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
-    """The runs of another row in the same column; in a table with groups of rows the row may be in any of them."""
-    others = [other for other in recipes if other.row == row and other.column == recipe.column]
-    return results.get(others[0].name, ()) if others else ()
+def _by_seed(recipe: Recipe, results: Mapping[str, Sequence[Result]]) -> dict[int, float]:
+    """What a table shows of each run: its accuracy, or the seconds of an epoch."""
+    if recipe.table == "timing":
+        return {result.seed: result.epoch_seconds for result in _timed(results, recipe.name)}
+    return {result.seed: result.accuracy for result in results.get(recipe.name, ())}
+
+
+def _beside(recipe: Recipe, row: str, recipes: Sequence[Recipe]) -> Recipe | None:
+    """Another row in the same column; in a table with groups of rows the row may be in any of them."""
+    return next((other for other in recipes if other.row == row and other.column == recipe.column), None)
 
 
 def _score(recipe: Recipe, summary: Summary | None, results: Sequence[Result], runs: Path, page: Path | None) -> Score | None:
@@ -180,7 +197,7 @@ def link(folder: Path, page: Path | None) -> str:
     if not folder.exists():
         return ""
     start = Path() if page is None else page.parent
-    return Path(os.path.relpath(folder, start)).as_posix().replace(" ", "%20")
+    return quote(Path(os.path.relpath(folder, start)).as_posix(), safe="/+")
 
 
 def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Speed | None:

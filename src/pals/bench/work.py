@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pals.bench.lock import BusyError, working_on
-from pals.bench.plan import Job, kind, state
+from pals.bench.plan import Job, changes, kind, state
 from pals.bench.stop import Stop
 from pals.engine import forget_compiled, release_memory
 from pals.errors import InputError
@@ -42,6 +43,10 @@ class Work:
     "Delete the checkpoint, which is large, once the run is done."
     at_a_time: int = 1
     "Runs that share a device: with more than one, how long they take says nothing."
+    command: tuple[str, ...] = ()
+    "What the user typed: whoever does it may have been started by something else."
+    changed: tuple[str, ...] = ()
+    "Settings in which it is not the recipe's."
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ def work_of(
         stop=None if stop is None else str(stop.file),
         drop_checkpoint=drop_checkpoint,
         at_a_time=at_a_time,
+        command=tuple(sys.argv),
+        changed=tuple(key for key, _, _ in changes(job.recipe.config(job.seed, job.epochs), job.config)),
     )
 
 
@@ -109,7 +116,8 @@ def _train(work: Work, tell: Tell) -> tuple[Literal["done", "skipped", "stopped"
         return "skipped", None
     _share_compiled(config)
     data_dir = None if work.data_dir is None else Path(work.data_dir)
-    run = Run(config, folder, data_dir, about={"recipe": work.recipe, "at_a_time": work.at_a_time})
+    about = {name: getattr(work, name) for name in ("recipe", "at_a_time", "command", "changed")}
+    run = Run(config, folder, data_dir, about=about)
     tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
     last: Mapping[str, Any] = {}
     for last in run.epochs():

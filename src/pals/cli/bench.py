@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from pals.cli.base import DataDir, Device, Set, app, console, errors, say
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.tables import show
 from pals.errors import InputError
+from pals.words import how_many
 
 if TYPE_CHECKING:
     from pals.bench import Job, Outcome, State
@@ -71,7 +71,7 @@ def bench(
     planned = plan(recipes, _seeds(seeds), epochs, out, extra)
     states = [state(job.folder, job.config) for job in planned]
     missing = [job for job, found in zip(planned, states, strict=True) if found.kind != "done"]
-    say(f"{len(planned)} runs: {len(planned) - len(missing)} done, {len(missing)} to do, in {out}")
+    say(f"{how_many(len(planned), 'run')}: {len(planned) - len(missing)} done, {len(missing)} to do, in {out}")
     if dry_run:
         _print_plan(planned, states)
         return
@@ -85,7 +85,7 @@ def bench(
     _show_troubles(outcomes)
     if stopped:
         left = len(missing) - sum(outcome.kind in ("done", "skipped") for outcome in outcomes)
-        errors.print(f"Stopped with {left} runs to do. The same command goes on where they are.", highlight=False)
+        errors.print(f"Stopped with {how_many(left, 'run')} to do. The same command goes on where they are.", highlight=False)
         raise typer.Exit(STOPPED)
     if any(outcome.kind == "failed" for outcome in outcomes):
         raise typer.Exit(1)
@@ -95,21 +95,16 @@ def _recipes(
     names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
 ) -> list[Recipe]:
     from pals.bench import read_grid
-    from pals.paper.recipes import narrowed, select
+    from pals.paper.recipes import narrowed, no_recipe, select
 
     if not names and table is None and grid is None:
         raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
     if grid is not None and table is not None:
         raise InputError("--grid and --table exclude each other; run them one after the other.")
     found = narrowed(read_grid(grid), methods, cells) if grid is not None else select(table, methods, cells)
-    known = [recipe.name for recipe in found]
     for name in names:
-        if not any(fnmatchcase(other, name) for other in known):
-            near = get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f" did you mean {near[0]!r}?" if near else ""
-            raise InputError(
-                f"No recipe is called {name!r}:{hint} See `pals recipes` for all, or use patterns such as '*/pals'."
-            )
+        if not any(fnmatchcase(recipe.name, name) for recipe in found):
+            raise no_recipe(name, [recipe.name for recipe in found])
     return [recipe for recipe in found if not names or any(fnmatchcase(recipe.name, name) for name in names)]
 
 
@@ -124,21 +119,23 @@ def _seeds(text: str) -> list[int]:
 
 
 def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
-    from pals.paper.cost import in_words, seconds
+    from pals.paper.cost import in_words, left
 
     table = Table("recipe", "seed", "epochs", "state")
     table.add_column("GPU time", justify="right", no_wrap=True)
-    left: list[float | None] = []
+    times: list[float | None] = []  # of what is to do
     for job, found in zip(planned, states, strict=True):
-        whole = seconds(job.config) if found.kind != "done" else 0.0
-        left.append(whole and whole * (1 - found.epoch / max(found.epochs, 1)))
-        time = "" if found.kind == "done" else in_words(left[-1])
+        time = ""
+        if found.kind != "done":
+            times.append(left(job.config, found.total_epoch))
+            time = in_words(times[-1])
         table.add_row(escape(job.recipe.name), str(job.seed), str(job.config.train.epochs), str(found), time)
     console.print(table)
-    known = [time for time in left if time is not None]
-    say(f"About {in_words(sum(known))} on one H200 for what is to do." if known else "How long it takes is not known.")
-    if 0 < len(known) < len(left):
-        say(f"How long {len(left) - len(known)} of the runs take is not known.")
+    known = [time for time in times if time is not None]
+    if known:
+        say(f"About {in_words(sum(known))} on one H200 for what is to do.")
+    if len(known) < len(times):
+        say(f"How long {how_many(len(times) - len(known), 'run')} will take is not known.")
 
 
 def _run(
@@ -156,7 +153,7 @@ def _run(
 
     stop, shown, outcomes = Stop(out), dict[str, Shown](), list["Outcome"]()
     common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
-    works = [work_of(job, out, **common, at_a_time=1 if launcher == "slurm" else jobs) for job in missing]
+    works = [work_of(job, out, **common, at_a_time=_at_a_time(launcher, jobs, len(missing), options)) for job in missing]
     with Reporter(console).showing() as reporter:
 
         def tell(event: Mapping[str, Any]) -> None:
@@ -175,6 +172,13 @@ def _run(
                 begun = shown.pop(outcome.name, None)
                 begun.end(line) if begun is not None else reporter.line(line)
             return outcomes, stop.asked
+
+
+def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) -> int:
+    """Runs that will share a device: a Slurm gives each its own, but without one all are begun at once."""
+    if launcher == "slurm":
+        return runs if options.get("cluster") == "local" else 1
+    return min(jobs, runs)
 
 
 def _said(outcome: Outcome) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from pals.cli.base import Device, Set, app, console, say
 from pals.errors import InputError
+from pals.words import how_many
 
 Run = Annotated[Path, typer.Argument(help="Folder that `pals fit` wrote.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
@@ -19,6 +20,10 @@ Cache = Annotated[Path | None, typer.Option(help="Where decoded pictures are kep
 Format = Annotated[str | None, typer.Option("--format", help="Of the answers, e.g. long, label-studio; default: look inside.")]
 ItemColumn = Annotated[str | None, typer.Option(help="Column that names the picture.")]
 WorkerColumn = Annotated[str | None, typer.Option(help="Column that names the person.")]
+TruthFile = Annotated[
+    Path | None, typer.Option("--truth", help="True labels (item, label) of all items or some, only to grade the result with.")
+]
+Encoding = Annotated[str | None, typer.Option(help="Of the answers, if not UTF-8, e.g. cp1252.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 
 
@@ -51,8 +56,8 @@ def fit(
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
-    truth: Annotated[Path | None, typer.Option(help="True labels (item, label), only to grade the result with.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of the answers, if not UTF-8, e.g. cp1252.")] = None,
+    truth: TruthFile = None,
+    encoding: Encoding = None,
     set_: Set = None,
 ) -> None:
     """Learn from pictures and the answers of several people: a classifier, cleaned labels, doubtful answers, a report.
@@ -73,7 +78,7 @@ def fit(
             "votes": tuple(str(path.resolve()) for path in votes),
             "format": format_,
             "columns": _given_only(columns) or None,
-            "class_names": tuple(name.strip() for name in classes.split(",")) if classes else None,
+            "class_names": _names(classes),
             "size": size,
             "skip_bad": skip_bad or None,
             "encoding": encoding,
@@ -97,10 +102,12 @@ def update(
     worker_column: WorkerColumn = None,
     label_column: LabelColumn = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train further (default: a third of the first time).")] = None,
+    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas (default: as in the run).")] = None,
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
-    truth: Annotated[Path | None, typer.Option(help="True labels (item, label), only to grade the result with.")] = None,
+    truth: TruthFile = None,
+    encoding: Encoding = None,
 ) -> None:
     """Go on from a finished run with further answers. The old run stays as it is.
 
@@ -109,7 +116,16 @@ def update(
     from pals.fit import continued
 
     columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
-    given = continued(run, votes, columns=columns, epochs=epochs, device=device, skip_bad=skip_bad or None)
+    given = continued(
+        run,
+        votes,
+        columns=columns,
+        epochs=epochs,
+        device=device,
+        skip_bad=skip_bad or None,
+        encoding=encoding,
+        class_names=_names(classes),
+    )
     _work(given, out or run.with_name(f"{run.name}-updated"), truth, cache)
 
 
@@ -168,7 +184,8 @@ def predict(
     for name, reason in frame.attrs["bad"]:
         say(f"Left out: {name}: {reason}")
     held_back = int(frame["abstained"].sum())
-    say(f"{len(frame):,} predictions in {out}" + (f"; {held_back:,} without a label" if threshold is not None else ""))
+    without = f"; {held_back:,} without a label" if threshold is not None else ""
+    say(f"{how_many(len(frame), 'prediction')} in {out}{without}")
 
 
 @app.command()
@@ -212,10 +229,12 @@ def relabel(
         raise InputError(f"--to {to!r}: choose csv or label-studio.")
     queue = relabel_queue(run, top)
     if to == "csv":
-        write_text(out, to_fill_in(queue).to_csv(index=False))
+        text = to_fill_in(queue).to_csv(index=False)
+        # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
+        write_text(out, text if text.isascii() else f"\ufeff{text}")
     else:
         write_text(out, json.dumps(to_label_studio(queue, prefix=prefix), ensure_ascii=False, indent=1))
-    say(f"{len(queue):,} items to look at in {out}")
+    say(f"{how_many(len(queue), 'item')} to look at in {out}")
 
 
 @app.command()
@@ -235,6 +254,10 @@ def _sources(paths: list[Path], features: Path | None) -> tuple[Path | None, lis
     if len(paths) < 2:
         raise InputError(f"Only {paths[0]} is named. Give the folder of pictures, then the file with the answers.")
     return paths[0], paths[1:]
+
+
+def _names(classes: str | None) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in classes.split(",")) if classes else None
 
 
 def _given_only(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pals.cli.base import app, console, say
+from pals.errors import InputError
 
 if TYPE_CHECKING:
     from pals.paper.recipes import Recipe
@@ -41,6 +42,8 @@ def recipes(
     from pals.paper.recipes import find, select
 
     if name is not None:
+        if table is not None or methods is not None or cells is not None:
+            raise InputError("A name is one recipe; drop --table, --methods and --cells, or the name.")
         _show(find(name), seed, epochs, as_json)
         return
     found = select(table, words(methods), words(cells))

@@ -272,13 +272,19 @@ def _text(tables: list[Table], form: str, standalone: bool) -> str:
 
 
 def _draw_table(made: Table, out: Path | None) -> None:
-    """What reads best: times against accuracy for studies, bars for ablations, differences as colours for the others."""
+    """What reads best: times against accuracy where nothing is published, bars for ablations and seconds, differences as
+    colours for the others."""
     from pals.report.figures import bars, heat_map, save
     from pals.report.speed import speed_figure
 
     assert out is not None
-    draw = speed_figure if made.study_epochs is not None else bars if made.row_groups else heat_map
-    save(draw(made), out)
+    if made.name == "figure2":
+        raise InputError("Figure 2 is drawn from the folders of its runs: `pals figure selected RUN...`.")
+    if not any(entry.published for entry in made.entries):
+        picture = speed_figure(made)
+    else:
+        picture = bars(made) if made.row_groups or made.quantity == "seconds" else heat_map(made)
+    save(picture, out)
     say(f"Written: {out}")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pals.crowd.consensus import Consensus, dawid_skene, majority_vote
-from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, rank_doubts
+from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, named_labels, rank_doubts
 from pals.crowd.estimate import NoiseEstimate, approximate_accuracy, covering_rate, estimate_noise
 from pals.crowd.fusion import Calibration, Fusion, fuse
 from pals.crowd.result import STATUS, Result
 from pals.crowd.ridge import LANDMARKS, leave_one_out
 from pals.crowd.tables import (
+    UNNAMED,
     annotators_table,
     classes_table,
     confusion_table,
@@ -21,6 +22,7 @@ from pals.crowd.tables import (
 __all__ = [
     "LANDMARKS",
     "STATUS",
+    "UNNAMED",
     "Arguing",
     "Calibration",
     "Consensus",
@@ -42,6 +44,7 @@ __all__ = [
     "labels_table",
     "leave_one_out",
     "majority_vote",
+    "named_labels",
     "rank_doubts",
     "tally",
 ]

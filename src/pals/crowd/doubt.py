@@ -41,7 +41,9 @@ def arguing_neighbors(
     item_M = result.item_A[doubts.answer_M]
     near_MK, similarity_MK = neighbor_NK[item_M], similarity_NK[item_M]
     label_MK = result.label_N[near_MK]
-    against_MK = ~_named(result, doubts.answer_M)[np.arange(len(item_M))[:, None], label_MK] & (near_MK != item_M[:, None])
+    against_MK = ~named_labels(result, doubts.answer_M)[np.arange(len(item_M))[:, None], label_MK] & (
+        near_MK != item_M[:, None]
+    )
     supports_MK = against_MK & (label_MK == doubts.suggestion_M[:, None])
     order_MK = np.lexsort((-similarity_MK, ~supports_MK, ~against_MK))[:, :count]
     found_MK = np.take_along_axis(against_MK, order_MK, axis=1)
@@ -51,7 +53,7 @@ def arguing_neighbors(
     )
 
 
-def _named(result: Result, answer_M: np.ndarray) -> np.ndarray:
+def named_labels(result: Result, answer_M: np.ndarray) -> np.ndarray:
     """M x C: the labels that each of these answers names."""
     place_A = np.full(len(result.first_A), -1)
     place_A[answer_M] = np.arange(len(answer_M))

@@ -26,11 +26,15 @@ def continued(
     epochs: int | None = None,
     device: str | None = None,
     skip_bad: bool | None = None,
+    encoding: str | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The settings of a run that goes on from a finished one with further answers: its network, a third of its epochs, a third
-    of its learning rate."""
-    config = load_run_config(run)
-    if not isinstance(config.data, VotesConfig) or not (run / FILE_NAME).exists() or not (run / "votes.csv").exists():
+    of its learning rate; its classes, if they were named, unless others are named now. How the first files were written says
+    nothing of the further ones."""
+    finished = all((run / name).exists() for name in ("config.yaml", "votes.csv", FILE_NAME))
+    config = load_run_config(run) if finished else None
+    if config is None or not isinstance(config.data, VotesConfig):
         raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
     Model.load(run, "cpu")  # refuses a damaged one before anything is done
     values = config.to_dict()
@@ -39,7 +43,7 @@ def continued(
         "votes": tuple(str(path.resolve()) for path in votes),
         "columns": dict(columns or {}),
         "format": None,
-        "class_names": None,
+        "encoding": encoding,
         "fingerprint": "",
     }
     if not config.network.frozen:
@@ -48,7 +52,7 @@ def continued(
     changes: dict[str, dict[str, Any]] = {
         "train": {"epochs": epochs},
         "engine": {"device": device},
-        "data": {"skip_bad": skip_bad},
+        "data": {"skip_bad": skip_bad, "class_names": None if class_names is None else tuple(class_names)},
     }
     given = {name: {key: value for key, value in section.items() if value is not None} for name, section in changes.items()}
     return merge(values, given)

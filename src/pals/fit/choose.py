@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pals.config import merge
+from pals.methods.pals import PALS
+
+VOTING = PALS.Config().neighbors
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
         reasons.append(sentence)
     if facts.side is not None:
         chosen = merge(chosen, {"data": {"size": size}})
+    if 1 < facts.answered <= VOTING and dict(given.get("method") or {}).get("name", "pals") == "pals":
+        chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
+        reasons.append(f"Only {facts.answered} items have answers: all others vote on each, not the usual {VOTING} neighbours.")
     return merge(chosen, given), reasons
 
 

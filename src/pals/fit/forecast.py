@@ -22,7 +22,6 @@ from pals.data import Dataset, Items
 from pals.engine import Engine, find_device
 from pals.errors import InputError
 from pals.fit.inputs import picture_views, read_matrix
-from pals.fit.words import how_many
 from pals.images import default_cache, load_images
 from pals.images.store import Settings, Store, list_of
 from pals.model import check_saveable, encode_images
@@ -30,6 +29,7 @@ from pals.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
 from pals.readers import Votes
 from pals.runs import Run
 from pals.settings import RunConfig, VotesConfig
+from pals.words import how_many
 
 DECODED = 64  # pictures that are decoded for it
 ENCODED = 32  # pictures that go through a frozen network

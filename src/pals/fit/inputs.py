@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from pals.errors import InputError
 from pals.images import default_cache, image_statistics, list_images, load_images
 from pals.readers import Match, Votes, read_votes
 from pals.settings import VotesConfig
+from pals.words import how_many
 
 Progress = Callable[[int, int], None]
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel or feature
@@ -31,6 +32,8 @@ class Answers:
     votes: Votes
     lines: tuple[str, ...]
     "What was read, what was skipped and why, what did not match."
+    warnings: tuple[str, ...] = ()
+    "Those of them that a reader of the result should know, too."
 
     @property
     def answered_N(self) -> np.ndarray:
@@ -48,13 +51,16 @@ def read_answers(config: VotesConfig) -> Answers:
         columns=[*({} for _ in earlier), *(config.columns for _ in config.votes)],
         class_names=config.class_names,
         separator=config.separator,
-        encoding=config.encoding,
+        encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
     )
     names = list_images(Path(config.images)) if config.images is not None else _row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
-    where = "pictures" if config.images is not None else "rows of features"
-    return Answers(_answered_first(matched), (*votes.summary.lines(), f"{len(names):,} {where}", *report.lines()))
+    answers = Answers(_answered_first(matched), ())
+    _refuse_too_little(config, answers)
+    where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
+    (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()
+    return replace(answers, lines=(read, *remarks, where, found, *strangers), warnings=(*remarks, *strangers))
 
 
 def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
@@ -62,9 +68,20 @@ def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
         return
     place = config.images or config.features
     raise InputError(
-        f"None of the {len(votes.items):,} items of {', '.join(config.votes)} is in {place} (the first is "
+        f"No item of {', '.join(config.votes)} is in {place} (the first of {len(votes.items):,} is "
         f"{votes.items[0]!r}). Check that both belong together and which column names the item (--item-column)."
     )
+
+
+def _refuse_too_little(config: VotesConfig, answers: Answers) -> None:
+    """One item, or one class, is nothing to learn from."""
+    files, classes = ", ".join(config.votes), answers.votes.class_names
+    if len(classes) < 2:
+        raise InputError(
+            f"{files}: all answers are {classes[0]!r}. Give answers of at least two classes, or name all: --classes."
+        )
+    if answers.answered_N.sum() < 2:
+        raise InputError(f"{files}: only {answers.votes.items[0]!r} has an answer. Give answers for at least two items.")
 
 
 def _answered_first(votes: Votes) -> Votes:
@@ -86,12 +103,8 @@ class Inputs:
     views: Views
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    lines: tuple[str, ...]
     bad: tuple[str, ...] = ()
-
-    @property
-    def answered(self) -> int:
-        return int(Answers(self.votes, ()).answered_N.sum())
+    "Pictures that could not be read, and why."
 
 
 def load_inputs(
@@ -121,7 +134,7 @@ def load_inputs(
     mean, std = statistics or image_statistics(table.images)
     views = picture_views(config, mean, std)
     images = table.images if table.names == answers.votes.items else table.images[_rows(table.names, answers.votes.items)]
-    return Inputs(Items(images, answers.votes.items), answers.votes, views, mean, std, answers.lines, bad)
+    return Inputs(Items(images, answers.votes.items), answers.votes, views, mean, std, bad)
 
 
 def picture_views(config: VotesConfig, mean: tuple[float, ...], std: tuple[float, ...]) -> Views:
@@ -166,7 +179,9 @@ def _read_names(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from None
+        raise InputError(
+            f"--names: cannot read {path} ({error}). Give a readable text file in UTF-8, one item per line."
+        ) from None
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -191,21 +206,31 @@ def _load_features(config: VotesConfig, answers: Answers) -> Inputs:
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
     views = vector_views(mean_D, std_D)
     mean, std = tuple(mean_D.tolist()), tuple(std_D.tolist())
-    return Inputs(Items(matrix, answers.votes.items), answers.votes, views, mean, std, answers.lines)
+    return Inputs(Items(matrix, answers.votes.items), answers.votes, views, mean, std)
 
 
 # ---- the truth, where somebody has it
 
 
-def read_truth(path: Path, votes: Votes) -> Truth:
-    """The true labels of the items that have answers, for grading alone: a table with an item and a label column."""
+class Graded(NamedTuple):
+    """The items whose truth is known, and their true labels."""
+
+    row_G: np.ndarray
+    truth: Truth
+    whole: bool
+    "Whether that is every item with answers."
+
+
+def read_truth(path: Path, votes: Votes) -> Graded:
+    """The true labels of items that have answers, of all or of some, for grading alone: a table with an item and a label
+    column."""
     found = read_votes(path, format="long", class_names=votes.class_names)
     matched, _ = found.match(votes.items)
     label_N = np.full(len(votes.items), -1)
     label_N[matched.item_R] = matched.label_R
     label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
-    wanted = int(Answers(votes, ()).answered_N.sum())
-    if (label_N[:wanted] < 0).any():
-        first = votes.items[int((label_N < 0).argmax())]
-        raise InputError(f"{path} has no label for {first!r}. Grading needs the truth of every item with answers.")
-    return Truth.of(label_N[:wanted], votes.class_names)
+    answered_N = Answers(votes, ()).answered_N
+    row_G = ((label_N >= 0) & answered_N).nonzero()[0]
+    if not len(row_G):
+        raise InputError(f"{path} has no label for any item with answers (the first of those is {votes.items[0]!r}).")
+    return Graded(row_G, Truth.of(label_N[row_G], votes.class_names), len(row_G) == int(answered_N.sum()))

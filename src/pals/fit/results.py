@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,6 @@ import torch
 
 from pals import __version__
 from pals.backbones import Output
-from pals.candidates import Truth
 from pals.config import to_yaml
 from pals.crowd import (
     Consensus,
@@ -32,19 +32,22 @@ from pals.crowd import (
     labels_table,
     leave_one_out,
     majority_vote,
+    named_labels,
     rank_doubts,
 )
 from pals.files import read_json, write_json, write_text
 from pals.fit import page
-from pals.fit.words import how_many
+from pals.fit.inputs import Graded
 from pals.fit.work import Work
 from pals.metrics import accuracy_of, compare_with_candidates, share_covered
 from pals.model import FILE_NAME, Description, Model, Part, fit_temperature
 from pals.neighbors import nearest
 from pals.report.curves import read_epochs
 from pals.report.page import write_report
+from pals.words import how_many
 
 NEIGHBORS = 15
+FIRST = 100  # doubtful answers that are graded where the truth is known
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def finish(work: Work) -> list[str]:
     """Write all files; the answer is the summary in a few sentences."""
     findings = find(work)
     save_model(work, findings.temperature)
-    write_text(work.folder / "votes.csv", csv_text(work.ready.votes.to_frame()))
+    write_text(work.folder / "votes.csv", csv_text(work.ready.votes.to_frame(work.data.separator)))
     for name, table in findings.tables.items():
         write_text(work.folder / f"{name}.csv", csv_text(table))
     summary = in_sentences(work, findings)
@@ -142,19 +145,19 @@ def _temperature(work: Work, output: Output) -> float:
     return fit_temperature(output.logits[answered_M], target_NC[answered_M])
 
 
-def grade(truth: Truth, result: Result, answer_M: np.ndarray, people: Consensus) -> dict[str, float]:
-    """How right the result is, beside what votes alone come to; for people who know the truth."""
-    votes = result.votes
-    graded = len(truth)  # items with answers come first
-    first = answer_M[:100]
-    named = np.zeros((len(first), len(votes.class_names)), dtype=bool)
-    for row, answer in enumerate(first.tolist()):
-        named[row, votes.label_R[result.answer_R == answer]] = True
+def grade(known: Graded, result: Result, answer_M: np.ndarray, people: Consensus) -> dict[str, float]:
+    """How right the result is, beside what votes alone come to; for people who know the truth of all items or of some."""
+    votes, (row_G, truth, _) = result.votes, known
+    place_N = np.full(len(votes.items), -1)
+    place_N[row_G] = np.arange(len(row_G))
+    first = answer_M[place_N[result.item_A[answer_M]] >= 0][:FIRST]
     return {
-        "labels": accuracy_of(result.posterior_NC[:graded], truth),
-        "majority": accuracy_of(majority_vote(votes)[:graded], truth),
-        "dawid_skene": accuracy_of(people.posterior_NC[:graded], truth),
-        "first_100_doubtful": 1 - share_covered(result.item_A[first], named, truth),
+        "labels": accuracy_of(result.posterior_NC[row_G], truth),
+        "majority": accuracy_of(majority_vote(votes)[row_G], truth),
+        "dawid_skene": accuracy_of(people.posterior_NC[row_G], truth),
+        "first_100_doubtful": 1 - share_covered(place_N[result.item_A[first]], named_labels(result, first), truth),
+        "items": len(row_G),
+        "doubtful": len(first),
     }
 
 
@@ -201,7 +204,7 @@ def in_sentences(work: Work, findings: Findings) -> list[str]:
     doubtful, unsure = found["doubtful_answers"], status.get("unsure", 0)
     unanswered = f", {status['no-answer']:,} had no answer" if "no-answer" in status else ""
     lines = [
-        f"{items} with {answers} of {_people(found)} in {found['classes']} classes.",
+        f"{items} with {answers} of {_people(found)} in {how_many(found['classes'], 'class', 'classes')}.",
         f"The result differs from what most people said for {corrected} and decides {ties}; "
         f"{unsure:,} {'is' if unsure == 1 else 'are'} too close to call{unanswered}.",
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
@@ -211,13 +214,20 @@ def in_sentences(work: Work, findings: Findings) -> list[str]:
     worst = _most_confused(findings)
     if worst:
         lines.insert(3, worst)
-    if findings.grades:
-        g = {name: 100 * value for name, value in findings.grades.items()}
-        lines.append(
-            f"Against the truth: labels right {g['labels']:.2f}%, majority {g['majority']:.2f}%, Dawid-Skene "
-            f"{g['dawid_skene']:.2f}%; of the first 100 doubtful answers {g['first_100_doubtful']:.0f}% are wrong."
-        )
+    if work.truth is not None:
+        lines.append(_against_the_truth(findings.grades, work.truth.whole))
     return lines
+
+
+def _against_the_truth(grades: Mapping[str, float], whole: bool) -> str:
+    right = {name: f"{100 * grades[name]:.2f}%" for name in ("labels", "majority", "dawid_skene")}
+    of = "" if whole else f" of {how_many(int(grades['items']), 'item')}"
+    first = how_many(int(grades["doubtful"]), "doubtful answer")
+    wrong = f"; of the first {first} {100 * grades['first_100_doubtful']:.0f}% are wrong" if grades["doubtful"] else ""
+    return (
+        f"Against the truth{of}: labels right {right['labels']}, majority {right['majority']}, Dawid-Skene "
+        f"{right['dawid_skene']}{wrong}."
+    )
 
 
 def _people(found: Mapping[str, Any]) -> str:
@@ -230,8 +240,8 @@ def _most_confused(findings: Findings) -> str:
     if not len(wrong):
         return ""
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
-    result, answer = pairs.idxmax()
-    return f"The most frequent mistake: {answer} for {result} ({how_many(round(pairs.max()), 'answer')})."
+    (result, answer), count = pairs.idxmax(), round(pairs.max())  # parts of answers that name several labels
+    return f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')})." if count else ""
 
 
 def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str, Any]:
@@ -250,10 +260,10 @@ def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str,
         "title": f"Report on {work.folder.resolve().name}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
-        "command": " ".join(["pals", *map(str, about["command"][1:])]),
+        "command": shlex.join(["pals", *map(str, about["command"][1:])]),
         "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(found)],
         "summary": summary,
-        "warnings": [*work.warnings(), *(f"Left out: {line}" for line in work.ready.bad)],
+        "warnings": work.warnings(),
         "curves": curves,
         "classes": list(votes.class_names),
         "confusion": page.confusion_matrix(tables["confusion"], votes.class_names),

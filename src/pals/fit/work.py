@@ -16,7 +16,7 @@ from pals.augment import vector_views
 from pals.backbones import Network, Output
 from pals.backbones.patches import PatchNetwork, learn_patches
 from pals.backbones.timm import PREFIX, build_timm
-from pals.candidates import CandidateSets, Truth
+from pals.candidates import CandidateSets
 from pals.config import build, merge, read_yaml
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Dataset, Items
@@ -24,12 +24,12 @@ from pals.engine import find_device
 from pals.errors import InputError
 from pals.fit.choose import Facts, choose
 from pals.fit.forecast import Forecast, forecast
-from pals.fit.inputs import Answers, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
-from pals.fit.words import how_many
+from pals.fit.inputs import Answers, Graded, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
 from pals.images import survey
 from pals.model import Model, encode_images, image_standardizer, is_model
 from pals.runs import Run, check_folder, claim_folder, starting_network
 from pals.settings import NetworkConfig, RunConfig, VotesConfig
+from pals.words import how_many
 
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 """What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -107,8 +107,8 @@ class Work:
         return self.inputs
 
     def warnings(self) -> list[str]:
-        """What a reader of the report should know of the files: everything that was skipped or did not match."""
-        return [line for line in self.answers.lines if "skipped" in line or " have no " in line or "are not used" in line]
+        """What a reader of the report should know of the files: everything that was skipped, did not match or was left out."""
+        return [*self.answers.warnings, *(f"Left out: {line}" for line in self.ready.bad)]
 
     def describe(self) -> str:
         """What will be done."""
@@ -167,8 +167,8 @@ class Work:
         _ = self.vectors
 
     @cached_property
-    def truth(self) -> Truth | None:
-        """Of all items with answers, for grading."""
+    def truth(self) -> Graded | None:
+        """Of items with answers, for grading."""
         return None if self.truth_file is None else read_truth(self.truth_file, self.ready.votes)
 
     def parts(self) -> Iterator[Part]:

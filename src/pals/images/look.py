@@ -51,7 +51,7 @@ def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> Surve
     headers = [header for name in chosen if (header := read_header(Path(folder) / name)) is not None]
     if not headers:
         raise InputError(
-            f"None of {len(chosen)} pictures looked at in {folder} can be read; the first is {chosen[0]!r}. "
+            f"No picture that was looked at in {folder} can be read; the first of {len(chosen)} is {chosen[0]!r}. "
             f"Is it the right folder?"
         )
     return Survey(

@@ -293,7 +293,7 @@ def _bad_images(folder: Path, table: ImageTable) -> InputError:
     rest = f"; and {len(table.bad) - SHOWN:,} more" if len(table.bad) > SHOWN else ""
     total = len(table.bad) + len(table)
     if not table.names:
-        return InputError(f"None of the {total:,} pictures in {folder} can be read ({shown}{rest}). Is it the right folder?")
+        return InputError(f"No picture in {folder} can be read, of {total:,} ({shown}{rest}). Is it the right folder?")
     return InputError(
         f"{len(table.bad):,} of {total:,} pictures in {folder} cannot be read ({shown}{rest}). "
         f"Mend or remove them, or leave them out with --skip-bad (skip_bad=True)."

@@ -154,7 +154,11 @@ def _compare(model: Model, data: bytes, numbers: Numbers) -> tuple[int, float]:
     inputs = torch.cat([_noise(model, 4, numbers), _smooth(model, 4, numbers), _extreme(model, numbers)])
     own_NC = model.probabilities(inputs.to(torch.uint8) if model.about.is_image else inputs)
     batches = [inputs, *torch.split(inputs, 1)]
-    theirs = [torch.from_numpy(session.run([OUTPUT], {INPUT: batch.numpy()})[0]) for batch in batches]
+    try:
+        theirs = [torch.from_numpy(session.run([OUTPUT], {INPUT: batch.numpy()})[0]) for batch in batches]
+    except Exception as error:  # onnxruntime has a class of error for every state, with no base of its own
+        reason = " ".join(str(error).split())
+        raise InputError(f"onnxruntime cannot run the exported graph; nothing was written: {reason}") from None
     differences = [(theirs[0] - own_NC).abs().max(), (torch.cat(theirs[1:]) - own_NC).abs().max()]
     return len(inputs), float(torch.stack(differences).max())
 

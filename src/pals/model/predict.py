@@ -77,7 +77,7 @@ def predict_folder(
         if progress is not None:
             progress(len(names) + len(bad), stretch.total)
     if not names:
-        raise InputError(f"None of the {len(bad)} pictures of {source} can be read; the first: {bad[0].name}: {bad[0].reason}.")
+        raise InputError(f"No picture of {source} can be read; the first of {len(bad)}: {bad[0].name}: {bad[0].reason}.")
     frame = tabulate(names, torch.cat(likeliest), torch.cat(classes), model.class_names, threshold)
     frame.attrs["bad"] = tuple(bad)
     return frame
@@ -131,7 +131,9 @@ def _collect(names: Sequence[str], decoded: Sequence[Future[np.ndarray]], total:
             good[name] = future.result()
         except BadImageError as error:
             if not skip_bad:
-                raise InputError(f"{error} Mend this picture or take it away, or let such pictures be skipped.") from None
+                raise InputError(
+                    f"{error} Mend this picture or take it away, or leave such ones out with --skip-bad (skip_bad=True)."
+                ) from None
             bad.append(BadImage(name, error.reason))
     pixels = np.stack(list(good.values())) if good else np.empty((0, 3, size, size), dtype=np.uint8)
     return Stretch(tuple(good), torch.from_numpy(pixels), total, tuple(bad))

@@ -74,6 +74,15 @@ def seconds(config: RunConfig) -> float | None:
     return PLAIN_EPOCH * items / 50_000 * work
 
 
+def left(config: RunConfig, done: int) -> float | None:
+    """As `seconds`, of a run that has done so many epochs, all phases together. The phases of UPLLRS differ too much to be
+    counted alike: all of it."""
+    whole = seconds(config)
+    if whole is None or config.method_name == "upllrs":
+        return whole
+    return whole * max(0.0, 1 - done / _epochs(config))
+
+
 def in_words(seconds: float | None) -> str:
     """For people: "3.1 h"; say "about" before it."""
     if seconds is None:

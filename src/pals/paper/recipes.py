@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
@@ -11,7 +12,7 @@ from pals.paper import tables
 from pals.paper.numbers import Published
 from pals.paper.recipe import Recipe
 
-__all__ = ["RECIPES", "TABLES", "Published", "Recipe", "find", "narrowed", "select"]
+__all__ = ["RECIPES", "TABLES", "Published", "Recipe", "find", "narrowed", "no_recipe", "select"]
 
 
 def _all() -> Iterator[Recipe]:
@@ -37,8 +38,17 @@ TABLES: tuple[str, ...] = tuple(dict.fromkeys(recipe.table for recipe in RECIPES
 
 def find(name: str) -> Recipe:
     if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
+        raise no_recipe(name, RECIPES)
     return RECIPES[name]
+
+
+def no_recipe(name: str, known: Iterable[str]) -> InputError:
+    """Too many to name them all."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    return InputError(
+        f"No recipe is called {name!r}{hint} `pals recipes` lists all; `pals bench` takes patterns too: '*/pals'."
+    )
 
 
 def select(

@@ -56,7 +56,7 @@ def read_votes(
     class_names: Sequence[str] | None = None,
     no_answer: Collection[str] = NO_ANSWER,
     separator: str | None = "|",
-    encoding: str | None = None,
+    encoding: str | Sequence[str | None] | None = None,
 ) -> Votes:
     """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
 
@@ -67,7 +67,7 @@ def read_votes(
     where these are names count them from 0.
     no_answer: labels, in small letters, that mean "don't know"; such an answer, like a blank one, is no vote.
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
-    encoding: of a text file that is neither UTF-8 nor marked.
+    encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     """
     if format is not None and format not in FORMATS:
         raise unknown("format", format, FORMATS)
@@ -77,8 +77,13 @@ def read_votes(
     each = [columns or {}] * len(paths) if columns is None or isinstance(columns, Mapping) else list(columns)
     if len(each) != len(paths):
         raise InputError(f"{len(paths)} files with answers, but {len(each)} mappings of columns; give one for each file.")
+    written = [encoding] * len(paths) if encoding is None or isinstance(encoding, str) else list(encoding)
+    if len(written) != len(paths):
+        raise InputError(f"Give one encoding for each of the {len(paths)} files with answers; found {len(written)}.")
     sources = [
-        (Source(file, encoding), known) for entry, known in zip(paths, each, strict=True) for file in _files(Path(entry))
+        (Source(file, name), known)
+        for entry, known, name in zip(paths, each, written, strict=True)
+        for file in _files(Path(entry))
     ]
     if not sources:
         raise InputError("No file with answers is given.")

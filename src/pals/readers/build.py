@@ -15,6 +15,7 @@ from pals.readers.matching import is_plain, one_spelling
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.votes import Votes
+from pals.words import how_many
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>"})
 """How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""
@@ -173,7 +174,8 @@ def _classes(
     for code, name in enumerate(found):
         if name not in number_of:
             table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
-            raise InputError(f"{table.place(int((code_R == code).argmax()))}: {unknown('label', name, number_of)}")
+            place = table.place(int((code_R == code).argmax()))
+            raise InputError(f"{place}: {unknown('label', name, number_of)} Mend it, or add it to --classes (class_names).")
     return names, np.array([number_of[name] for name in found], dtype=np.int64)
 
 
@@ -261,17 +263,19 @@ def _remarks(
     """What is not wrong but should be known."""
     empty = ((np.bincount(joined.item_R, minlength=len(items)) == 0) & (gold_I < 0)).nonzero()[0]
     if len(empty):
-        yield f"{len(empty):,} items have no answer ({some((items[i] for i in empty), len(empty))})"
+        without = how_many(len(empty), "item has", "items have")
+        yield f"{without} no answer ({some((items[i] for i in empty), len(empty))})"
     several = joined.several_answers()
     if len(several):
         names = some((items[i] for i in several), len(several))
-        yield f"{len(several):,} items have different answers by one person, all of them kept ({names})"
+        with_several = how_many(len(several), "item has", "items have")
+        yield f"{with_several} different answers by one person, all of them kept ({names})"
     if len(workers) == 1 and (joined.worker_R >= 0).all():
         yield f"Only one annotator: {workers[0]}"
     chosen = np.bincount(joined.label_R, minlength=len(classes)) + np.bincount(gold_I[gold_I >= 0], minlength=len(classes))
     if (chosen == 0).any():
         unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
-        yield f"{len(unused):,} classes that nobody chose ({some(unused, len(unused))})"
+        yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
     folded = Counter(name.casefold() for name in classes)
     alike = [name for name in classes if folded[name.casefold()] > 1]
     if alike:

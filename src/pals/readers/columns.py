@@ -58,9 +58,14 @@ def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str]
             known = ", ".join(KNOWN[role][:5])
             raise InputError(
                 f"{source.path}: no column for {role!r} (looked for {known} and the like). Found: "
-                f"{', '.join(map(repr, names)) or 'none'}. Say which one it is, for example columns={{{role!r}: 'NAME'}}; if "
-                f"the file has no header row, add one."
+                f"{', '.join(map(repr, names)) or 'none'}. Say which one it is ({_flag(role)}columns={{{role!r}: "
+                f"'NAME'}}); if the file has no header row, add one."
             )
+
+
+def _flag(role: str) -> str:
+    """How a column is named on the command line, which has flags for the usual ones."""
+    return f"--{role}-column NAME; " if role in ("item", "worker", "label") else ""
 
 
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:

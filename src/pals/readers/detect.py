@@ -109,6 +109,7 @@ def _some(names: Any) -> str:
 
 def _cannot_tell(path: Path, found: str) -> InputError:
     return InputError(
-        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (format='long'), or the "
-        f"columns (columns={{'item': ..., 'label': ...}}); a table without a header row needs one."
+        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long; "
+        f"format='long') or the columns (--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table "
+        f"without a header row needs one."
     )

@@ -110,7 +110,8 @@ def _question(source: Source, names: list[str], columns: Columns) -> str | None:
         source.refuse(f"no question is called {wanted!r}", f"Found: {', '.join(questions) or 'none'}.")
     if wanted is None and len(questions) > 1:
         source.refuse(
-            f"there are answers to several questions: {', '.join(questions)}", "Choose one: columns={'label': 'NAME'}."
+            f"there are answers to several questions: {', '.join(questions)}",
+            "Choose one: --label-column NAME (columns={'label': 'NAME'}).",
         )
     return str(wanted) if wanted is not None else questions[0] if questions else None
 
@@ -149,7 +150,9 @@ def _image_names(source: Source, data: list[Any], columns: Columns) -> list[str]
     rows = [entry if isinstance(entry, dict) else {} for entry in data]
     key = columns.get("item") or _image_key(rows)
     if key is None:
-        source.refuse("no entry of the tasks' data looks like an image", "Say which it is: columns={'item': 'KEY'}.")
+        source.refuse(
+            "no entry of the tasks' data looks like an image", "Say which it is: --item-column KEY (columns={'item': 'KEY'})."
+        )
     raw = [text_of(row.get(str(key))) or "" for row in rows]
     meant: dict[str, set[str]] = defaultdict(set)
     for name in raw:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pals.errors import InputError
 from pals.readers.summary import some
+from pals.words import how_many
 
 SEVERAL = -2  # in place of a file's number
 
@@ -37,15 +38,20 @@ class Match:
         return replace(self, unanswered=tuple(files[f] for f in empty_F.nonzero()[0].tolist()))
 
     def lines(self) -> list[str]:
-        lines = [f"{self.by_path:,} items found by their path, {self.by_name:,} by their base name"]
-        for names, what in (
-            (self.missing, "items of the votes have no image; their answers are not used"),
-            (self.ambiguous, "items have a base name that fits several images or items; name them by relative path"),
-            (self.refused, "items have a path that leads out of the image folder; they are not used"),
-            (self.unanswered, "images have no answer"),
-        ):
+        lines = [f"{how_many(self.by_path, 'item')} found by path, {self.by_name:,} by base name"]
+        for names, one, many in (
+            (self.missing, "item of the votes has no image; its answers", "items of the votes have no image; their answers"),
+            (self.ambiguous, "item has a base name that fits several images or items; its answers",
+             "items have a base name that fits several images or items; their answers"),
+            (self.refused, "item has a path that leads out of the image folder; its answers",
+             "items have a path that leads out of the image folder; their answers"),
+        ):  # fmt: skip
             if names:
-                lines.append(f"{len(names):,} {what} ({some(names, len(names))})")
+                remedy = ". Name such items by their relative path" if names is self.ambiguous else ""
+                lines.append(f"{how_many(len(names), one, many)} are not used ({some(names, len(names))}){remedy}")
+        if self.unanswered:
+            without = how_many(len(self.unanswered), "image has", "images have")
+            lines.append(f"{without} no answer ({some(self.unanswered, len(self.unanswered))})")
         return lines
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
         missing = UNKNOWN["item" in found]
         source.refuse(
             f"no key for {missing}; found: {', '.join(map(repr, names)) or 'none'}",
-            "Say which key it is, for example columns={'item': 'NAME'}.",
+            "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
         )
     notes = not_read(names, found.values())
     if set(found) <= {"item", "worker", "label"}:

@@ -45,7 +45,8 @@ class Source:
         except FileNotFoundError:
             raise InputError(f"{self.path} does not exist. Check the name of the file with the answers.") from None
         except (OSError, ValueError) as error:
-            raise InputError(f"Cannot read {self.path}: {error}.") from None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self.refuse(f"it cannot be read ({reason})", "Make the file readable, or name a copy of it.")
         if not data.strip(b" \t\r\n\0\xef\xbb\xbf"):
             self.refuse("the file is empty", "Export the answers again.")
         return data
@@ -67,7 +68,7 @@ class Source:
             line = data[: error.start].count(b"\n") + 1
             self.refuse(
                 f"line {line} is not {encoding.upper()} text (byte 0x{data[error.start]:02x})",
-                "Save the file as UTF-8, or name its encoding, for example encoding='cp1252' for files from Excel.",
+                "Save the file as UTF-8, or name its encoding: --encoding cp1252 (encoding='cp1252') for files from Excel.",
             )
 
     @cached_property
@@ -132,7 +133,7 @@ class Source:
     def no_columns(self, columns: Mapping[str, object]) -> None:
         """For formats whose names are fixed."""
         if columns:
-            self.refuse("this format has fixed names", "Leave `columns` away.")
+            self.refuse("this format has fixed names", "Name no columns (--item-column and the like; `columns`).")
 
     # ---- tables
 

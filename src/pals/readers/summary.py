@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pals.words import how_many
+
 EXAMPLES = 3
 
 
@@ -40,12 +42,12 @@ class ReadSummary:
 
     def lines(self) -> list[str]:
         named = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
-        people = f"{self.workers:,} annotators" if self.workers else "unnamed annotators"
-        gold = f"; {self.gold:,} items with a gold label" if self.gold else ""
-        first = (
-            f"{named} ({self.format}): {self.answers:,} answers by {people} on {self.items:,} items, {self.classes:,} classes"
-        )
-        return [first + gold, *map(str, self.skipped), *self.notes]
+        people = how_many(self.workers, "annotator") if self.workers else "unnamed annotators"
+        gold = f"; {how_many(self.gold, 'item')} with a gold label" if self.gold else ""
+        answers, items = how_many(self.answers, "answer"), how_many(self.items, "item")
+        classes = how_many(self.classes, "class", "classes")
+        first = f"{named} ({self.format}): {answers} by {people} on {items}, {classes}{gold}"
+        return [first, *map(str, self.skipped), *self.notes]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -88,14 +88,18 @@ class Votes:
         top = part_R.max(initial=0)
         part_R = part_R / top if top > 0 else part_R  # so that enormous weights add up to a finite number
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
-        return count.reshape(items, classes)
+        return count.reshape(items, classes).astype(np.float64)  # numpy counts in whole numbers where there is nothing
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
         """As a table with an answer per row, which `read_votes` reads back: item, worker, label, weight, is_gold. The several
-        labels of one answer stand in one cell, "newt|frog"."""
-        first_A = np.unique(self.answer_R, return_index=True)[1]
+        labels of one answer stand in one cell, "newt|frog"; with None, where labels may hold any character, in rows of their
+        own."""
         names = np.array(self.class_names, dtype=object)
-        label_A = pd.Series(names[self.label_R]).groupby(self.answer_R).agg("|".join).to_numpy(dtype=object)
+        if separator is None:
+            first_A, label_A = np.arange(len(self.item_R)), names[self.label_R]
+        else:
+            first_A = np.unique(self.answer_R, return_index=True)[1]
+            label_A = pd.Series(names[self.label_R]).groupby(self.answer_R).agg(separator.join).to_numpy(dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         items = np.array(self.items, dtype=object)
         votes = {

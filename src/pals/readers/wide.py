@@ -54,8 +54,8 @@ def _check_items(source: Source, column: str, items: Coded) -> None:
         row = int(twice[0])
         source.refuse(
             f"row {row + source.first_row} names {items.names[items.code_R[row]]!r} again in the column {column!r}",
-            "A wide table has one row per item; if each row is one answer, read it as format='long' and say which column "
-            "holds the label.",
+            "A wide table has one row per item; if each row is one answer, read it with --format long "
+            "(format='long') and say which column holds the label.",
         )
 
 

@@ -71,7 +71,10 @@ def _task(source: Source, answers: list[dict[str, list[str | None]]], columns: C
     if wanted is not None and wanted not in tasks:
         source.refuse(f"no answer to task {wanted!r}", f"Found: {', '.join(tasks) or 'none'}.")
     if wanted is None and len(tasks) > 1:
-        source.refuse(f"there are answers to several tasks: {', '.join(tasks)}", "Choose one: columns={'label': 'T0'}.")
+        source.refuse(
+            f"there are answers to several tasks: {', '.join(tasks)}",
+            "Choose one: --label-column T0 (columns={'label': 'T0'}).",
+        )
     return str(wanted) if wanted is not None else tasks[0] if tasks else None
 
 

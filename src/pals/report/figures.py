@@ -74,6 +74,8 @@ def clean(axes: Axes) -> None:
 def heat_map(table: Table) -> Figure:
     """Difference to the paper in each cell, with our number under it; grey with the paper's number where nothing was run."""
     _need_published(table)
+    if table.quantity == "seconds":
+        raise InputError(f"Table {table.name} has seconds, which depend on the machine: draw them as bars.")
     parts = blocks(table)
     differences = [abs(entry.difference) for entry in table.entries if entry.difference is not None]
     largest = max([1.0, *differences])
@@ -172,13 +174,22 @@ def bars(table: Table, group: str | None = None) -> Figure:
         for axes, (heading, _, rows) in zip(grid, panels, strict=False):
             _draw_panel(axes, heading, rows)
             axes.set_ylim(low, high)
-            axes.set_ylabel("accuracy, %")
+            axes.set_ylabel("accuracy, %" if table.quantity == "accuracy" else "seconds per epoch")
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         figure.legend(handles=_keys(panels[0][1].heads, shown), loc="outside lower center", ncols=4, frameon=False)
-        words = f"{table.title.rstrip('.')}: {panels[0][1].heading}" if panels[0][1].heading else table.title
-        put_title(figure, f"{words}\n{table.schedule}; the axis starts at {low:g}")
+        put_title(figure, _title_of_bars(table, panels[0][1].heading, low))
     return figure
+
+
+def _title_of_bars(table: Table, heading: str, low: float) -> str:
+    """Seconds say nothing without the machines they were measured on."""
+    if table.quantity == "seconds":
+        machines = sorted({str(entry.speed.hardware) for entry in table.entries if entry.speed})
+        ours = f"; ours on {', '.join(machines)}" if machines else ""
+        return "\n".join([table.title, table.schedule + ours, *table.notes])
+    words = f"{table.title.rstrip('.')}: {heading}" if heading else table.title
+    return f"{words}\n{table.schedule}; the axis starts at {low:g}"
 
 
 def _limits(entries: Sequence[Entry]) -> tuple[float, float]:

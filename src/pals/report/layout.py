@@ -9,7 +9,9 @@ from pals.report.tables import SIGNS, Block, Column, Entry, Table, blocks, uniqu
 
 UNRUN, UNKNOWN = "paper ·", "·"  # the labels of a row of which there is no run
 FEW = 3  # columns; with more there is no room to put ours and the paper's beside each other
-SIGNS_EXPLAINED = "≈ within the paper's spread, ▲ better, ▼ worse (no sign: no spread is known), · not run."
+SIGNS_EXPLAINED = (
+    "≈ within the paper's spread (ours where it gives none), ▲ better, ▼ worse (no sign: no spread is known), · not run."
+)
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,8 @@ def legend(table: Table) -> list[str]:
             "s/epoch: median seconds; times leave out warm-up (compilation). × supervised: an epoch in epochs of plain "
             "training on true labels, as measured; × counted: the same by counting passes through the network."
         )
+        if any(entry.ours and entry.speed is None for entry in table.entries):
+            words.append("No times: the run shared its device with another.")
     if any(entry.against for entry in table.entries):
         words.append(f"To {table.against}: mean difference over shared seeds and its 95% interval.")
     hardware = unique(entry.speed.hardware for entry in table.entries if entry.speed and entry.speed.hardware)

@@ -37,6 +37,8 @@ TITLES = {
 def write_report(folder: Path) -> Path:
     """Turn folder/report.json into folder/report.html."""
     source = folder / "report.json"
+    if not source.exists():
+        raise InputError(f"{folder} holds no report.json. Give the folder that `pals fit --out` wrote, once it is finished.")
     data = read_json(source)
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__} and not an object. Make it again from its run.")

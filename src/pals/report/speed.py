@@ -25,9 +25,12 @@ _AWAY = 9.0  # points between a dot and its name
 
 def speed_figure(table: Table, highlight: str = "PALS") -> Figure:
     """For each column of the table: accuracy of the last epoch against the time of all epochs, and the time of one."""
+    if table.quantity == "seconds":
+        raise InputError(f"Table {table.name} has no accuracies to draw. Try `pals table {table.name} --out {table.name}.png`.")
     columns = [column for column in table.columns if _timed(table, column)]
     if not columns:
-        raise InputError(f"Table {table.name} has no runs with times yet. Run `pals bench --table {table.name}` first.")
+        why = "none is finished, or each shared its device with another (--jobs)"
+        raise InputError(f"Table {table.name} has no runs with times: {why}. `pals bench` makes runs.")
     hardware = {entry.speed.hardware for entry in table.entries if entry.speed}
     with matplotlib.rc_context(STYLE):
         tallest = max(len(_timed(table, column)) for column in columns)
