@@ -12,6 +12,12 @@ from _bench import GRID, run_grid
 SOURCE = Path(__file__).parents[2] / "src"
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In processes started by a test as in the test itself: sums that are split among threads differ in their last bits."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
     path = tmp_path / "toy.yaml"
@@ -32,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """`python -m pals ...` in a process of its own, which does not outlive the test."""
     started: list[subprocess.Popen[str]] = []
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200"}
     environment["RAY_AUTH_MODE"] = "disabled"  # or it leaves a file in the home folder
 
     def start(*arguments: str) -> subprocess.Popen[str]:
