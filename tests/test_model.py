@@ -249,7 +249,7 @@ def test_networks_and_description_belong_together() -> None:
         Model(image_model().about, network(), network(), device="cpu")
     with pytest.raises(InputError, match="features of width 128"):
         Model(frozen.about, frozen.network, network(), device="cpu")
-    with pytest.raises(InputError, match="A Identity is not a single network"):
+    with pytest.raises(InputError, match=r"What answers here \(Identity\) is not a single network"):
         Model(image_model().about, torch.nn.Identity(), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Unknown device 'gpu'"):
         Model(image_model().about, network(), device="gpu")

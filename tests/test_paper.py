@@ -316,8 +316,10 @@ def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
             assert recipe.folder(Path("b"), 3) == Path("b", recipe.cell, recipe.variant, f"epochs-{epochs}", "seed-3")
             assert getattr(config.method, "view", "weak") == ("eval" if recipe.method == "fredis" else "weak")
             assert getattr(config.method, "noise_rate", None) is None  # nobody is told it
+            assert recipe.config(1, 30) == config  # what is its own length already
             own = recipe.full_epochs
-            assert own > 30 and recipe.config(1, 10).train.epochs == 10 and recipe.config(1, own).train.epochs == own
+            assert own > 30 and recipe.config(1, 10).train.epochs == epochs // 3
+            assert recipe.config(1, own * recipe.parts).train.epochs == own
     truth = configs["noisy-comparison/cifar10-q0.3-eta0.3/supervised"].to_dict()
     assert (truth["data"]["supervision"], truth["method"]["name"]) == ("truth", "average")
     options = {recipe.method: configs[recipe.name].method for recipe in select("noisy-comparison")}

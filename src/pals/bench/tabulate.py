@@ -49,8 +49,8 @@ def gather(recipes: Sequence[Recipe], runs: Path, epochs: int | None = None) -> 
 
 
 def _own_length(recipes: Sequence[Recipe]) -> int | None:
-    """The epochs of a study; a method that has to run twice may have fewer in each."""
-    return max((recipe.epochs for recipe in recipes if recipe.epochs), default=None)
+    """The epochs of a study."""
+    return next((recipe.epochs for recipe in recipes if recipe.epochs), None)
 
 
 def _schedule(recipes: Sequence[Recipe], epochs: int | None) -> int | None:

@@ -201,8 +201,8 @@ def check_saveable(module: nn.Module) -> None:
     """Refuse what a `Model` cannot be made of."""
     if not isinstance(module, Network):
         raise InputError(
-            f"A {type(module).__name__} is not a single network with a linear classifier, and only such can be saved. "
-            f"Choose a method that trains one network."
+            f"What answers here ({type(module).__name__}) is not a single network with a linear classifier, and only such can be "
+            "saved. Choose another method, one that trains one network: `pals methods` says how many each has."
         )
 
 

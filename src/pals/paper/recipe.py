@@ -37,6 +37,8 @@ class Recipe:
     "None: nothing is published."
     epochs: int | None = None
     "Of a study with a schedule of its own; None: the method's full one."
+    parts: int = 1
+    "Equally long phases into which the epochs of a study are divided: a warm-up counts too."
     slices: int = 0
     "Where the data have several splits: how many. Seed 1 takes the first, and so on, round and round."
     note: str = ""
@@ -53,8 +55,9 @@ class Recipe:
         return RunConfig.of(self.values).train.epochs
 
     def length(self, epochs: int | None = None) -> int:
-        """Epochs of a run for which so many are asked; None: as many as the recipe says."""
-        return next(count for count in (epochs, self.epochs, self.full_epochs) if count is not None)
+        """`train.epochs` of a run for which so many are asked; None: as many as the recipe says."""
+        asked = epochs if epochs is not None else self.epochs
+        return self.full_epochs if asked is None else -(-asked // self.parts)
 
     def config(self, seed: int, epochs: int | None = None, extra: Mapping[str, Any] | None = None) -> RunConfig:
         """The settings of the run of this seed. Fewer epochs than the full schedule has make all of it shorter, and `extra`

@@ -199,9 +199,9 @@ def _compared(study: str, method: str, cell: Cell) -> Recipe:
     own = settings_in(method, cell)
     changes = merge(COMPARED, _IN_STUDIES.get(method, {}))
     differs = "" if RunConfig.of(own) == RunConfig.of(merge(own, changes)) else "-study"
-    epochs = STUDY_EPOCHS // 2 if method == "fredis" else STUDY_EPOCHS  # its warm-up is as long again
-    found = recipe(study, method, cell, differs=differs, changes=changes, epochs=epochs)
-    return replace(found, note=_NOTES_IN_STUDIES.get(method, found.note))
+    found = recipe(study, method, cell, differs=differs, changes=changes, epochs=STUDY_EPOCHS)
+    parts = 2 if method == "fredis" else 1  # its warm-up is as long again
+    return replace(found, parts=parts, note=_NOTES_IN_STUDIES.get(method, found.note))
 
 
 def partial_check() -> Iterator[Recipe]:
