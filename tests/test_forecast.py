@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from _pictures import make_pictures
 from pals.fit import Work, in_words
@@ -44,6 +45,22 @@ def work(folder: Path, **network: object) -> Work:
             "columns": {"item": "picture", "worker": "who", "label": "class"}}  # fmt: skip
     given = {"data": data, "network": network, "train": {"epochs": 2}, "method": {"neighbors": 5}, "engine": {"device": "cpu"}}
     return Work.plan(given, folder / "run", cache=folder / "cache")
+
+
+def test_responses_to_patches_are_kept_while_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room the features that are trained on are the same."""
+    folder = make_pictures(tmp_path, items=40)
+    roomy = work(folder, name="patches", frozen=True)
+    roomy.load()
+    assert roomy.learned_from.shape == (40, 512)
+    assert roomy.responses is not None and roomy.responses.shape == (40, 9216)
+    before = roomy.forecast().bytes
+    monkeypatch.setattr("pals.fit.forecast.MOST_RESPONSES", 40 * 9216 * 4 - 1)
+    assert roomy.forecast().bytes < before
+    narrow = work(folder, name="patches", frozen=True)
+    narrow.load()
+    assert torch.allclose(narrow.learned_from, roomy.learned_from, atol=1e-5)
+    assert narrow.responses is None
 
 
 def test_every_stage_is_part_of_it(tmp_path: Path) -> None:

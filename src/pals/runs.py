@@ -37,7 +37,10 @@ __all__ = ["DataConfig", "NetworkConfig", "Run", "RunConfig", "VotesConfig"]
 
 def load_run_config(folder: Path) -> RunConfig:
     if not (folder / "config.yaml").exists():
-        raise InputError(f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote (--out).")
+        raise InputError(
+            f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
+            "(their --out)."
+        )
     return RunConfig.of(read_yaml(folder / "config.yaml"))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pals.backbones.patches import CONTRAST, GRID, PATCH, RIDGE, THRESHOLD, PatchNetwork, learn_patches
+from pals.backbones.patches import CONTRAST, GRID, PATCH, RIDGE, THRESHOLD, PatchNetwork, Responses, learn_patches
 from pals.errors import InputError
 
 
@@ -53,6 +53,13 @@ def test_how_many_at_a_time_changes_nothing(pictures: torch.Tensor, monkeypatch:
     together = network.responses(pictures)
     monkeypatch.setattr("pals.backbones.patches.AT_ONCE", 1)
     torch.testing.assert_close(network.responses(pictures), together, atol=1e-7, rtol=0)
+
+
+def test_features_are_components_of_all_responses(pictures: torch.Tensor) -> None:
+    network = learned(pictures)
+    whole = Responses(network)(pictures).features
+    assert whole.shape == (len(pictures), 2 * 16 * GRID**2)
+    torch.testing.assert_close(network.reduced(whole), network(pictures).features)
 
 
 def test_whitened_patches_have_no_correlation_left(pictures: torch.Tensor) -> None:

@@ -48,7 +48,11 @@ class PatchNetwork(Network):
         self.classifier = nn.Linear(WIDTH, num_classes)
 
     def encode(self, x: Tensor) -> Tensor:
-        return F.linear(self.responses(x), self.components, self.offset)
+        return self.reduced(self.responses(x))
+
+    def reduced(self, response: Tensor) -> Tensor:
+        """The principal components of responses."""
+        return F.linear(response, self.components, self.offset)
 
     def responses(self, x: Tensor) -> Tensor:
         """How much each field looks like each patch, or its opposite. A few pictures at a time; all of them where a graph is
@@ -67,6 +71,18 @@ class PatchNetwork(Network):
         alike = F.conv2d(white, self.patches)
         both = torch.cat([(alike - THRESHOLD).relu(), (-alike - THRESHOLD).relu()], dim=1)
         return F.adaptive_avg_pool2d(both, GRID).flatten(1)
+
+
+class Responses(Network):
+    """All responses of a patch network as features, for comparing pictures with one another."""
+
+    def __init__(self, network: PatchNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self.classifier = nn.Linear(network.components.shape[1], network.num_classes)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return self.network.responses(x)
 
 
 @torch.no_grad()

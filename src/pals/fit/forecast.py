@@ -43,7 +43,9 @@ PAGE = 3.0
 """Seconds for tables, thumbnails and the page, which hardly depend on anything."""
 PROGRAM = 350 << 20  # bytes of Python and the libraries, before anything is loaded
 COPIES = 6
-"""Of a table of items by landmarks that a regression on left-out items holds."""
+"""Of a table of items by landmarks that a regression on left-out items holds; of responses to patches fewer:"""
+COPIES_OF_RESPONSES = 4
+MOST_RESPONSES = 512 << 20  # bytes of them that are kept
 
 GREY = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 
@@ -86,13 +88,15 @@ def forecast(config: RunConfig, votes: Votes, encoder: Network | None, *, cache:
     sets = votes.to_candidates(on_empty="drop", use_gold=data.gold)
     items, shape = len(votes.items), _shape(data, encoder)
     run, per_item = _trial(config, sets, shape)
+    kept = 0 if encoder is None else bytes_of_responses(encoder, items)
+    width = kept // (4 * items) or (shape[0] if len(shape) == 1 else 0)
     searching = _searching(run, len(sets)) if getattr(config.method, "neighbors", None) else 0.0
     return Forecast(
         decoding=_decoding(data, votes, cache) if data.images is not None else 0.0,
         features=_encoding(encoder, data.size, items, config.engine.device) if encoder is not None else 0.0,
         training=per_item * len(sets) * _epochs(data, config.train.epochs) + searching * config.train.epochs,
-        results=per_item * items + searching + _weighing(votes) + _regression(items, len(shape) == 1) + PAGE,
-        bytes=memory_needed(config, run.trainer.engine, shape, items, len(sets), sets.num_classes),
+        results=per_item * items + searching + _weighing(votes) + _regression(items, width) + PAGE,
+        bytes=memory_needed(config, run.trainer.engine, shape, items, len(sets), sets.num_classes) + COPIES_OF_RESPONSES * kept,
         compiled=Engine(config.engine).compiled,
     )
 
@@ -177,13 +181,25 @@ def _weighing(votes: Votes) -> float:
     return ROUNDS * _time(lambda: dawid_skene(votes, strength=1.0, iterations=1, tolerance=0.0))
 
 
-def _regression(items: int, vectors: bool) -> float:
-    """Seconds of `leave_one_out`, from the multiplications that it makes."""
-    if not vectors:
+def bytes_of_responses(encoder: Network, items: int) -> int:
+    """What the responses of a patch network to so many pictures take, all of which are compared; 0 where they are too many and
+    their principal components must do."""
+    needed = 4 * items * encoder.components.shape[1] if isinstance(encoder, PatchNetwork) else 0
+    return needed if needed <= MOST_RESPONSES else 0
+
+
+def _regression(items: int, width: int) -> float:
+    """Seconds of `leave_one_out` on vectors of this width (0: there are none), from the multiplications that it makes."""
+    if not width:
         return 0.0
     square = torch.rand(MULTIPLIED, MULTIPLIED, dtype=torch.float64)
     landmarks = min(items, LANDMARKS)
-    return _time(lambda: square @ square) * (5 * items + 2 * landmarks) * landmarks**2 / (2 * MULTIPLIED**3)
+    return _time(lambda: square @ square) * _multiplications(items, landmarks, width) / (2 * MULTIPLIED**3)
+
+
+def _multiplications(items: int, landmarks: int, width: int) -> int:
+    """Those of single precision, of the distances, count half."""
+    return (5 * items + 2 * landmarks) * landmarks**2 + items * landmarks * width
 
 
 # ---- memory

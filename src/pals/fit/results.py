@@ -123,8 +123,9 @@ def opinions(work: Work) -> list[np.ndarray]:
     vectors_ND = work.learned_from
     if vectors_ND.ndim == 2:
         alone = work.people
-        std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
-        if not work.config.network.frozen:  # whoever made the vectors may have used any units
+        if work.responses is not None or not work.config.network.frozen:  # whoever made vectors may have used any units
+            vectors_ND = vectors_ND if work.responses is None else work.responses
+            std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
             vectors_ND = (vectors_ND - mean_D) / std_D.clamp_min(1e-6)
         unit_ND = torch.nn.functional.normalize(vectors_ND - vectors_ND.mean(dim=0), dim=1)
         generator = torch.Generator().manual_seed(work.config.seed)

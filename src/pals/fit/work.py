@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pals.augment import vector_views
 from pals.backbones import Network, Output
-from pals.backbones.patches import PatchNetwork, learn_patches
+from pals.backbones.patches import PatchNetwork, Responses, learn_patches
 from pals.backbones.timm import PREFIX, build_timm
 from pals.candidates import CandidateSets
 from pals.config import build, merge, read_yaml
@@ -23,7 +23,7 @@ from pals.data import Dataset, Items
 from pals.engine import find_device
 from pals.errors import InputError
 from pals.fit.choose import Facts, choose
-from pals.fit.forecast import Forecast, forecast
+from pals.fit.forecast import Forecast, bytes_of_responses, forecast
 from pals.fit.inputs import Answers, Graded, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
 from pals.images import survey
 from pals.model import Model, encode_images, image_standardizer, is_model
@@ -64,6 +64,7 @@ class Work:
     begun: bool = False  # an earlier command has done a part of it, or all
     inputs: Inputs | None = field(default=None, init=False)
     encoding: Progress | None = field(default=None, init=False)
+    responses: Tensor | None = field(default=None, init=False)  # to patches, of all items, where they are not too many
     kept: dict[str, Output] = field(default_factory=dict, init=False)
     last: Run | None = field(default=None, init=False)
 
@@ -147,10 +148,23 @@ class Work:
             sample = images[torch.linspace(0, len(images) - 1, min(len(images), PATCHED)).long()]
             generator = torch.Generator().manual_seed(self.config.seed)
             learn_patches(self.encoder.cpu(), image_standardizer(mean, std)(sample), generator)
-        device, progress = self.config.engine.device, self.encoding
-        features_ND = encode_images(self.encoder, images, mean, std, device, batch=64, progress=progress)
+        features_ND = self._encoded(self.encoder)
         mean_D = features_ND.mean(dim=0)
         return features_ND, mean_D, (features_ND - mean_D).square().mean().sqrt().expand_as(mean_D)  # large ones stay large
+
+    def _encoded(self, encoder: Network) -> Tensor:
+        """Features of all pictures; of patches all responses are kept as well, if there is room."""
+        inputs, device, progress = self.ready, self.config.engine.device, self.encoding
+
+        def seen_by(network: Network) -> Tensor:
+            return encode_images(network, inputs.items.inputs, inputs.mean, inputs.std, device, batch=64, progress=progress)
+
+        if not isinstance(encoder, PatchNetwork) or not bytes_of_responses(encoder, len(inputs.items)):
+            return seen_by(encoder)
+        self.responses = seen_by(Responses(encoder))
+        encoder.cpu()
+        with torch.no_grad():
+            return torch.cat([encoder.reduced(part_BD) for part_BD in torch.split(self.responses, AT_ONCE)])
 
     @cached_property
     def learned_from(self) -> Tensor:

@@ -201,8 +201,8 @@ def check_saveable(module: nn.Module) -> None:
     """Refuse what a `Model` cannot be made of."""
     if not isinstance(module, Network):
         raise InputError(
-            f"What answers here ({type(module).__name__}) is not a single network with a linear classifier, and only such can be "
-            "saved. Choose another method, one that trains one network: `pals methods` says how many each has."
+            f"What answers here ({type(module).__name__}) is not a single network with a linear classifier, and only such can "
+            "be saved. Choose another method, one that trains one network: `pals methods` says how many each has."
         )
 
 
