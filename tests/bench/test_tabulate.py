@@ -408,6 +408,9 @@ def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
     assert "1 within the spread, 0 better, 0 worse" in some
     assert "| 1 of 198 | 1 of 18 | `pals bench --table 1 --seeds 3` |" in some
     assert "`abc1`" in some
+    assert "| 96.28 | 2.00 | X1, bf16 |" in some
+    shared = write(tmp_path / "shared.jsonl", record(PALS_CELL, accuracy=96.28, at_a_time=2))
+    assert "| 96.28 |  | X1, bf16 |" in reproduction_page(shared, tmp_path / "page.md")
     short = reproduction_page(write(tmp_path / "short.jsonl", record(PALS_CELL, epochs=50)), tmp_path / "page.md", 50)
     assert "`pals bench --table 1 --seeds 3 --epochs 50`" in short
     assert "SHORTENED to 50 epochs" in short

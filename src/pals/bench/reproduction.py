@@ -132,7 +132,7 @@ def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
 
 
 def _runs(results: Mapping[str, Result], runs: Path, page: Path) -> Iterator[str]:
-    """Each run: where, from which state of the code, on what, by which command."""
+    """Each run: where, from which state of the code, on what, by which command. No time where it shared its device."""
     yield markdown_row(["run", "accuracy", "seconds per epoch", "hardware", "versions", "commit", "command"])
     yield "|---|---:|---:|---|---|---|---|"
     for name, result in sorted(results.items()):
@@ -141,7 +141,7 @@ def _runs(results: Mapping[str, Result], runs: Path, page: Path) -> Iterator[str
             [
                 f"[{escape_markdown(name)}]({href})" if href else escape_markdown(name),
                 f"{result.accuracy:.2f}",
-                f"{result.epoch_seconds:.2f}",
+                f"{result.epoch_seconds:.2f}" if result.timed else "",
                 escape_markdown(result.hardware),
                 escape_markdown(", ".join(f"{what} {version}" for what, version in result.versions.items())),
                 "not known" if result.commit is None else f"`{result.commit}`",

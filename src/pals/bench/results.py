@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ class Result:
     "Settings that were not the recipe's (--set)."
     folder: str = ""
     "Where it was read from."
+
+    @property
+    def timed(self) -> bool:
+        """Whether it had its device to itself, so that its times say something."""
+        return self.at_a_time == 1
 
 
 def read_result(folder: Path) -> Result:
@@ -118,9 +123,10 @@ def read_records(path: Path) -> list[Result]:
     if not path.exists():
         raise InputError(f"{path} does not exist.")
     known = {item.name for item in fields(Result)}
+    needed = {item.name for item in fields(Result) if item.default is MISSING and item.default_factory is MISSING}
     results = []
     for number, values in enumerate(read_json_lines(path), start=1):
-        missing = known - set(values) - {"folder", "versions", "at_a_time", "changed"}
+        missing = needed - set(values)
         if missing or set(values) - known:
             wrong = f"lacks {sorted(missing)[0]}" if missing else f"has an unknown {sorted(set(values) - known)[0]}"
             raise InputError(f"{path}, line {number} is no record of a run: it {wrong}.")

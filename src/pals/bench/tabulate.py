@@ -220,7 +220,7 @@ def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequ
 
 def _timed(results: Mapping[str, Sequence[Result]], recipe: str) -> list[Result]:
     """Those runs of a recipe that had their device to themselves."""
-    return [result for result in results.get(recipe, ()) if result.at_a_time == 1]
+    return [result for result in results.get(recipe, ()) if result.timed]
 
 
 def _columns(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[Column, ...]:
