@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pals.runs import commit
+
 
 class Times(NamedTuple):
     """Seconds of several runs of one thing."""
@@ -88,7 +90,7 @@ def origin(device: str) -> dict[str, Any]:
     return {
         "hardware": {"cpu": _cpu_name(), "threads": torch.get_num_threads(), "gpu": gpu},
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "commit": _commit(),
+        "commit": commit(),
         "command": " ".join(["python", *sys.argv]),
     }
 
@@ -96,9 +98,3 @@ def origin(device: str) -> dict[str, Any]:
 def _cpu_name() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-
-
-def _commit() -> str | None:
-    ask = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(ask, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return done.stdout.strip() or None

@@ -95,9 +95,8 @@ class Engine:
         self.compiled = cuda if config.compile is None else config.compile
         self.warmup_seconds = 0.0
         self._forwards: dict[int, Callable[[Tensor], Output]] = {}
-        if (
-            self.compiled
-        ):  # methods with several networks, groups and modes need more variants of one than torch allows by default
+        if self.compiled:
+            # methods with several networks, groups and modes need more variants of one than torch allows by default
             limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
             setattr(torch._dynamo.config, limit, 32)
         if cuda:

@@ -66,10 +66,14 @@ def approximate_accuracy(probability_NC: Tensor, allowed_NC: Tensor) -> Tensor:
     return torch.where(total_N > 0, chosen_N / total_N.clamp_min(torch.finfo(total_N.dtype).tiny), 0.0).double().mean()
 
 
-def compare_with_candidates(logits_NC: Tensor, allowed_NC: Tensor) -> dict[str, float]:
-    """Both for the log, read from the device once."""
+def agreement(logits_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+    """Both in one tensor, left on the device: `read_agreement` waits for it."""
     probability_NC = logits_NC.softmax(dim=1)
-    both = torch.stack([covering_rate(probability_NC, allowed_NC), approximate_accuracy(probability_NC, allowed_NC)])
+    return torch.stack([covering_rate(probability_NC, allowed_NC), approximate_accuracy(probability_NC, allowed_NC)])
+
+
+def read_agreement(both: Tensor) -> dict[str, float]:
+    """For the log."""
     covering, approximate = both.tolist()
     return {"covering": covering, "approximate": approximate}
 

@@ -163,24 +163,26 @@ class Trainer:
                 plan = fill_tail(plan, config.batch_size)
             steps = count_steps(plan, config.batch_size)
             random = self.method.draw(ctx, steps)
-            agreement = self._agreement(ctx)
+            before = self._agreement(ctx)
             ctx.forget()
         loss = self._train_epoch(plan, steps, random, epochs, config, step)
         with torch.no_grad():
             ended = self.method.end_epoch(ctx)
-            agreement |= self._agreement(ctx)
+            after = self._agreement(ctx)
+        newest = before if after is None else after
+        agreement = {} if newest is None else metrics.read_agreement(newest)
         rate = learning_rate(config, epoch - 1, epochs)
         record = {"steps": steps, "lr": rate, "loss": loss, **self.method.statistics(), **agreement, **self._grade(plan)}
         return record, ended
 
-    def _agreement(self, ctx: EpochContext) -> dict[str, float]:
+    def _agreement(self, ctx: EpochContext) -> Tensor | None:
         """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
-        be worth."""
+        be worth. Left on the device: nothing waits for it before the steps."""
         logits_NC = ctx.known_logits()
         if logits_NC is None:
-            return {}
+            return None
         self.candidates_NC = self.candidates_NC.to(logits_NC.device)
-        return metrics.compare_with_candidates(logits_NC, self.candidates_NC)
+        return metrics.agreement(logits_NC, self.candidates_NC)
 
     def _train_epoch(
         self, plan: Plan, steps: int, random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step

@@ -12,7 +12,7 @@ from PIL import Image
 
 from pals.augment import Views
 from pals.data import load_dataset
-from pals.data.cub import MEAN, STD
+from pals.data.pictures import IMAGENET
 from pals.engine import Engine
 from pals.errors import InputError
 from pals.images import decode
@@ -83,7 +83,8 @@ def test_views(tmp_path: Path) -> None:
     inputs, generator = birds.train.inputs, torch.Generator().manual_seed(0)
     assert birds.view_shape == (3, 224, 224)
     middle = inputs[:, :, 16:240, 16:240].float() / 255
-    expected = (middle - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+    mean, std = (torch.tensor(values)[:, None, None] for values in IMAGENET)
+    expected = (middle - mean) / std
     torch.testing.assert_close(birds.views.make("eval", inputs, generator), expected, atol=1e-5, rtol=0)
     for name in ("weak", "strong", "pico_weak"):
         made = birds.views.make(name, inputs, generator)

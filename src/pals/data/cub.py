@@ -13,13 +13,12 @@ from typing import NamedTuple, NoReturn
 from pals.candidates import Truth
 from pals.data.base import Dataset, Items
 from pals.data.fetch import VARIABLE
-from pals.data.pictures import PHOTO_SIDE, find_root, load_parts, photo_views, within
+from pals.data.pictures import IMAGENET, PHOTO_SIDE, find_root, load_parts, photo_views, within
 from pals.errors import InputError
 from pals.images import list_images
 
 FOLDERS = ("CUB_200_2011", "cub200")
 IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, on which its networks were trained before
 ADVICE = (
     f"Get CUB_200_2011.tgz from www.vision.caltech.edu/datasets/cub_200_2011, unpack it and name the folder that holds "
     f"CUB_200_2011/ with --data-dir or the variable {VARIABLE}; class folders below train/ and test/ will do as well."
@@ -48,7 +47,7 @@ def load_cub200(data_dir: Path | None = None) -> Dataset:
         truth=Truth.of(train.labels, class_names),
         test=Items(test_images, tuple(test.names)),
         test_truth=Truth.of(test.labels, class_names),
-        views=photo_views(MEAN, STD),
+        views=photo_views(*IMAGENET),
     )
 
 

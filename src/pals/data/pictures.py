@@ -12,6 +12,9 @@ from pals.data.fetch import VARIABLE, data_folder
 from pals.errors import InputError
 from pals.images import How, default_cache, load_images
 
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and deviation of the pictures that published weights were trained on."""
+
 PHOTO_SIDE = 256
 """Pixels a side of a photograph as it is kept; networks see 224 of them."""
 

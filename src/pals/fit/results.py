@@ -39,7 +39,7 @@ from pals.files import read_json, write_json, write_text
 from pals.fit import page
 from pals.fit.inputs import Graded
 from pals.fit.work import Work
-from pals.metrics import accuracy_of, compare_with_candidates, share_covered
+from pals.metrics import accuracy_of, agreement, read_agreement, share_covered
 from pals.model import FILE_NAME, Description, Model, Part, fit_temperature
 from pals.neighbors import nearest
 from pals.report.curves import read_epochs
@@ -113,7 +113,7 @@ def _held_out(work: Work, model_NC: np.ndarray, fusion: Fusion) -> dict[str, flo
     if not work.data.folds and fusion.calibration is None:
         return {}
     said_NC = torch.from_numpy(model_NC if work.data.folds else fusion.opinion_NC)
-    return compare_with_candidates(said_NC[work.trained_M].log(), work.candidates.allowed_NC)
+    return read_agreement(agreement(said_NC[work.trained_M].log(), work.candidates.allowed_NC))
 
 
 def opinions(work: Work) -> list[np.ndarray]:

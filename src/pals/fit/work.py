@@ -20,6 +20,7 @@ from pals.candidates import CandidateSets
 from pals.config import build, merge, read_yaml
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Dataset, Items
+from pals.data.pictures import IMAGENET
 from pals.engine import find_device
 from pals.errors import InputError
 from pals.fit.choose import Facts, choose
@@ -272,10 +273,6 @@ def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
         made = build_timm(network.name, (3, size, size), 2)
         return made.mean, made.std
     return IMAGENET
-
-
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and deviation of the pictures that published weights were trained on."""
 
 
 def _rows(inputs: Tensor, row_M: Tensor) -> Tensor:

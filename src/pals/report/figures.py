@@ -215,18 +215,8 @@ def _draw_panel(axes: Axes, heading: str, rows: Sequence[tuple[str, Sequence[Ent
             if entry.ours is not None:
                 _bar(axes, left + width, width, (entry.ours.mean, entry.ours.std), colour, filled=True)
             elif ours:
-                axes.annotate(
-                    "not run",
-                    (left + 1.5 * width, 0),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(0, 4),
-                    textcoords="offset points",
-                    ha="center",
-                    va="bottom",
-                    rotation=90,
-                    fontsize=7.5,
-                    color=GREY,
-                )
+                look = {"xycoords": ("data", "axes fraction"), "color": GREY}
+                _upright(axes, "not run", (left + 1.5 * width, 0), up=4, **look)
     names = [name.removeprefix(f"{heading} = ").removeprefix(f"{heading} ") for name, _ in rows]
     axes.set_xticks(range(len(rows)), [_wrapped(name, max(8, 50 // len(rows))) for name in names], fontsize=9)
     axes.set(title=heading, xlim=(-0.55, len(rows) - 0.45))
@@ -249,17 +239,14 @@ def _bar(axes: Axes, left: float, width: float, value: tuple[float, float | None
     axes.bar(left + width / 2, value[0], width=0.9 * width, edgecolor=colour, linewidth=1.2, **look)
     if value[1] is not None:
         axes.errorbar(left + width / 2, value[0], value[1], color=INK, capsize=2, linewidth=1)
-    axes.annotate(
-        f"{value[0]:.2f}",
-        (left + width / 2, value[0] + (value[1] or 0.0)),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        rotation=90,
-        fontsize=7.5,
-        fontweight="bold" if filled else "normal",
-    )
+    top = (left + width / 2, value[0] + (value[1] or 0.0))
+    _upright(axes, f"{value[0]:.2f}", top, up=3, fontweight="bold" if filled else "normal")
+
+
+def _upright(axes: Axes, text: str, place: tuple[float, float], *, up: int, **look: Any) -> None:
+    """Small text that runs upwards, so many points above a place."""
+    common: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "rotation": 90, "fontsize": 7.5}
+    axes.annotate(text, place, xytext=(0, up), **common, **look)
 
 
 def _keys(heads: Sequence[str], entries: Sequence[Entry]) -> list[Patch]:
