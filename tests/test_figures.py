@@ -140,3 +140,17 @@ def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
     assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["last epoch 70.25"]  # type: ignore[union-attr]
     assert len(selected([replace(curve, accuracy=[])]).axes) == 1
     assert len(selected([curve, replace(curve, name="other")]).axes[0].lines) == 4
+
+
+def test_epochs_are_whole_numbers() -> None:
+    figure = selected([Curve("run", [1, 2], [3.0, 4.0], [2.0, 3.0], [50.0, 60.0])])
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_what_has_no_time_is_named_where_it_is_missing() -> None:
+    whole = study([("PALS", 90.0, 45.0), ("B", 80.0, 30.0)])
+    assert "not shown" not in speed_figure(whole).get_suptitle()
+    shared = replace(whole, entries=(replace(whole.entries[0], speed=None), whole.entries[1]))
+    assert "not shown, since they shared their device: PALS" in speed_figure(shared).get_suptitle()

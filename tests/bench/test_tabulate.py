@@ -13,7 +13,7 @@ import pytest
 
 from _latex import columns_of, environments
 from _toy import Answer
-from pals.bench.curves import read_curve
+from pals.bench.curves import read_curve, read_curves
 from pals.bench.reproduction import reproduction_page
 from pals.bench.results import Result, read_records
 from pals.bench.tabulate import YARDSTICK, gather, link, make_table
@@ -340,6 +340,15 @@ def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path)
         assert (answer.code, said in " ".join(answer.err.split())) == (2, True)
     answer = pals("figure", "speed", "--table", "2")
     assert (answer.code, "no runs with times" in " ".join(answer.err.split())) == (2, True)
+
+
+def test_curves_are_named_by_what_tells_them_apart(whole: Path) -> None:
+    runs = sorted(whole.glob("*/pals/full/seed-*"))
+    assert len(runs) == 4
+    names = [curve.name for curve in read_curves(runs)]
+    assert names == ["/".join(run.parts[-4:]) for run in runs]
+    assert [curve.name for curve in read_curves(runs[:2])] == ["seed-1", "seed-2"]
+    assert [curve.name for curve in read_curves(runs[:1])] == ["seed-1"]
 
 
 def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals: Pals, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ from pals.report.figures import Curve
 from pals.runs import load_run_config
 
 COLUMNS = ("epoch", "test_accuracy", "selected", "correct", "quota", "loss", "lr", "seconds")
+
+
+def read_curves(runs: Sequence[Path]) -> list[Curve]:
+    """Of several runs, named by as much of their paths as tells them apart: in a bench all folders are called seed-1."""
+    parts = [run.with_suffix("").parts if run.suffix == ".csv" else run.parts for run in runs]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return [replace(read_curve(run), name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def read_curve(run: Path) -> Curve:

@@ -85,7 +85,7 @@ def figure_selected(
 
     Example:  pals figure selected runs/digits/seed-1 --out selected.svg
     """
-    from pals.bench.curves import paper_points, read_curve, to_csv
+    from pals.bench.curves import paper_points, read_curves, to_csv
     from pals.files import write_text
     from pals.report.figures import save, selected
 
@@ -95,7 +95,7 @@ def figure_selected(
         write_text(out, to_csv(runs[0]))
     else:
         points = paper_points(runs, paper)
-        save(selected([read_curve(run) for run in runs], points, title), out)
+        save(selected(read_curves(runs), points, title), out)
     say(f"Written: {out}")
 
 

@@ -301,6 +301,7 @@ def selected(curves: Sequence[Curve], paper: Mapping[int, tuple[float, float]] |
         if accuracies:
             _draw_accuracies(panels[1], accuracies, colours)
         for axes in panels:
+            axes.xaxis.get_major_locator().set_params(integer=True)  # there is no half epoch
             axes.grid(color=PALE)
             clean(axes)
         put_title(figure, title)

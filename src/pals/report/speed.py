@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox, BboxBase
 from pals.errors import InputError
 from pals.report.figures import BLUE, GREY, INK, ORANGE, PALE, STYLE, clean, put_title
 from pals.report.layout import column_words
-from pals.report.tables import Column, Entry, Score, Speed, Table
+from pals.report.tables import Column, Entry, Score, Speed, Table, unique
 
 _TIMES = tuple(base * unit for unit in (1.0, 60.0, 3600.0) for base in (1, 2, 5, 10, 15, 30)) + tuple(
     3600.0 * hours for hours in (60, 120, 240, 480)
@@ -43,7 +43,9 @@ def speed_figure(table: Table, highlight: str = "PALS") -> Figure:
             points.set_title(column_words(column), loc="left")
             _draw_epochs(epochs, [(entry.row, speed) for entry, _, speed in entries], highlight)
         machine = f" on {', '.join(sorted(str(name) for name in hardware))}" if hardware - {None} else ""
-        put_title(figure, f"{table.title}\n{table.schedule}{machine}")
+        without = unique(entry.row for entry in table.entries if entry.ours is not None and entry.speed is None)
+        missing = f"\nnot shown, since they shared their device: {', '.join(without)}" if without else ""
+        put_title(figure, f"{table.title}\n{table.schedule}{machine}{missing}")
         figure.draw_without_rendering()  # the layout must be settled before the names are placed
         figure.set_layout_engine("none")
         for (points, _), column in zip(grid, columns, strict=True):
