@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pals.backbones import Network, Output
+from pals.backbones.folded import conv_relu
 from pals.config import STRICT
 from pals.errors import InputError, unknown
 from pals.methods.base import Batch, Method
@@ -315,6 +316,20 @@ def _host_memory() -> int:
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
         return 2**33
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _conv_relu_by_cudnn(
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    """`pals.backbones.folded.conv_relu` in one kernel."""
+    weight, dilation = weight.contiguous(memory_format=torch.channels_last), [1, 1]
+    if shortcut is None:
+        return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, 1)
+    return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, stride, padding, dilation, 1)
+
+
+if torch.version.cuda is not None:  # not AMD's, which go by the same name
+    conv_relu.register_kernel("cuda", _conv_relu_by_cudnn)
 
 
 def _arranged(x: Tensor) -> Tensor:

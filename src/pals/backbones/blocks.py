@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from pals.backbones.base import Network
+from pals.backbones.folded import conv_norm_relu
 from pals.backbones.norm import BatchNorm2d
 
 Block = Callable[[int, int, int], nn.Module]  # channels in, channels out, stride
@@ -34,9 +34,8 @@ class BasicBlock(nn.Module):
         self.downsample = projected(channels_in, channels_out, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = relu(self.bn1(self.conv1(x)), inplace=True)
-        out = self.bn2(self.conv2(out))
-        return relu(out + self.downsample(x), inplace=True)
+        out = conv_norm_relu(self.conv1, self.bn1, x)
+        return conv_norm_relu(self.conv2, self.bn2, out, self.downsample(x))
 
 
 class Bottleneck(nn.Module):
@@ -55,14 +54,12 @@ class Bottleneck(nn.Module):
         self.bn3 = BatchNorm2d(channels_out)
         self.downsample = projected(channels_in, channels_out, stride, bias=bias)
 
-    def residual(self, x: Tensor) -> Tensor:
-        out = relu(self.bn1(self.conv1(x)), inplace=True)
-        out = relu(self.bn2(self.conv2(out)), inplace=True)
-        residual: Tensor = self.bn3(self.conv3(out))
-        return residual
+    def inner(self, x: Tensor) -> Tensor:
+        """Up to the last convolution."""
+        return conv_norm_relu(self.conv2, self.bn2, conv_norm_relu(self.conv1, self.bn1, x))
 
     def forward(self, x: Tensor) -> Tensor:
-        return relu(self.residual(x) + self.downsample(x), inplace=True)
+        return conv_norm_relu(self.conv3, self.bn3, self.inner(x), self.downsample(x))
 
 
 class PreActBlock(nn.Module):

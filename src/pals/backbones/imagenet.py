@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import max_pool2d
 
 from pals.backbones.blocks import BasicBlock, Block, Bottleneck, average, conv, kaiming_fan_out
 from pals.backbones.resnet import ResNet
@@ -32,7 +32,7 @@ class ImageNetResNet(ResNet):
             self.classifier = nn.Linear(projection, num_classes)
 
     def encode(self, x: Tensor) -> Tensor:
-        x = max_pool2d(relu(self.bn1(self.conv1(x)), inplace=True), 3, stride=2, padding=1)
+        x = max_pool2d(self.stem(x), 3, stride=2, padding=1)
         features: Tensor = self.projection(average(self.run_stages(x)))
         return features
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from pals.backbones.blocks import BasicBlock, Block, PreActBlock, Staged, average, conv, kaiming_fan_out
+from pals.backbones.folded import conv_norm_relu
 from pals.backbones.norm import BatchNorm2d
 
 
@@ -31,9 +31,11 @@ class ResNet(Staged):
         width = self.add_stages(block, stem_width, widths, depths, (1, *(2 for _ in widths[1:])))
         self.classifier = nn.Linear(width, num_classes)
 
+    def stem(self, x: Tensor) -> Tensor:
+        return conv_norm_relu(self.conv1, self.bn1, x)
+
     def encode(self, x: Tensor) -> Tensor:
-        x = relu(self.bn1(self.conv1(x)), inplace=True)
-        return average(self.run_stages(x))
+        return average(self.run_stages(self.stem(x)))
 
 
 def resnet18(channels: int, num_classes: int) -> ResNet:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from pals.backbones.blocks import Bottleneck, average
+from pals.backbones.folded import conv_norm_relu
 from pals.backbones.resnet import ResNet
 
 REDUCTION = 16
@@ -31,9 +32,9 @@ class SqueezeExciteBottleneck(Bottleneck):
         super().__init__(channels_in, channels_out, stride, bias=True)
         self.gate = SqueezeExcite(channels_out)
 
-    def residual(self, x: Tensor) -> Tensor:
-        gated: Tensor = self.gate(relu(super().residual(x), inplace=True))
-        return gated
+    def forward(self, x: Tensor) -> Tensor:
+        residual = self.gate(conv_norm_relu(self.conv3, self.bn3, self.inner(x)))
+        return relu(residual + self.downsample(x), inplace=True)
 
 
 def se_resnet50(channels: int, num_classes: int) -> ResNet:
