@@ -1,7 +1,8 @@
 """Time one PALS epoch on a GPU, stage by stage, beside its floor.
 
     python benchmarks/speed/epoch.py --classes 10 100
-    python benchmarks/speed/epoch.py --classes 10 --view-pass separate --items 12500 25000 50000 200000
+    python benchmarks/speed/epoch.py --classes 10 --view-pass separate
+    python benchmarks/speed/epoch.py --classes 10 100 --growth
 
 Images are random (time does not depend on what they show); everything else is the real thing: the project's own trainer,
 ResNet-18 at 32 px, batch 256, two views, the official settings. Prints a table and one JSON line per case.
@@ -22,7 +23,7 @@ from _measure import origin
 from pals.augment import image_views
 from pals.candidates import Truth, default_names
 from pals.data import Dataset, Items
-from pals.engine import find_device
+from pals.engine import find_device, forget_compiled, release_memory
 from pals.labeling import pseudo_label
 from pals.neighbors import nearest
 from pals.runs import Run, RunConfig
@@ -107,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, nargs="+", default=[50_000])
     parser.add_argument("--classes", type=int, nargs="+", default=[10])
+    parser.add_argument("--growth", action="store_true", help="and fewer and more items, and 1,000 classes")
     parser.add_argument("--method", default="pals")
     parser.add_argument("--network", default="resnet18", choices=FORWARD_GFLOP)
     parser.add_argument("--view-pass", default="together")
@@ -115,12 +117,16 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
-    for classes in args.classes:
-        for items in args.items:
-            result = measure(items, classes, args)
-            for name, value in result.items():
-                print(f"  {name:20} {value if not isinstance(value, float) else round(value, 4)}")
-            print(json.dumps({**vars(args), **result, **origin(find_device(args.device).type)}), flush=True)
+    cases = [(items, classes) for classes in args.classes for items in args.items]
+    if args.growth:
+        cases += [(args.items[0], 1_000), *((items, args.classes[0]) for items in (12_500, 25_000, 200_000))]
+    for items, classes in cases:
+        result = measure(items, classes, args)
+        for name, value in result.items():
+            print(f"  {name:20} {value if not isinstance(value, float) else round(value, 4)}")
+        print(json.dumps({**vars(args), **result, **origin(find_device(args.device).type)}), flush=True)
+        forget_compiled()
+        release_memory()
 
 
 if __name__ == "__main__":
