@@ -40,15 +40,26 @@ def test_a_result_says_all_that_a_table_needs(whole: Path) -> None:
     assert set(result.versions) == {"pals", "torch", "python"}
 
 
-def test_warm_up_is_counted_apart(whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+def edited_log(whole: Path, folder: Path, *changes: dict[str, object]) -> Path:
+    """A copy of a run of two epochs, with these changes of the epochs in its log."""
     shutil.copytree(whole / "few/average/full/seed-1", folder)
-    events = [dict(event) for event in read_json_lines(folder / "log.jsonl")]
-    events[1] |= {"seconds": 31.0, "warmup_seconds": 30.0}
-    events[2] |= {"seconds": 2.0}
+    start, *epochs = read_json_lines(folder / "log.jsonl")
+    events = [start, *({**event, **change} for event, change in zip(epochs, changes, strict=False)), *epochs[len(changes) :]]
     (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    result = read_result(folder)
+    return folder
+
+
+def test_warm_up_is_counted_apart(whole: Path, tmp_path: Path) -> None:
+    first, second = {"seconds": 31.0, "warmup_seconds": 30.0}, {"seconds": 2.0}
+    result = read_result(edited_log(whole, tmp_path / "run", first, second))
     assert (result.seconds, result.epoch_seconds, result.warmup_seconds) == (3.0, 1.5, 30.0)
+
+
+def test_an_epoch_is_one_of_the_last_phase(whole: Path, tmp_path: Path) -> None:
+    """Short ones that come before do not make a method look quick."""
+    first, second = {"phase": "separation-1", "seconds": 1.0}, {"seconds": 4.0}
+    result = read_result(edited_log(whole, tmp_path / "run", first, second))
+    assert (result.seconds, result.epoch_seconds) == (5.0, 4.0)
 
 
 def test_records_come_back_as_results(whole: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Result:
     seconds: float
     "All epochs, without warm-up."
     epoch_seconds: float
-    "Median epoch, without warm-up."
+    "Median epoch of the last phase, without warm-up."
     warmup_seconds: float
     "Compilation and the like."
     items: int
@@ -75,6 +75,7 @@ def read_result(folder: Path) -> Result:
         raise InputError(f"{folder} holds a run without test items (`pals fit`?): there is no accuracy to collect.")
     epochs = [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
     seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
+    last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
     made = "nominal_noise" in summary
     return Result(
         recipe=about.get("recipe"),
@@ -87,7 +88,7 @@ def read_result(folder: Path) -> Result:
         accuracy=100 * summary["test_accuracy"],
         class_accuracy=100 * summary["test_class_accuracy"] if "test_class_accuracy" in summary else None,
         seconds=round(sum(seconds), 2),
-        epoch_seconds=round(statistics.median(seconds), 4) if seconds else 0.0,
+        epoch_seconds=round(statistics.median(last), 4) if last else 0.0,
         warmup_seconds=round(sum(event.get("warmup_seconds", 0.0) for event in epochs), 2),
         items=summary["items"],
         protocol=config.data.protocol if made and isinstance(config.data, DataConfig) else None,

@@ -213,8 +213,8 @@ def legend(table: Table) -> list[str]:
             words.append("With each column: how candidate sets are drawn, and the share of them without the true label.")
     else:
         words.append(
-            "s/epoch: median seconds; times leave out warm-up (compilation). × supervised: an epoch in epochs of plain "
-            "training on true labels, as measured; × counted: the same by counting passes through the network."
+            "s/epoch: median seconds, of the last phase; times leave out warm-up (compilation). × supervised: an epoch in "
+            "epochs of plain training on true labels, as measured; × counted: the same by counting passes through the network."
         )
         if any(entry.ours and entry.speed is None for entry in table.entries):
             words.append("No times: the run shared its device with another.")
