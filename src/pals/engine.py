@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -105,6 +106,7 @@ class Engine:
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = not config.deterministic
             torch.backends.cudnn.benchmark_limit = 0  # try every kernel there is, once, and not only the first ten
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # the compiler's advice; fp32 was asked for
         if config.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
             torch.use_deterministic_algorithms(True)

@@ -383,7 +383,7 @@ def test_the_kept_records_are_of_recipes_and_lead_to_their_pages() -> None:
     assert len({one.run for one in records}) == len(records)
     for one in records:
         recipe = RECIPES[str(one.recipe)]
-        assert one.run == recipe.folder(Path(), one.seed, one.epochs).as_posix()
+        assert one.run == recipe.folder(Path(), one.seed).as_posix()
         assert (one.method, one.network) == (recipe.method, recipe.config(one.seed).network.name)
         if one.folder:
             page = (RECORDS.parent / one.folder).read_text(encoding="utf-8")
