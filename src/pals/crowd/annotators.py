@@ -121,25 +121,27 @@ class Chances:
         self.common_SC, self.least_common_SC = of_symbols(annotators.common_CC), of_symbols(_half_right(classes))
         self.wrong_SC, self.least_wrong_SC = of_symbols(annotators.wrong_CC), of_symbols(_all_wrong(classes))
         self.named_SC = of_symbols(np.eye(classes))
-        self.blind_S = answers.members_SP @ annotators.habit_WC[answers.worker_P, label_P]
-        self.blind_S *= 1 - annotators.care_W[answers.worker_S]
+        self.common_C, self.wrong_C = annotators.common_CC.sum(axis=1), annotators.wrong_CC.sum(axis=1)
+        care_S1 = annotators.care_W[answers.worker_S, None]
+        self.blind_S1 = (1 - care_S1) * (answers.members_SP @ annotators.habit_WC[answers.worker_P, label_P])[:, None]
+        like_all_SC = care_S1 * self.common_SC / self.common_C
+        self.careful_SC = like_all_SC / (like_all_SC + self.blind_S1)
 
     def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         people, symbol_E = self.annotators, self.answers.given_NS.indices[entry]
-        worker_E, blind_E1 = self.answers.worker_S[symbol_E], self.blind_S[symbol_E, None]
+        worker_E = self.answers.worker_S[symbol_E]
         easy_EC, hard_EC = self._own(entry)
-        care_E1 = people.care_W[worker_E, None]
-        common_EC, common_C = self.common_SC[symbol_E], people.common_CC.sum(axis=1)
-        like_all_EC = care_E1 * common_EC / common_C
-        careful_EC = easy_EC * like_all_EC / (like_all_EC + blind_E1)
-        common_EC = np.maximum(common_EC - careful_EC, self.least_common_SC[symbol_E]) / (common_C - careful_EC)
-        prior_EC = care_E1 * common_EC + blind_E1
+        careful_EC = easy_EC * self.careful_SC[symbol_E]
+        common_EC = np.maximum(self.common_SC[symbol_E] - careful_EC, self.least_common_SC[symbol_E])
+        prior_EC = people.care_W[worker_E, None] * (common_EC / (self.common_C - careful_EC)) + self.blind_S1[symbol_E]
         said_EC = (self.count_SC[symbol_E] - easy_EC).clip(min=0) + people.strength * prior_EC
-        total_EC = (people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength
-        mistaken_EC = (careful_EC + hard_EC) * (1 - self.named_SC[symbol_E])
+        chance_EC = said_EC / ((people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength)
+        if not people.hard_C.any():
+            return chance_EC, chance_EC  # there are no hard items, so that theirs does not matter
+        named_EC = self.named_SC[symbol_E]
+        mistaken_EC = (careful_EC + hard_EC) * (1 - named_EC)
         wrong_EC = np.maximum(self.wrong_SC[symbol_E] - mistaken_EC, self.least_wrong_SC[symbol_E])
-        wrong_EC /= people.wrong_CC.sum(axis=1) - mistaken_EC
-        return said_EC / total_EC, 0.5 * self.named_SC[symbol_E] + 0.5 * wrong_EC
+        return chance_EC, 0.5 * named_EC + 0.5 * (wrong_EC / (self.wrong_C - mistaken_EC))
 
     def _own(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How much these answers contributed to what was learned, of easy and of hard items."""

@@ -48,6 +48,7 @@ class Fusion:
     answers; where that is no more than chance they are not used (`calibration` is None) and the result is that of the votes.
     """
 
+    alone: Consensus  # of the answers without the opinions
     consensus: Consensus
     posterior_NC: np.ndarray
     correlation: float
@@ -98,20 +99,22 @@ def fuse(
         return calibration.log_probability(score_VNC)
 
     if not len(score_VNC) or not alone.answers.answered_N.any():
-        return _result(alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, 0.0)
+        return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, 0.0)
     both = alternate(alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations)
     gain = both.log_likelihood - alone.log_likelihood
     if gain <= 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give?
-        return _result(alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
-    return _result(both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
+        return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
+    return _result(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
 
 
-def _result(consensus: Consensus, opinion_NC: np.ndarray, calibration: Calibration | None, gain: float) -> Fusion:
+def _result(
+    alone: Consensus, consensus: Consensus, opinion_NC: np.ndarray, calibration: Calibration | None, gain: float
+) -> Fusion:
     opinion = calibration is not None
     correlation = find_correlation(held_out(consensus), opinion)
     temperature_N = temperature_of(consensus.answers.count_N + opinion, correlation)
     posterior_NC = tempered(consensus.posterior_NC, temperature_N)
-    return Fusion(consensus, posterior_NC, correlation, opinion_NC, calibration, gain)
+    return Fusion(alone, consensus, posterior_NC, correlation, opinion_NC, calibration, gain)
 
 
 def calibrate(score_VNC: np.ndarray, target_NC: np.ndarray, start: Calibration, steps: int = 20) -> Calibration:

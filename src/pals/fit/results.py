@@ -25,7 +25,6 @@ from pals.crowd import (
     classes_table,
     confusion_table,
     csv_text,
-    dawid_skene,
     doubtful_table,
     estimate_noise,
     fuse,
@@ -81,9 +80,9 @@ def finish(work: Work) -> list[str]:
 
 def find(work: Work) -> Findings:
     votes, output = work.ready.votes, work.output
-    temperature = _temperature(work, output)
-    model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
     fusion = fuse(votes, opinions(work), strength=work.people.annotators.strength)
+    temperature = _temperature(work, output, fusion.alone)
+    model_NC = (output.logits.double() / temperature).softmax(dim=1).numpy()
     posterior_NC = fusion.posterior_NC.copy()
     if fusion.calibration is None:
         unknown_N = ~fusion.consensus.answers.known_N
@@ -138,10 +137,9 @@ def _neighbors(items: int) -> int:
     return max(1, min(NEIGHBORS, items - 1))
 
 
-def _temperature(work: Work, output: Output) -> float:
+def _temperature(work: Work, output: Output, alone: Consensus) -> float:
     """By which the classifier's logits are divided: what makes them agree with the answers, taken by themselves."""
     answered_M = work.trained_M
-    alone = dawid_skene(work.ready.votes, hard_items=True, strength=work.people.annotators.strength)
     target_NC = torch.from_numpy(alone.posterior_NC)
     return fit_temperature(output.logits[answered_M], target_NC[answered_M])
 
