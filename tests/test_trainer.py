@@ -434,6 +434,23 @@ def test_a_finished_run_does_nothing_more(toy: Dataset, tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_bytes() == log
 
 
+def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
+    """It has grown when the run is stopped, and does not begin anew."""
+
+    def trainer() -> Trainer:
+        made = toy_trainer("average", toy, folder=tmp_path)
+        made.engine.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)  # as on a GPU with fp16
+        return made
+
+    first = trainer()
+    run_all(first, stop_after=2)
+    scale = first.engine.scaler.get_scale()
+    assert scale > 4.0
+    second = trainer()
+    assert second.resume()
+    assert second.engine.scaler.get_scale() == scale
+
+
 def test_a_checkpoint_that_does_not_fit_is_refused(toy: Dataset, tmp_path: Path) -> None:
     run_all(toy_trainer("average", toy, folder=tmp_path), stop_after=1)
     before = (tmp_path / "checkpoint.pt").read_bytes()

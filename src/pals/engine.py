@@ -95,6 +95,7 @@ class Engine:
         self.precision = self._precision(config.precision)
         cuda = self.device.type == "cuda"
         self.compiled = cuda if config.compile is None else config.compile
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.warmup_seconds = 0.0
         self._forwards: dict[int, Callable[[Tensor], Output]] = {}
         if self.compiled:
@@ -181,8 +182,7 @@ class Engine:
 
     def step(self, method: Method, optimizer: Optimizer) -> Step:
         """One training step as a function of the batch; gives the loss, still on the device."""
-        half = self.precision == "fp16"
-        scaler = torch.amp.GradScaler(self.device.type, enabled=half)
+        scaler = self.scaler
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -195,7 +195,8 @@ class Engine:
                 method.after_step(batch)
             return loss.detach()
 
-        if self.device.type != "cuda" or not self.compiled or half or not method.capturable:  # a scaler reads from the device
+        scaled = scaler.is_enabled()  # it reads from the device
+        if self.device.type != "cuda" or not self.compiled or scaled or not method.capturable:
             return step
         graphs: dict[str, Captured] = {}
 

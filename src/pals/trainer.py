@@ -301,6 +301,7 @@ class Trainer:
             "generator": self.generator.get_state(),
             "rng": json.dumps(self.rng.bit_generator.state),
             "torch": self.engine.random_state(),
+            "scaler": self.engine.scaler.state_dict(),  # empty but for fp16
         }
 
     def resume(self) -> bool:
@@ -335,7 +336,7 @@ class Trainer:
         self.method.load_state_dict(state["method"])
 
     def load_training(self, state: Mapping[str, Any]) -> None:
-        """The optimiser and all generators."""
+        """The optimiser, its scale and all generators."""
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
             self.optimizer = make_optimizer(self.engine, self.method, phase, replace(self.config, **dict(phase.settings)))
@@ -343,6 +344,8 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.rng.bit_generator.state = json.loads(state["rng"])
         self.engine.set_random_state(state["torch"])
+        if state.get("scaler"):  # older checkpoints have none
+            self.engine.scaler.load_state_dict(state["scaler"])
 
 
 def _check_inputs(items: Items, expected: int) -> None:

@@ -114,7 +114,7 @@ class Table:
     @property
     def schedule(self) -> str:
         if self.epochs is not None:
-            return f"SHORTENED to {self.epochs} epochs"
+            return f"SHORTENED to {self.epochs} epoch{'s' * (self.epochs > 1)}"
         return "full schedule" if self.study_epochs is None else f"{self.study_epochs} epochs (this study's own schedule)"
 
     @property
