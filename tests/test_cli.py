@@ -176,6 +176,8 @@ def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
         {"phase", "epoch", "steps", "lr", "loss", "test_accuracy", "selected", "correct", "seconds"} <= e.keys() for e in epochs
     )
     summary = json.loads((run / "summary.json").read_text())
+    noise = f"the right one is missing for {100 * summary['effective_noise']:.1f}% of them (protocol {summary['protocol']})"
+    assert noise in " ".join(answer.out.split())
     assert summary["test_accuracy"] == epochs[-1]["test_accuracy"]
     assert summary["epochs"] == 2
     assert f"Test accuracy, last epoch: {100 * summary['test_accuracy']:.2f} (one seed)." in answer.out

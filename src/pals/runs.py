@@ -101,9 +101,10 @@ class Run:
 
     def describe(self) -> dict[str, Any]:
         """What is being run, on what."""
-        noise = (
-            {} if self.noise is None else {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
-        )
+        noise: dict[str, Any] = {}
+        if self.noise is not None and isinstance(self.config.data, DataConfig):
+            rates = {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
+            noise = {"protocol": self.config.data.protocol, **rates}
         return {
             "method": self.config.method_name,
             "data": self.config.data.name,

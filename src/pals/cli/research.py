@@ -41,7 +41,7 @@ def demo(
         for name, seed, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs), fresh=fresh):
             if name == "pals" and not about:
                 about = run.describe()
-                console.print(_demo_intro(about), highlight=False)
+                console.print(_intro(about, "handwritten digits"), highlight=False)
             reporter.follow(f"{name:8} seed {seed}", run.epochs(), run.config.train.epochs, run.resumed_at)
             accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
     keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
@@ -49,11 +49,15 @@ def demo(
     _print_demo(out, summary, numbers)
 
 
-def _demo_intro(about: dict[str, Any]) -> str:
-    return (
-        f"{about['items']:,} handwritten digits to learn from; each comes with {about['mean_set_size']:.1f} candidate labels "
-        f"on average, and the right one is missing for {100 * about['effective_noise']:.0f}% of them ({about['engine']})."
-    )
+def _intro(about: dict[str, Any], things: str = "items") -> str:
+    """What there is to learn from, and how."""
+    missing = ""
+    if "protocol" in about:
+        missing = (
+            f", and the right one is missing for {100 * about['effective_noise']:.1f}% of them (protocol {about['protocol']})"
+        )
+    labels = f"{about['mean_set_size']:.1f} candidate labels on average{missing}"
+    return f"{about['items']:,} {things} to learn from; each comes with {labels}. Computed on {about['engine']}."
 
 
 def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
@@ -124,6 +128,8 @@ def train(
     with Reporter(console).showing() as reporter:
         for run_config, folder in zip(configs, folders, strict=True):
             run = Run(run_config, folder, data_dir)
+            if folder == folders[0]:
+                say(_intro(run.describe()))
             if run.resumed_at:
                 say(f"{folder}: continuing after epoch {run.resumed_at}.")
             title = f"{run_config.method_name} seed {run_config.seed}"
