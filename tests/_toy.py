@@ -179,5 +179,5 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
 def assert_same_state(a: Trainer, b: Trainer) -> None:
     """Weights, optimiser, own generators and progress, bit for bit. (torch's global generator is shared by both.)"""
     left, right = a.state(), b.state()
-    assert set(left) == {"method", "optimizer", "generator", "rng", "torch", "progress"}
+    assert set(left) == {"method", "optimizer", "generator", "rng", "torch", "scaler", "progress"}
     assert_same(left, right)

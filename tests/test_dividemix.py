@@ -123,8 +123,7 @@ def test_sharpened_rows_are_distributions(seed: int, classes: int, temperature: 
 
 
 def test_weight_of_the_unlabelled_items() -> None:
-    weights = [25 * ramp_at(epoch, 10, 16) for epoch in (0, 10, 14, 26, 300)]
-    assert weights == [0, 0, 6.25, 25, 25]
+    assert (25 * ramp_at(torch.tensor([0.0, 10, 14, 26, 300]), 10, 16)).tolist() == [0, 0, 6.25, 25, 25]
 
 
 def test_prior_penalty_on_the_worked_example() -> None:
@@ -267,8 +266,7 @@ def test_a_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
         assert float(batch.random["weight"].min()) >= 0.5
         twin, total = copy.deepcopy(method), 0.0
         for k, (own, peer) in enumerate(twin.pair.pairs()):
-            random = {name: batch.random[name][k] for name in ("weight", "uniform")}
-            random["unlabeled_weight"] = batch.random["unlabeled_weight"]
+            random = {name: rows[k] for name, rows in batch.random.items()}
             labeled, unlabeled = groups[LABELED[k]], groups[UNLABELED[k]]
             made = [copy.deepcopy(network) for network in (own, peer)]
             mine = torch.cat([t for t in twin.soft_targets(*copy.deepcopy(made), labeled, unlabeled) for _ in range(2)])
@@ -279,7 +277,7 @@ def test_a_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
                 torch.testing.assert_close(table.sum(dim=1), torch.ones(len(table)))
             alone = twin.mixed_loss(own, peer, labeled, unlabeled, random)
             torch.testing.assert_close(alone, loss)
-            total += float(loss.detach())
+            total += float(random["at_work"] * loss.detach())
         assert float(method.loss(batch).detach()) == pytest.approx(total, rel=1e-4)
 
 
@@ -382,6 +380,29 @@ def test_each_learns_from_what_the_other_found(toy: Dataset) -> None:
         assert record["selected"] == int((sum(clean) / 2 > 0.5).sum())
 
 
+def test_each_makes_one_pass_and_waits() -> None:
+    """The other one may have been given far more items: that is no reason to learn one's own by heart."""
+    trainer = toy_trainer("dividemix", toy_data(), options={"warm_up": 0, "ramp": 2}, train={"epochs": 1, "batch_size": 16})
+    method: Any = trainer.method
+    clean = torch.zeros(2, 90)
+    clean[0, :80], clean[1, :20] = 1, 1  # found by the first, for the second, and the other way round
+    method._clean_probabilities = lambda ctx: clean
+    original, gradients, weights = method.loss, [], []
+
+    def spy(batch: Batch) -> Tensor:
+        loss = original(batch)
+        found = [torch.autograd.grad(loss, list(n.parameters()), retain_graph=True) for n in method.pair.both()]
+        gradients.append([any(bool(g.any()) for g in grads) for grads in found])
+        weights.append(batch.random["unlabeled_weight"].tolist())
+        return loss
+
+    method.loss = spy
+    (record,) = run_all(trainer)
+    assert (record["labeled_0"], record["labeled_1"], record["steps"]) == (20, 80, 5)
+    assert gradients == [[True, True]] * 2 + [[False, True]] * 3
+    assert weights[:2] == [[0, 0], pytest.approx([25 / 4, 25 / 10])]  # each by how far its own pass is
+
+
 def test_belief_is_label_and_prediction(toy: Dataset) -> None:
     trainer = toy_trainer("dividemix", toy, train={"epochs": 3})
     method: Any = trainer.method
@@ -431,7 +452,7 @@ def test_all_steps_have_one_shape() -> None:
 
 def test_the_weight_grows_within_an_epoch(toy: Dataset) -> None:
     steps = main_steps(toy, ramp=4, unlabeled_weight=8.0)
-    weights = [float(batch.random["unlabeled_weight"]) for _, batch in steps]
+    weights = [float(batch.random["unlabeled_weight"].min()) for _, batch in steps]  # of the one with more to do
     assert weights[0] == 0
     assert weights == sorted(weights)
     first = next(n for n, w in enumerate(weights) if w >= 2)  # the second epoch of two begins at 1/4 of 8

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
+from pals.backbones import build_network
 from pals.candidates import CandidateSets
 from pals.data import Dataset
 from pals.methods import Batch, Method, Problem, find_method, method_options
-from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, without_worst
+from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, statistics_share, without_worst
 from pals.optim import TrainConfig, learning_rate
 from pals.runs import RunConfig
 from test_pals_method import Linear
@@ -311,26 +312,38 @@ def test_groups_of_a_step(toy: Dataset) -> None:
     assert set(torch.cat([batch.groups["unreliable"].index_B for batch in main[:1]]).tolist()) == trained - reliable
 
 
-def test_the_slow_network_answers(toy: Dataset) -> None:
-    trainer = toy_trainer("upllrs", toy, options={"slow_momentum": 0.9}, train={"epochs": 2})
+@pytest.mark.parametrize(("momentum", "share"), [(0.9, 1.0), (0.95, 0.05)])
+def test_the_slow_network_answers(momentum: float, share: float, toy: Dataset) -> None:
+    """Its norms' statistics are those of the network, or, where these would be much newer than its weights, averaged alike."""
+    trainer = toy_trainer("upllrs", toy, options={"slow_momentum": momentum}, train={"epochs": 2})
     method: Any = trainer.method
     assert method.predictor is method.separator
-    mine = [p.clone() for p in method.slow.parameters()]
+    mine, statistics = ([t.clone().float() for t in ts] for ts in (method.slow.parameters(), method.slow.buffers()))
     original = method.after_step
 
     def spy(batch: Batch) -> None:
         original(batch)
         if not method.separating:
             for slow, fast in zip(mine, method.network.parameters(), strict=True):
-                slow.mul_(0.9).add_(0.1 * fast)
+                slow.mul_(momentum).add_((1 - momentum) * fast)
+            for slow, fast in zip(statistics, method.network.buffers(), strict=True):
+                slow.mul_(1 - share).add_(share * fast) if fast.is_floating_point() else slow.copy_(fast)
 
     method.after_step = spy
     run_all(trainer)
     assert method.predictor is method.slow
     torch.testing.assert_close(list(method.slow.parameters()), mine)
-    for slow, fast in zip(method.slow.buffers(), method.network.buffers(), strict=True):
-        assert torch.equal(slow, fast)
+    torch.testing.assert_close([buffer.float() for buffer in method.slow.buffers()], statistics)
+    same = [torch.equal(slow, fast) for slow, fast in zip(method.slow.buffers(), method.network.buffers(), strict=True)]
+    assert len(same) > 0 and all(same) == (share == 1)
     assert not any(isinstance(p, nn.Parameter) and p.requires_grad for p in method.slow.parameters())
+
+
+@pytest.mark.parametrize(("name", "share"), [("wrn-28-2", 1.0), ("resnet20", 0.001)])
+def test_statistics_are_copied_where_the_network_averages_them_slowly(name: str, share: float) -> None:
+    """As the network of the recipes does, and the others do not."""
+    assert statistics_share(build_network(name, (3, 32, 32), 10), 0.999) == pytest.approx(share)
+    assert statistics_share(nn.Linear(2, 2), 0.999) == 1
 
 
 def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:

@@ -71,7 +71,8 @@ class DivideMix(TwoNetworks):
         super().__init__(config, problem)
         self.loss_2HN: Tensor  # of both networks, in the last epochs
         self.register_buffer("loss_2HN", torch.zeros(2, config.history, self.num_items))
-        self.warm = True  # set anew each epoch, as are the next two
+        self.warm = True  # set anew each epoch, as are the next three
+        self.own_steps: tuple[int, ...] = ()  # of each network
         self.belief_NC: Tensor | None = None
         self.counted: Mapping[str, float] = {}
 
@@ -90,7 +91,8 @@ class DivideMix(TwoNetworks):
         clean_2N = self._clean_probabilities(ctx)
         splits = [divided(clean_N, threshold, size) for clean_N in clean_2N]
         self.counted = {f"labeled_{k}": len(splits[1 - k][0]) for k in range(2)}
-        length = -(-max(len(labeled_M) for labeled_M, _ in splits) // size) * size
+        self.own_steps = tuple(-(-len(splits[1 - k][0]) // size) for k in range(2))
+        length = max(self.own_steps) * size
         groups = {}
         for k in range(2):  # each learns from what the other found
             labeled_M, unlabeled_M = splits[1 - k]
@@ -116,11 +118,11 @@ class DivideMix(TwoNetworks):
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if self.warm:
             return {}
-        c, rows = self.config, 4 * ctx.batch_size  # two views of labelled and of unlabelled items
-        begun = [ctx.epoch - 1 + number / steps for number in range(steps)]
-        ramp = torch.tensor([c.unlabeled_weight * ramp_at(epochs, c.warm_up, c.ramp) for epochs in begun])
+        c, device, rows = self.config, self.label_N.device, 4 * ctx.batch_size  # two views of labelled and unlabelled items
         mixing = self.draw_mixing(ctx, steps, rows, c.zeta)
-        return {**mixing, "unlabeled_weight": ramp.to(self.label_N.device)}
+        done_M2 = torch.arange(steps)[:, None] / torch.tensor(self.own_steps)  # of the network's pass
+        weight_M2 = c.unlabeled_weight * ramp_at(ctx.epoch - 1 + done_M2, c.warm_up, c.ramp)
+        return {**mixing, "unlabeled_weight": weight_M2.to(device), "at_work": (done_M2 < 1).float().to(device)}
 
     def loss(self, batch: Batch) -> Tensor:
         groups, losses = {"main": batch, **batch.groups}, []
@@ -129,9 +131,9 @@ class DivideMix(TwoNetworks):
             if self.warm:
                 losses.append(self.warm_up_loss(own, labeled))
             else:
-                random = {name: batch.random[name][k] for name in ("weight", "uniform")}
-                random["unlabeled_weight"] = batch.random["unlabeled_weight"]
-                losses.append(self.mixed_loss(own, peer, labeled, groups[UNLABELED[k]], random))
+                random = {name: rows[k] for name, rows in batch.random.items()}
+                # one whose pass is over waits, without a gradient, for the other
+                losses.append(random["at_work"] * self.mixed_loss(own, peer, labeled, groups[UNLABELED[k]], random))
         return losses[0] + losses[1]
 
     def warm_up_loss(self, own: Network, batch: Batch) -> Tensor:
@@ -207,9 +209,9 @@ def divided(clean_N: Tensor, threshold: float, batch_size: int) -> tuple[Tensor,
     return order_N[:count], unlabeled_M if len(unlabeled_M) else order_N[-batch_size:]
 
 
-def ramp_at(epochs: float, warm_up: int, length: int) -> float:
+def ramp_at(epochs: Tensor, warm_up: int, length: int) -> Tensor:
     """From 0 at the end of the warm-up to 1 so many epochs later."""
-    return min(max((epochs - warm_up) / length, 0.0), 1.0)
+    return ((epochs - warm_up) / length).clamp(0, 1)
 
 
 def sharpened(share_BC: Tensor, temperature: float) -> Tensor:

@@ -91,6 +91,7 @@ class UPLLRS(CRDPLL):
         if config.solution == "general":
             self.views = (config.view,)
         self.slow = copy.deepcopy(self.network).requires_grad_(False)
+        self.statistics_share = statistics_share(self.network, config.slow_momentum)
         self.fresh_network = problem.network
         self.separator = problem.network(config.separator)
         self.held_out = HeldOut(self.num_items, config.held_out)
@@ -190,7 +191,10 @@ class UPLLRS(CRDPLL):
             self.remember(batch.groups["unreliable"], self.guess_MC)  # for reports: no loss reads it
         torch._foreach_lerp_(tuple(self.slow.parameters()), tuple(self.network.parameters()), 1 - self.config.slow_momentum)
         for slow, fast in zip(self.slow.buffers(), self.network.buffers(), strict=True):
-            slow.copy_(fast)
+            if slow.is_floating_point():
+                slow.lerp_(fast, self.statistics_share)
+            else:
+                slow.copy_(fast)
 
     def end_epoch(self, ctx: Context) -> bool:
         if not self.separating:
@@ -223,6 +227,15 @@ class UPLLRS(CRDPLL):
 
     def statistics(self) -> Mapping[str, float]:
         return self.counted
+
+
+def statistics_share(network: nn.Module, slow_momentum: float) -> float:
+    """How far the running statistics of the answering network's norms go towards those of the one that is trained, at each
+    step: all the way where that one averages them as slowly as the weights are, as the authors' network does. Else no further
+    than the weights: statistics of the last few batches do not fit weights of the last thousand."""
+    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    quickest = max((norm.momentum or 0.0 for norm in norms), default=0.0)
+    return 1.0 if quickest + slow_momentum <= 1 + 1e-9 else 1 - slow_momentum
 
 
 def most_steps(exclude: float) -> int:
