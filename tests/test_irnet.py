@@ -172,6 +172,13 @@ def test_it_starts_when_the_rate_no_longer_rises(toy: Dataset) -> None:
     assert begun == next(n for n in range(4, 21) if slow_levelled(rates[:n], 4)) > 12
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_a_short_window_does_not_take_a_rise_for_level(window: int, toy: Dataset) -> None:
+    """As in a run of 20 epochs, which shortens the published window of 100 in 1000 to 2."""
+    assert {started for _, started, _ in covering([0.1 + 0.05 * i for i in range(8)], toy, window=window)} == {0}
+    assert [started for _, started, _ in covering([0.6] * 5, toy, window=window)][-1] == max(window, 3) + 1
+
+
 def test_covering_rate_is_that_of_the_held_out_items(toy: Dataset) -> None:
     trainer = toy_trainer("irnet", toy, options={"window": 100, "held_out": 0.3}, train={"epochs": 2})
     method: Any = trainer.method
@@ -198,6 +205,7 @@ def test_items_are_held_out_where_something_is_asked_of_them(options: dict[str, 
     run_all(trainer, stop_after=1)
     method: Any = trainer.method
     assert 90 - len(method.trained_on()) == held
+    method.covering_rate = lambda ctx: 0.0  # no better than before
     records = run_all(trainer)
     assert len(method.trained_on()) == 90
     asked = "tau" not in options and "noise_rate" not in options

@@ -17,7 +17,7 @@ from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, wat
 from pals.data import Dataset
 from pals.losses import soft_cross_entropy
 from pals.methods import Batch
-from pals.methods.contrastive import log_shares, members, part, phi_at
+from pals.methods.contrastive import log_shares, members, part, phi_at, supervised_contrast
 from pals.methods.pico_plus import mean_where, nearest_rows, nearest_share, strict_positives
 from pals.optim import learning_rate
 from pals.runs import RunConfig
@@ -114,6 +114,15 @@ def test_with_everyone_reliable_only_the_queue_is_strict() -> None:
         strict = strict_positives(same, everyone, torch.cat([everyone, everyone, flags]), neighbors)
         assert torch.equal(strict[:, :6], same[:, :6])
         assert torch.equal(strict[:, 6:], same[:, 6:] & flags)
+
+
+def test_contrast_on_the_worked_example() -> None:
+    """Two items, their keys and one old key, with the pseudo-labels 0, 1, 0, 1, 1."""
+    z, label = torch.eye(2), torch.tensor([0, 1, 0, 1, 1])
+    pool = torch.cat([z, z, torch.tensor([[0.6, 0.8]])])
+    found = supervised_contrast(z, pool, label[:2, None] == label, 0.07)
+    assert found.tolist() == pytest.approx([0.0032943, 1.4844165], abs=1e-6)
+    assert float(found.mean()) == pytest.approx(0.7438554, abs=1e-6)
 
 
 def test_mean_of_nothing_is_nothing() -> None:

@@ -47,7 +47,7 @@ class IRNet(Robust):
         correct_from: int | None = Field(default=None, ge=2)
         "First epoch in which sets are corrected; null: as soon as the covering rate of held-out items no longer rises."
         window: int = Field(default=100, ge=1)
-        "Epochs over which that rate is smoothed, at least 2; sets are never corrected before so many have passed."
+        "Epochs over which that rate is smoothed, at least 3; sets are never corrected before so many have passed."
         tau: float | None = Field(default=None, ge=0)
         "By how much a label must beat all candidates, in prototype scores; null: by the rule that follows from the rates."
         tau_end: float | None = Field(default=None, ge=0)
@@ -79,7 +79,7 @@ class IRNet(Robust):
         self.register_buffer("working_NC", self.allowed_NC.clone())
         self.register_buffer("limit", torch.zeros(()))
         self.register_buffer("started", torch.zeros((), dtype=torch.int64))
-        self.window = max(2, config.window)
+        self.window = max(3, config.window)  # of two rates, the newest left out, one remains: it would always seem level
         self.register_buffer("covering_E", torch.zeros(self.window // 2 + DIFFERENCES + 1))
         self.register_buffer("measured", torch.zeros((), dtype=torch.int64))
 
