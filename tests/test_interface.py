@@ -455,7 +455,11 @@ def test_passes_over_the_data_are_lazy_and_kept_for_the_epoch(toy: Dataset) -> N
             self.first.mul_(1)  # an ordinary tensor, not one of inference mode
 
         def end_epoch(self, ctx: Context) -> bool:
+            rows_M = torch.tensor([5, 80, 7])
+            some = ctx.outputs(rows_M=rows_M)
+            assert ctx.outputs(rows_M=rows_M) is some
             assert not torch.equal(ctx.features(), self.first)  # the network has changed
+            torch.testing.assert_close(some.features, ctx.features()[rows_M])
             return False
 
     trainer = toy_trainer(Curious, toy, train={"epochs": 2})
@@ -468,7 +472,7 @@ def test_passes_over_the_data_are_lazy_and_kept_for_the_epoch(toy: Dataset) -> N
 
     trainer.infer = spy  # type: ignore[method-assign]
     run_all(trainer)
-    epoch = [(90, "eval"), (90, "weak"), (90, "eval"), (60, "eval")]  # plan, plan, end, test
+    epoch = [(90, "eval"), (90, "weak"), (3, "eval"), (90, "eval"), (60, "eval")]  # plan, plan, end, end, test
     assert passes == epoch * 2
     plain = toy_trainer(Plain, toy, train={"epochs": 2})
     plain.infer = spy  # type: ignore[method-assign]

@@ -80,7 +80,7 @@ class StubContext:
         self.asked.append(view)
         return self.predicted_NC
 
-    def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
+    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
         raise AssertionError("PALS asks for features and probabilities alone")
 
 

@@ -434,6 +434,23 @@ def test_a_finished_run_does_nothing_more(toy: Dataset, tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_bytes() == log
 
 
+def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
+    """Each further size would be compiled for itself. What a network says of an item does not depend on the others."""
+    trainer = toy_trainer("average", toy, train={"feature_batch": 40})
+    sizes: list[int] = []
+    network = trainer.method.predictor
+    network.register_forward_pre_hook(lambda _module, inputs: sizes.append(len(inputs[0])))
+    plain = trainer.infer(network, trainer.inputs)
+    assert sizes == [40, 40, 10]
+    trainer.engine.compiled = True
+    for inputs in (trainer.inputs, trainer.inputs[:30], trainer.inputs[:40]):
+        sizes.clear()
+        found = trainer.infer(network, inputs)
+        assert sizes == [min(40, len(inputs))] * -(-len(inputs) // 40)  # one that is not full is filled, unless it is the first
+        torch.testing.assert_close(found.logits, plain.logits[: len(inputs)])
+        torch.testing.assert_close(found.features, plain.features[: len(inputs)])
+
+
 def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
     """It has grown when the run is stopped, and does not begin anew."""
 

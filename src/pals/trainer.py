@@ -52,13 +52,15 @@ class EpochContext:
     batch_size: int
     generator: torch.Generator
     rng: np.random.Generator
-    _kept: dict[tuple[nn.Module, str], Output] = field(default_factory=dict)
+    _kept: dict[tuple[nn.Module, str, Tensor | None], Output] = field(default_factory=dict)
 
-    def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
-        network = network if network is not None else self.trainer.method.predictor
-        key = (network, view)  # the module itself: an id may come back once its owner is gone
+    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
+        trainer = self.trainer
+        network = network if network is not None else trainer.method.predictor
+        key = (network, view, rows_M)  # the objects themselves: an id may come back once its owner is gone
         if key not in self._kept:
-            self._kept[key] = self.trainer.infer(network, self.trainer.inputs, view)
+            inputs = trainer.inputs if rows_M is None else trainer.engine.take(trainer.inputs, rows_M)
+            self._kept[key] = trainer.infer(network, inputs, view)
         return self._kept[key]
 
     def features(self) -> Tensor:
@@ -69,7 +71,7 @@ class EpochContext:
 
     def known_logits(self) -> Tensor | None:
         """What the predictor says of all items, if the method has asked for it anyway."""
-        kept = self._kept.get((self.trainer.method.predictor, "eval"))
+        kept = self._kept.get((self.trainer.method.predictor, "eval", None))
         return None if kept is None else kept.logits
 
     def forget(self) -> None:
@@ -259,12 +261,15 @@ class Trainer:
         with self.engine.inference(network) as forward:
             for start in range(0, len(inputs), self.feature_batch):
                 part = inputs[start : start + self.feature_batch].to(self.engine.device, non_blocking=True)
-                output = forward(self.views.make(view, part, self.generator))
+                made = self.views.make(view, part, self.generator)
+                if start and self.engine.compiled:  # a batch of another size would be compiled anew
+                    made = filled(made, self.feature_batch)
+                output = forward(made)
                 if kept is None:
                     with torch.inference_mode(False):  # ordinary tensors, which a method may write to
                         kept = Output(*(torch.empty(len(inputs), o.shape[1], device=o.device) for o in output))
                 for whole, piece in zip(kept, output, strict=True):
-                    whole[start : start + len(part)] = piece
+                    whole[start : start + len(part)] = piece[: len(part)]
         assert kept is not None
         return kept
 
@@ -359,6 +364,11 @@ def _check_inputs(items: Items, expected: int) -> None:
                 f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
                 f"Drop them, or fill the gaps."
             )
+
+
+def filled(batch: Tensor, size: int) -> Tensor:
+    """The batch with its last row again and again, up to this size."""
+    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch
 
 
 def count_steps(plan: Plan, batch_size: int) -> int:

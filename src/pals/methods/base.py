@@ -102,8 +102,8 @@ class Context(Protocol):
     generator: torch.Generator  # on the device: orders and other large draws
     rng: np.random.Generator  # on the host: a few numbers, such as mix-up weights
 
-    def outputs(self, network: nn.Module | None = None, view: str = "eval") -> Output:
-        """All training items through a network (default: the predictor) in eval mode, in the order of the data."""
+    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
+        """All training items, in the order of the data, or these, through a network (default: the predictor) in eval mode."""
         ...
 
     def features(self) -> Tensor:

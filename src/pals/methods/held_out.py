@@ -34,7 +34,7 @@ class HeldOut(nn.Module):
         """How often the prediction for an item held out is one of its candidates; None where there is no such item."""
         if not len(self.held_M):
             return None
-        return float(covered(ctx.outputs(network).logits[self.held_M], allowed_NC[self.held_M]).float().mean())
+        return float(covered(ctx.outputs(network, rows_M=self.held_M).logits, allowed_NC[self.held_M]).float().mean())
 
     def patience_ends(self, rate: float | None, patience: int, *, level_misses: bool) -> bool:
         """Count one more rate; whether so many have missed the best, one after the other."""

@@ -65,12 +65,13 @@ class Robust(Contrastive):
         """Share of the asked items whose most likely class is a candidate. It takes the place of the accuracy that published
         codes read from the test set: if sets are noisy at random it is a straight line in the accuracy."""
         row_M = self.asked()
-        return float(covered(ctx.outputs().logits[row_M], self.allowed_NC[row_M]).double().mean())
+        return float(covered(ctx.outputs(rows_M=row_M).logits, self.allowed_NC[row_M]).double().mean())
 
     def estimate(self, ctx: Context) -> None:
         """Find out the noise rate."""
         row_M = self.asked()
-        self.rate.fill_(estimate_noise_rate(ctx.probabilities()[row_M], self.allowed_NC[row_M]))
+        probability_MC = ctx.outputs(rows_M=row_M).logits.softmax(dim=1)
+        self.rate.fill_(estimate_noise_rate(probability_MC, self.allowed_NC[row_M]))
 
     def release(self) -> None:
         """From now on all items are trained on."""

@@ -201,7 +201,9 @@ class UPLLRS(CRDPLL):
             held_M = self.held_out.held_M
             rate = self._covering_rate(ctx, self.slow)
             if rate is not None:
-                self.confidence_NC[held_M] = masked_softmax(ctx.outputs(self.slow).logits[held_M], self.allowed_NC[held_M])
+                self.confidence_NC[held_M] = masked_softmax(
+                    ctx.outputs(self.slow, rows_M=held_M).logits, self.allowed_NC[held_M]
+                )
             return self.held_out.patience_ends(rate, self.config.stop_after, level_misses=True)
         if ctx.epoch == ctx.epochs:
             self._separate(ctx)
