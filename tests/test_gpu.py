@@ -20,6 +20,7 @@ pytestmark = pytest.mark.gpu
 each_method = pytest.mark.parametrize("name", METHODS)
 GRAPH = EngineConfig(device="cuda", precision="bf16", compile=True)
 EXACT = EngineConfig(device="cuda", precision="fp32", compile=False)
+HALF = EngineConfig(device="cuda", precision="fp16", compile=True)
 
 
 @each_method
@@ -54,7 +55,7 @@ def test_a_graph_really_replays() -> None:
     assert trainer.engine.warmup_seconds > 0
 
 
-@pytest.mark.parametrize("engine", [GRAPH, EXACT], ids=["graph", "single"])
+@pytest.mark.parametrize("engine", [GRAPH, EXACT, HALF], ids=["graph", "single", "fp16"])
 def test_a_run_goes_on_from_its_checkpoint(engine: EngineConfig, tmp_path: Path) -> None:
     """Sums of a GPU may come in another order, so nearly the same and not bit by bit."""
     data = toy_data(items=180)
@@ -69,6 +70,7 @@ def test_a_run_goes_on_from_its_checkpoint(engine: EngineConfig, tmp_path: Path)
     second = trainer("stopped")
     assert second.resume()
     late = run_all(second)
+    assert straight[-1]["test_accuracy"] >= 0.85
     assert [record["total_epoch"] for record in late] == [5, 6, 7, 8]
     assert late[-1]["test_accuracy"] == pytest.approx(straight[-1]["test_accuracy"], abs=0.05)
     assert late[0]["loss"] == pytest.approx(straight[4]["loss"], rel=0.05)
