@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pals.candidates import Truth
 from pals.crowd import dawid_skene, estimate_noise, fuse, majority_vote
+from pals.metrics import accuracy_of
 from pals.readers import ReadSummary, Votes
 
 
@@ -57,10 +59,8 @@ def simulate(crowd: Crowd, items: int, seed: int) -> tuple[Votes, np.ndarray, np
 def measure(crowd: Crowd, items: int, seed: int) -> list[float]:
     """Shares of wrong labels: of the majority, of Dawid and Skene, of the people alone (estimated, real), with the opinion."""
     votes, truth_N, logits_NC = simulate(crowd, items, seed)
-    share_NC = majority_vote(votes)
-    top_NC = share_NC == share_NC.max(axis=1, keepdims=True)
-    majority = 1 - (top_NC[np.arange(items), truth_N] / top_NC.sum(axis=1)).mean()  # ties by lot
-    found = [float(majority), float((dawid_skene(votes).label_N != truth_N).mean())]
+    majority = 1 - accuracy_of(majority_vote(votes), Truth.of(truth_N, votes.class_names))
+    found = [majority, float((dawid_skene(votes).label_N != truth_N).mean())]
     for opinions in ([], [logits_NC]):
         fusion = fuse(votes, opinions)
         found += [estimate_noise(votes, fusion).labels_wrong, float((fusion.label_N != truth_N).mean())]

@@ -321,11 +321,15 @@ def _host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def _arranged(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()
+
+
 def _conv_relu_by_cudnn(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
     """`pals.backbones.folded.conv_relu` in one kernel."""
-    weight, dilation = weight.contiguous(memory_format=torch.channels_last), [1, 1]
+    weight, dilation = _arranged(weight), [1, 1]
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, 1)
     return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, stride, padding, dilation, 1)
@@ -333,7 +337,3 @@ def _conv_relu_by_cudnn(
 
 if torch.version.cuda is not None:  # not AMD's, which go by the same name
     conv_relu.register_kernel("cuda", _conv_relu_by_cudnn)
-
-
-def _arranged(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()

@@ -98,13 +98,13 @@ def fuse(
         calibration = calibrate(seen_VNC, posterior_NC[looked_at], calibration)
         return calibration.log_probability(score_VNC)
 
-    if not len(score_VNC) or not alone.answers.answered_N.any():
-        return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, 0.0)
-    both = alternate(alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations)
-    gain = both.log_likelihood - alone.log_likelihood
-    if gain <= 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give?
-        return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
-    return _result(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
+    gain = 0.0
+    if len(score_VNC) and alone.answers.answered_N.any():
+        both = alternate(alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations)
+        gain = both.log_likelihood - alone.log_likelihood
+        if gain > 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give
+            return _result(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
+    return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
 
 
 def _result(

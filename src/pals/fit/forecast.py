@@ -37,7 +37,7 @@ TRIED = 512  # items that an epoch is made on
 COMPARED = 2048  # rows that a search for neighbours is made in
 ON_A_GPU = 32  # times as many of both: with few it only waits for the next order
 MULTIPLIED = 1024  # rows and columns of a product of matrices
-ROUNDS = 350
+ROUNDS = 250
 """Of expectation and maximisation in all: for every strength of the prior, with and without hard items, with opinions."""
 PAGE = 3.0
 """Seconds for tables, thumbnails and the page, which hardly depend on anything."""

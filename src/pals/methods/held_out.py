@@ -32,9 +32,7 @@ class HeldOut(nn.Module):
 
     def covering_rate(self, ctx: Context, network: nn.Module, allowed_NC: Tensor) -> float | None:
         """How often the prediction for an item held out is one of its candidates; None where there is no such item."""
-        if not len(self.held_M):
-            return None
-        return float(covered(ctx.outputs(network, rows_M=self.held_M).logits, allowed_NC[self.held_M]).float().mean())
+        return covering_rate(ctx, allowed_NC, self.held_M, network) if len(self.held_M) else None
 
     def patience_ends(self, rate: float | None, patience: int, *, level_misses: bool) -> bool:
         """Count one more rate; whether so many have missed the best, one after the other."""
@@ -52,6 +50,11 @@ class HeldOut(nn.Module):
         """Start to count again."""
         self.best.zero_()
         self.missed.zero_()
+
+
+def covering_rate(ctx: Context, allowed_NC: Tensor, rows_M: Tensor, network: nn.Module | None = None) -> float:
+    """How often the prediction (default: the predictor's) for one of these items is one of its candidates."""
+    return float(covered(ctx.outputs(network, rows_M=rows_M).logits, allowed_NC[rows_M]).float().mean())
 
 
 def covered(score_MC: Tensor, allowed_MC: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from pals.config import STRICT
 from pals.methods.base import Context, Plan, Problem
 from pals.methods.contrastive import Contrastive
-from pals.methods.held_out import HeldOut, covered
+from pals.methods.held_out import HeldOut, covered, covering_rate
 
 FEWEST = 100  # fewer items say too little about a share: with 100 its standard error is at most 5 points
 
@@ -64,8 +64,7 @@ class Robust(Contrastive):
     def covering_rate(self, ctx: Context) -> float:
         """Share of the asked items whose most likely class is a candidate. It takes the place of the accuracy that published
         codes read from the test set: if sets are noisy at random it is a straight line in the accuracy."""
-        row_M = self.asked()
-        return float(covered(ctx.outputs(rows_M=row_M).logits, self.allowed_NC[row_M]).double().mean())
+        return covering_rate(ctx, self.allowed_NC, self.asked())
 
     def estimate(self, ctx: Context) -> None:
         """Find out the noise rate."""
