@@ -13,7 +13,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
 from pals.errors import InputError
-from pals.neighbors import Backend, Metric, Neighbors, _largest, _without_self, nearest, nearest_to
+from pals.neighbors import (
+    SCREENED_FROM,
+    Backend,
+    Metric,
+    Neighbors,
+    _half_products,
+    _largest,
+    _own_rows,
+    _search_screened,
+    _split,
+    _without_self,
+    nearest,
+    nearest_to,
+)
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -385,6 +398,61 @@ def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
         torch.set_float32_matmul_precision("highest")
     assert found.index_NK.is_cuda
     assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), cosines(features_ND, features_ND), 16)
+
+
+def unit_rows(features_ND: Tensor) -> Tensor:
+    return _own_rows(features_ND, "features", "cosine")
+
+
+def rough_products(a_ND: Tensor, b_MD: Tensor) -> Tensor:
+    return _half_products(_split(a_ND, (0, 0, 1)), _split(b_MD, (0, 1, 0)))
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.1, 1e-3])
+@pytest.mark.parametrize("block_bytes", [1, 150_000, 2**28])
+def test_screening_finds_what_brute_force_finds(spread: float, block_bytes: int) -> None:
+    """Also where items of a cloud lie so near to one another that half precision cannot tell them apart."""
+    generator = torch.Generator().manual_seed(0)
+    features_ND = clustered(400, 24, clusters=5) + 3
+    features_ND = features_ND[torch.randint(5, (400,), generator=generator)] + spread * torch.randn(
+        400, 24, generator=generator
+    )
+    unit_ND = unit_rows(features_ND)
+    assert_exact(_search_screened(unit_ND, unit_ND, 7, block_bytes), cosines(unit_ND, unit_ND), 7)
+    query_MD = unit_rows(clustered(50, 24, seed=1))
+    assert_exact(_search_screened(unit_ND, query_MD, 7, block_bytes), cosines(query_MD, unit_ND), 7)
+    assert_exact(_search_screened(unit_ND, query_MD[:2], 400, block_bytes), cosines(query_MD[:2], unit_ND), 400)
+    assert _search_screened(unit_ND, query_MD[:0], 7, block_bytes).index_NK.shape == (0, 7)
+
+
+def test_screening_is_not_taken_in_by_duplicates() -> None:
+    """More of them than are looked at: whichever are taken, the rest of the row is searched too."""
+    unit_ND = unit_rows(torch.cat([torch.ones(90, 3), torch.eye(3), torch.zeros(2, 3), clustered(60, 3)]))
+    assert_exact(_search_screened(unit_ND, unit_ND, 10, 2**20), cosines(unit_ND, unit_ND), 10)
+
+
+def test_what_screening_is_wrong_by_is_far_within_its_margin() -> None:
+    unit_ND = unit_rows(clustered(500, 512) + 2)
+    error = float((rough_products(unit_ND, unit_ND).double() - cosines(unit_ND, unit_ND)).abs().max())
+    assert error < 8 * (3 * 512) ** 0.5 * 2**-24 / 10
+    alone = float((_half_products(unit_ND.half(), unit_ND.half()).double() - cosines(unit_ND, unit_ND)).abs().max())
+    assert alone > 10 * error  # so the rests are worth their products
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("spread", [1.0, 0.3, 0.02])
+def test_the_gpu_screens_without_loss(spread: float) -> None:
+    """As large as screening takes; in the last case most rows have too many near neighbours and are searched twice."""
+    generator = torch.Generator().manual_seed(0)
+    features_ND = torch.randn(10, 512, generator=generator).abs()[torch.randint(10, (SCREENED_FROM,), generator=generator)]
+    features_ND = features_ND + spread * torch.randn(features_ND.shape, generator=generator)
+    with torch.autocast("cuda", torch.bfloat16):
+        found = nearest(features_ND.to("cuda"), 15)
+    unit_ND = unit_rows(features_ND.to("cuda")).double()
+    cosine_NN = unit_ND @ unit_ND.T
+    assert_exact(found, cosine_NN, 16)
+    error = (rough_products(unit_ND.float(), unit_ND.float()).double() - cosine_NN).abs().max()
+    assert float(error) < 8 * (3 * 512) ** 0.5 * 2**-24 / 4
 
 
 @pytest.mark.gpu
