@@ -169,13 +169,12 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
     smallest is left out. What that and the sums in float32 can be wrong by is `margin`. So nothing was missed where the
     last one taken is better than the last one looked at by more than the margin; the other rows, which may have many neighbours
     as near as the last, are searched anew. To know whether there are any is one read of the host. Into the bytes of the
-    block go the six copies in half precision as well, and the rows of the likely neighbours.
+    block go three copies in half precision as well, and the rows of the likely neighbours.
     """
     likely, width = min(2 * k, len(data_ND)), data_ND.shape[1]
     margin = 8 * (3 * width) ** 0.5 * 2**-24
-    rough_MW, rough_NW = _split(query_MD, (0, 0, 1)), _split(data_ND, (0, 1, 0))
-    room = block_bytes - rough_MW.nbytes - rough_NW.nbytes
-    rows = _rows(room, 4 * (len(data_ND) + likely * width), len(query_MD))
+    rough_NW = _split(data_ND, (0, 1, 0))
+    rows = _rows(block_bytes - rough_NW.nbytes, 4 * (len(data_ND) + likely * width), len(query_MD))
     value_RL = data_ND.new_empty(rows, likely)
     index_RL = torch.empty(value_RL.shape, dtype=torch.int64, device=data_ND.device)
     similarity_MK = data_ND.new_empty(len(query_MD), k)
@@ -185,7 +184,7 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
         for start in range(0, len(query_MD), rows):
             part = slice(start, min(start + rows, len(query_MD)))
             value_PL, index_PL = (each_RL[: part.stop - start] for each_RL in (value_RL, index_RL))
-            _largest(_half_products(rough_MW[part], rough_NW), value_PL, index_PL)
+            _largest(_half_products(_split(query_MD[part], (0, 0, 1)), rough_NW), value_PL, index_PL)
             exact_PL = torch.bmm(data_ND[index_PL], query_MD[part, :, None]).squeeze(2)
             similarity_MK[part], place_PK = exact_PL.topk(k, dim=1)
             index_MK[part] = index_PL.gather(1, place_PK)
@@ -193,6 +192,7 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
                 unsure_M[part] = similarity_MK[part, -1] < value_PL[:, -1] + margin
     again_S = unsure_M.nonzero().flatten()
     if len(again_S):
+        del rough_NW  # its room is wanted
         exact = _search_torch(data_ND, query_MD[again_S], k, "cosine", block_bytes)
         index_MK[again_S], similarity_MK[again_S] = exact.index_NK, exact.similarity_NK
     return Neighbors(index_MK, similarity_MK)
@@ -207,7 +207,7 @@ def _split(rows_ND: Tensor, order: tuple[int, ...]) -> Tensor:
 
 def _is_screened(data_ND: Tensor, block_bytes: int) -> bool:
     """Where it pays, there is room, and products of half-precision numbers can be had in float32."""
-    if not data_ND.is_cuda or len(data_ND) < SCREENED_FROM or 12 * data_ND.numel() > block_bytes // 2:
+    if not data_ND.is_cuda or len(data_ND) < SCREENED_FROM or 6 * data_ND.numel() > block_bytes // 2:
         return False
     offered = torch.version.cuda is not None and hasattr(torch.ops.aten.mm, "dtype")  # torch >= 2.8
     return offered and torch.cuda.get_device_capability(data_ND.device) >= (7, 0)

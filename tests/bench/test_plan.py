@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from pals.errors import InputError
 from pals.files import write_text
 from pals.paper.recipes import select
 from pals.settings import RunConfig
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_grid_is_every_row_in_every_column(grid: Path) -> None:
@@ -164,3 +167,13 @@ def test_gpus_to_spread_over(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert free_devices(name) == expected
+
+
+def test_the_comparison_on_real_answers_compares_like_with_like() -> None:
+    found = {recipe.row: recipe.config(1, 30) for recipe in read_grid(ROOT / "benchmarks" / "crowd_comparison.yaml")}
+    for config in found.values():
+        assert (config.data.name, config.network.name) == ("cifar10n", "resnet18")
+        assert (config.train.batch_size, config.train.epochs) == (256, 30)
+    labels = {row: getattr(config.method, "labels", None) for row, config in found.items()}
+    assert Counter(labels.values()) == {"majority": 2, "votes": 2, None: 2}
+    assert found["DivideMix on the majority"].method.warm_up == 5
