@@ -154,11 +154,19 @@ def test_lambda_may_rise_in_steps_instead(toy: Dataset) -> None:
     assert not trainer.method.wants_held_out
 
 
-def test_without_noise_lambda_stays_zero(toy: Dataset) -> None:
-    trainer = toy_trainer("alim-scale", toy, options={"noise_rate": 0.0, "adjust_from": 1})
-    assert [record["lambda"] for record in run_all(trainer)] == [0.0] * 4
+@pytest.mark.parametrize("name", BOTH)
+def test_without_noise_lambda_stays_zero(name: str, toy: Dataset) -> None:
+    """Confidences stay on the candidates, and rest where there is one alone."""
+    trainer = toy_trainer(name, toy, options={"noise_rate": 0.0, "adjust_from": 1})
     method: Any = trainer.method
-    assert (method.confidence_NC[~method.allowed_NC] == 0).all()
+    first, one = method.confidence_NC.clone(), method.allowed_NC.sum(dim=1) == 1
+    assert 0 < int(one.sum()) < 90
+    assert torch.equal(first[one], method.allowed_NC[one].float())
+    for record in trainer.epochs():
+        assert record["lambda"] == 0.0
+        assert (method.confidence_NC[~method.allowed_NC] == 0).all()
+        assert torch.equal(method.confidence_NC[one], first[one])
+    assert float((method.confidence_NC != first)[~one].any(dim=1).float().mean()) > 0.8
 
 
 # ---- one step after the other ----

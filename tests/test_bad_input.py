@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from _toy import TINY, Answer, assert_same, toy_data
+from _toy import TINY, Answer, assert_same, toy_candidates, toy_data
 from pals.backbones import build_network
 from pals.candidates import CandidateSets, Truth
 from pals.checkpoint import load_checkpoint
@@ -105,6 +105,31 @@ VALUES = [
 )
 def test_impossible_values(flags: list[str], message: str, refused: Callable[..., str]) -> None:
     assert refused(*TRAIN, *flags, "--out", "run").startswith(message)
+
+
+OPTIONS = [
+    ("dividemix", ["label_seed=4294967296"], "Setting method.label_seed = 4294967296: "),
+    ("irnet", ["tau_end=1"], "method.tau_end is where method.tau ends; give that one too, or leave both out."),
+    ("pico+", ["delta=1", "noise_rate=0"], "method.delta and method.noise_rate both say how many items are reliable; set one"),
+    ("alim-scale", ["lambda_step=0.1", "noise_rate=0"], "method.lambda_step and method.noise_rate both say how lambda is set;"),
+]
+
+
+@pytest.mark.parametrize(("method", "options", "message"), OPTIONS)
+def test_options_that_do_not_go_together(method: str, options: list[str], message: str, refused: Callable[..., str]) -> None:
+    flags = [word for option in options for word in ("--set", f"method.{option}")]
+    assert refused("train", "digits", "--method", method, *flags, "--out", "run").startswith(message)
+
+
+@pytest.mark.parametrize(("flag", "key"), [("--protocol=g3", "protocol"), ("--noise-rate=0.4", "noise_rate")])
+def test_rates_for_what_people_answered(
+    flag: str, key: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = toy_data()
+    monkeypatch.setitem(DATASETS, "toy", lambda **_: replace(data, votes=toy_candidates(data)))
+    said = refused(*TRAIN, flag, "--out", "run")
+    assert said.startswith(f"Setting data.{key} = ")
+    assert said.endswith("the candidates of toy are people's answers; leave this out.")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

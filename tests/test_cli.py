@@ -420,3 +420,12 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert pals(*command, "--fresh").code == 0
     assert {path.name for path in out.rglob("*") if path.is_file()} == {"config.yaml", "run.json", "notes.txt", "summary.json"}
     assert (out / "pals" / "mine").is_dir()
+
+
+def test_a_stage_that_never_comes_is_mentioned(pals: Callable[..., Answer]) -> None:
+    flags = ("--set", "network.name=mlp", "--device", "cpu", "--epochs", "2", "--out", "run")
+    answer = pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=2", *flags)
+    assert answer.code == 0
+    note = "Note: method.warm_up is 2, but training ends after epoch 2, so what would begin then never does."
+    assert " ".join(answer.out.split()).count(note) == 1
+    assert "Note:" not in pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=1", *flags[:-1], "other").out

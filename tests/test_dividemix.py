@@ -137,8 +137,13 @@ def test_prior_penalty_on_the_worked_example() -> None:
 def test_prior_penalty_is_a_divergence(seed: int) -> None:
     share = distributions(seed, 5, 4)
     by_hand = sum(0.25 * math.log(0.25 / float(mean)) for mean in share.mean(dim=0))
-    assert float(prior_penalty(share.log())) == pytest.approx(by_hand, abs=1e-5)
-    assert by_hand >= 0
+    penalty = float(prior_penalty(share.log()))
+    assert penalty == pytest.approx(by_hand, abs=1e-5)
+    distance = float((share.mean(dim=0) - 0.25).abs().sum())
+    assert distance > 0.02
+    assert penalty > 0.99 * distance**2 / 2  # so it is 0 for a uniform mean alone
+    in_turn = torch.stack([share[0].roll(places) for places in range(4)])  # whose mean is uniform
+    assert float(prior_penalty(in_turn.log())) == pytest.approx(0, abs=1e-6)
 
 
 def test_negative_entropy() -> None:

@@ -30,6 +30,7 @@ from pals.candidates import CandidateSets
 from pals.data import Dataset
 from pals.methods import Batch
 from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share
+from pals.mixing import blend, partners
 from pals.optim import learning_rate
 from pals.runs import RunConfig
 from test_pals_method import Linear
@@ -81,6 +82,22 @@ def test_labels_times_memory_on_the_worked_example() -> None:
     product = reweighted(label, memory)
     assert product[0].tolist() == pytest.approx([0.8909091, 0.1090909, 0], abs=1e-6)
     assert torch.equal(product[1:], label[1:])  # one-hot labels stay, also where the memory excludes them
+
+
+@given(seeds, st.floats(0.5, 1), st.integers(2, 6))
+def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) -> None:
+    """On the own label and the partner's, the own one counting at least half; times the memory they still sum to one."""
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.eye(classes)[torch.randint(classes, (8,), generator=generator)]
+    partner = partners(torch.rand(8, generator=generator))
+    memory = torch.rand(8, 1, generator=generator) * torch.randn(8, classes, generator=generator).softmax(dim=1)
+    memory[partner[0]] = memory[0] = 0  # of items that were never visited
+    mixed = blend(label, partner, torch.tensor(weight))
+    for made in (mixed, reweighted(mixed, blend(memory, partner, torch.tensor(weight)))):
+        torch.testing.assert_close(made.sum(dim=1), torch.ones(8))
+        assert (made >= 0).all()
+        assert not made[(label + label[partner]) == 0].any()
+    assert (mixed[label.bool()] >= 0.5).all()
 
 
 def test_share_of_the_old_weights() -> None:

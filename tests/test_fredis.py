@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from _toy import assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
+from _toy import (
+    assert_same_state,
+    run_all,
+    toy_candidates,
+    toy_data,
+    toy_method,
+    toy_trainer,
+    watched_steps,
+    without_seconds,
+)
 from pals.backbones import Output
 from pals.data import Dataset
 from pals.methods import Batch
+from pals.methods.crdpll import wrong_label_loss
 from pals.methods.fredis import FREDIS, edited, lowered
 from pals.methods.held_out import HeldOut
 from pals.optim import learning_rate
@@ -56,6 +68,10 @@ def test_worked_example_of_the_loss() -> None:
         method, batch = one_item(consistency_weight=weights[0], wrong_weight=weights[1], temperature=1.0)
         method.warm = False
         assert float(method.loss(batch)) == pytest.approx(expected, abs=1e-6)
+    method, batch = one_item(consistency_weight=1.0, wrong_weight=0.0, temperature=1.0)
+    method.warm = False
+    each = [float(method.loss(replace(batch, views=(view,)))) for view in batch.views]
+    assert each == pytest.approx([0.2554128, 0.2231436, 0.3669846], abs=1e-6)
 
 
 def test_worked_example_of_the_confidence() -> None:
@@ -323,6 +339,44 @@ def test_closed_thresholds_leave_the_sets_alone(toy: Dataset) -> None:
 
 def weights(module: torch.nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+
+
+def test_with_closed_thresholds_it_is_crdpll_with_a_constant_weight(toy: Dataset) -> None:
+    """At the temperature 1 and without averaging: same gradients, same confidences from visit to visit. What differs are the
+    wrong labels of the strong views, and that a round starts the confidences anew, though it edits nothing."""
+    other: Any = toy_method("crdpll", toy_candidates(toy))
+    steps, kept = 0, torch.empty(0)
+
+    def look(method: Any, batch: Batch, loss: Tensor) -> Callable[[], None]:
+        nonlocal steps
+        assert torch.equal(weights(method.network), kept) or steps == 0  # a round leaves them alone
+        if steps in (4, 6):  # two in an epoch: the main phase begins, and goes on after its first round
+            assert not torch.allclose(method.confidence_NC, other.confidence_NC)
+            other.confidence_NC.copy_(method.confidence_NC)
+        steps += 1
+        other.network, allowed = copy.deepcopy(method.network), method.allowed_NC[batch.index_B]
+        other.weight.fill_(1.0 if method.path == "warm-up" else 10.0)
+        strong = [other.network(view).logits for view in batch.views[1:]]
+        more = torch.stack([wrong_label_loss(logits, allowed) for logits in strong]).sum(dim=0).mean()
+        expected = other.loss(batch) + more
+        torch.testing.assert_close(loss, expected)
+        assert float(more.detach()) > 0
+        got = torch.autograd.grad(loss, list(method.network.parameters()), retain_graph=True)
+        for a, b in zip(got, torch.autograd.grad(expected, list(other.network.parameters())), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+        def after() -> None:
+            nonlocal kept
+            other.after_step(batch)
+            torch.testing.assert_close(method.confidence_NC, other.confidence_NC)
+            kept = weights(method.network)
+
+        return after
+
+    closed = {"add_below": 0.0, "add_step": 0.0, "remove_step": 0.0, "averaging": 0.0}
+    options = {**closed, "warm_up": 2, "update_every": 2, "temperature": 1.0, "consistency_weight": 10.0, "wrong_weight": 1.0}
+    watched_steps("fredis", toy, look, options=options, train={"epochs": 3, "lr": 0.01})
+    assert steps == 10
 
 
 @pytest.mark.parametrize("average_with", ["last", "first"])

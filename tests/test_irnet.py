@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from pals.augment import Views
 from pals.data import Dataset
 from pals.losses import soft_cross_entropy
 from pals.methods import Batch
@@ -216,9 +218,23 @@ def test_items_are_held_out_where_something_is_asked_of_them(options: dict[str, 
 # ---- one step after the other ----
 
 
-def test_without_correction_it_is_pico(toy: Dataset) -> None:
-    """Bit for bit, with PiCO's warm-up left out."""
-    ours = toy_trainer("irnet", toy, options={"correct_from": 99, "tau": 0.1})
+@pytest.mark.parametrize("loss", ["cross-entropy", "symmetric"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"correct_from": 99, "tau": 0.1},
+        {"correct_from": 2, "tau": 1.0, "extra_weak": 0},  # no score reaches it
+        {"correct_from": 2, "noise_rate": 0.0, "extra_weak": 0},  # the rule that follows from the rates
+    ],
+    ids=str,
+)
+def test_without_correction_it_is_pico(
+    options: dict[str, Any], loss: str, toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, with PiCO's warm-up left out; with the symmetric loss it is PiCO with that loss."""
+    if loss == "symmetric":
+        monkeypatch.setattr("pals.methods.pico.soft_cross_entropy", lambda *two: symmetric_cross_entropy(*two, 6, 1))
+    ours = toy_trainer("irnet", toy, options={"loss": loss, **options})
     pico = toy_trainer("pico", toy, options={"prototypes_from": 1})
     assert [r["test_loss"] for r in run_all(ours)] == [r["test_loss"] for r in run_all(pico)]
     state = ours.method.state_dict()
@@ -226,9 +242,16 @@ def test_without_correction_it_is_pico(toy: Dataset) -> None:
 
 
 def test_a_tau_that_nothing_reaches_corrects_nothing(toy: Dataset) -> None:
-    trainer = toy_trainer("irnet", toy, options={"correct_from": 2, "tau": 1.0})
-    assert {record["added"] for record in run_all(trainer)} == {0.0}
+    """The view that is asked in vain changes no loss, but for the random numbers that it takes: here no view takes any."""
+    still = replace(toy, views=Views(dict.fromkeys(toy.views.table, toy.views.table["eval"]), toy.views.finish))
+    trainer = toy_trainer("irnet", still, options={"correct_from": 2, "tau": 1.0})
+    records = run_all(trainer)
+    assert trainer.method.path == "settled, correcting"
+    assert {record["added"] for record in records} == {0.0}
     assert torch.equal(trainer.method.working_NC, trainer.method.allowed_NC)  # type: ignore[arg-type]
+    pico = toy_trainer("pico", still, options={"prototypes_from": 1})
+    assert [r["loss"] for r in records] == [r["loss"] for r in run_all(pico)]
+    assert_same(trainer.method.belief(), pico.method.belief())
 
 
 def test_the_symmetric_loss_replaces_that_of_the_classification(toy: Dataset) -> None:

@@ -21,6 +21,7 @@ from pals.backbones import build_network
 from pals.config import merge
 from pals.errors import InputError
 from pals.methods import METHODS
+from pals.paper.choices import chosen_by_rates
 from pals.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, in_words, left, seconds
 from pals.paper.numbers import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.paper.recipe import Recipe
@@ -305,6 +306,24 @@ def test_others_as_their_authors_run_them(name: str, options: dict[str, Any]) ->
 def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
     there, here = (find(f"{name}/pico").config(1) for name in ("table1/cifar100-q0.05-eta0.2", "table4/cifar100h-q0.5-eta0.2"))
     assert (there.train, there.method, there.network) == (here.train, here.method, here.network)
+
+
+@pytest.mark.parametrize(
+    ("method", "q", "eta", "found"),
+    [
+        ("irnet", 0.5, 0.3, {}),  # the rates of the recipe
+        ("irnet", 0.1, 0.1, {"method.tau": 0.02}),
+        ("irnet", 0.2, 0.1, {}),  # no author has these
+        ("alim-scale", 0.1, 0.1, {"method.noise_rate": 0.1, "method.adjust_from": 80}),
+        ("pico+", 0.5, 0.1, {"method.delta": 0.8}),
+        ("fredis", 0.9, 0.9, {}),
+        ("pals", 0.1, 0.1, {}),
+    ],
+)
+def test_what_the_tables_choose_by_the_rates_is_known(method: str, q: float, eta: float, found: dict[str, Any]) -> None:
+    values = {"data": {"name": "cifar10", "partial_rate": q, "noise_rate": eta}, "method": {"name": method}}
+    assert chosen_by_rates(RunConfig.of(values)) == found
+    assert chosen_by_rates(RunConfig.of({"data": {"name": "digits"}, "method": {"name": method}})) == {}
 
 
 def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, wat
 from pals.data import Dataset
 from pals.losses import soft_cross_entropy
 from pals.methods import Batch
-from pals.methods.contrastive import log_shares, members, part, phi_at, supervised_contrast
+from pals.methods.contrastive import log_shares, members, phi_at, supervised_contrast
 from pals.methods.pico_plus import mean_where, nearest_rows, nearest_share, strict_positives
 from pals.optim import learning_rate
 from pals.runs import RunConfig
+from pals.sampling import part
+from pals.trainer import Trainer
 from test_pico import slow_contrast, slow_prototypes, unit
 
 STAGES: dict[str, Any] = {"prototypes_from": 2, "neighbors_from": 4, "neighbors": 5, "queue": 40}
@@ -265,6 +268,35 @@ def test_reliable_items_are_cleaner() -> None:
     right = trainer.method.allowed_NC.gather(1, data.truth.label_N[:, None]).squeeze(1).float()
     chosen: Tensor = trainer.method.reliable_N  # type: ignore[assignment]
     assert float(right[chosen].mean()) > 0.97 > 0.8 > float(right[~chosen].mean())
+
+
+def test_how_many_are_reliable_follows_from_the_noise_rate(toy: Dataset) -> None:
+    given = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.3}, train={"epochs": 3})
+    assert "noise_rate" not in run_all(given)[-1]
+    assert int(given.method.reliable_N.sum()) == 54  # 0.9 - 0.3 of 90
+    none = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.95}, train={"epochs": 2})
+    run_all(none)
+    assert not none.method.reliable_N.any()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_noise_rate_is_estimated_when_the_warm_up_ends(noise: float, tmp_path: Path) -> None:
+    data = toy_data(items=400)
+    candidates = toy_candidates(data, eta=noise)
+
+    def trainer() -> Trainer:
+        options = {**STAGES, "prototypes_from": 4, "neighbors_from": 5}
+        return toy_trainer("pico+", data, candidates, options=options, train={"epochs": 6}, folder=tmp_path)
+
+    records = run_all(trainer(), stop_after=4)
+    assert ["noise_rate" in record for record in records] == [False, False, False, True]
+    missed_N = ~candidates.allowed_NC.gather(1, data.truth.label_N[:, None]).squeeze(1)
+    estimate = records[-1]["noise_rate"]
+    assert estimate == pytest.approx(float(missed_N.float().mean()), abs=0.08)
+    later = trainer()
+    assert later.resume()
+    assert [record["noise_rate"] for record in run_all(later)] == [estimate] * 2  # asked once
+    assert int(later.method.reliable_N.sum()) == part(0.9 - estimate, 400)
 
 
 @pytest.mark.parametrize(("data", "first", "neighbors"), [("cifar10", 6, 16), ("cifar100", 51, 5)])

@@ -8,7 +8,7 @@ import pytest
 
 from pals.methods import METHODS, find_method
 from pals.recipes import PUBLISHED
-from pals.settings import RunConfig, shortened
+from pals.settings import RunConfig, never_comes, shortened
 
 
 def full(data: str, method: str, **sections: Any) -> dict[str, Any]:
@@ -54,3 +54,42 @@ def test_only_options_that_exist_are_counted_in_epochs() -> None:
         options = full("digits", name)["method"]
         assert set(find_method(name).counted_in_epochs) <= set(options)
     assert any(find_method(name).counted_in_epochs for name in PUBLISHED["cifar10"])
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "epochs", "late"),
+    [
+        ("pico+", {}, 20, ["prototypes_from", "neighbors_from"]),
+        ("pico+", {}, 21, ["neighbors_from"]),
+        ("pico+", {}, 41, []),
+        ("alim-scale", {}, 20, ["adjust_from"]),  # what is set after the last epoch serves nobody
+        ("alim-scale", {}, 21, []),
+        ("irnet", {"correct_from": None}, 2, []),
+        ("irnet", {"correct_from": 3}, 2, ["correct_from"]),
+        ("dividemix", {"warm_up": 5}, 5, ["warm_up"]),
+        ("dividemix", {"warm_up": 5}, 6, []),
+        ("apl", {}, 1, []),
+        ("pals", {}, 1, []),
+    ],
+)
+def test_what_lies_behind_the_last_epoch(method: str, options: dict[str, Any], epochs: int, late: list[str]) -> None:
+    values = {"data": {"name": "digits"}, "method": {"name": method, **options}, "train": {"epochs": epochs}}
+    assert never_comes(RunConfig.of(values)) == late
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_shortened_schedule_still_has_all_its_stages(method: str) -> None:
+    for data in ("digits", "cifar10", "cifar100"):
+        assert never_comes(RunConfig.of(shortened(full(data, method), 30))) == []
+
+
+def test_sets_alike_have_settings_alike() -> None:
+    """Whatever was not published there; what authors choose by the rates is left open where the rates are not known."""
+    for method in METHODS:
+        hundred, by_class = full("cifar100", method), full("cifar100h", method)
+        assert {**hundred, "data": 0} == {**by_class, "data": 0}
+        ten, answers = full("cifar10", method), full("cifar10n", method)
+        if method in PUBLISHED["cifar10"]:
+            assert (ten["network"], ten["train"]) == (answers["network"], answers["train"])
+    assert full("cifar10n", "irnet")["method"]["tau"] is None
+    assert full("cifar10n", "pico+")["method"]["delta"] is None

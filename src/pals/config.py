@@ -26,6 +26,8 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:  # a rule between settings, which says itself what is wrong
+            raise InputError(first["msg"].removeprefix("Value error, ")) from None
         key = ".".join([where, *map(str, first["loc"])]).strip(".")
         raise InputError(f"Setting {key} = {first['input']!r}: {first['msg']}.") from None
 

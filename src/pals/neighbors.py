@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -207,17 +208,26 @@ def _split(rows_ND: Tensor, order: tuple[int, ...]) -> Tensor:
 
 def _is_screened(data_ND: Tensor, block_bytes: int) -> bool:
     """Where it pays, there is room, and products of half-precision numbers can be had in float32."""
-    if not data_ND.is_cuda or len(data_ND) < SCREENED_FROM or 6 * data_ND.numel() > block_bytes // 2:
+    if data_ND.device.type == "cpu" or len(data_ND) < SCREENED_FROM or 6 * data_ND.numel() > block_bytes // 2:
         return False
-    offered = torch.version.cuda is not None and hasattr(torch.ops.aten.mm, "dtype")  # torch >= 2.8
-    return offered and torch.cuda.get_device_capability(data_ND.device) >= (7, 0)
+    return _offers_half_products(data_ND.device)
+
+
+@cache
+def _offers_half_products(device: torch.device) -> bool:
+    """It takes torch 2.8 and, so far, a device of one maker: tried rather than asked for by name."""
+    try:
+        _half_products(*torch.ones(2, 16, 16, dtype=torch.half, device=device))
+    except (RuntimeError, TypeError):  # among them: not implemented
+        return False
+    return True
 
 
 def _half_products(query_RW: Tensor, data_NW: Tensor) -> Tensor:
-    """In float32; without a matrix unit the same numbers by way of float32, for checks."""
-    if query_RW.is_cuda:
-        return torch.mm(query_RW, data_NW.T, out_dtype=torch.float32)
-    return query_RW.float() @ data_NW.float().T
+    """In float32; on a CPU the same numbers by way of float32, for checks."""
+    if query_RW.device.type == "cpu":
+        return query_RW.float() @ data_NW.float().T
+    return torch.mm(query_RW, data_NW.T, out_dtype=torch.float32)
 
 
 def _largest(score_RN: Tensor, value_RK: Tensor, index_RK: Tensor) -> None:

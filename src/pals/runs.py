@@ -20,7 +20,7 @@ from pals.backbones import Network, build_network, load_weights
 from pals.backbones.timm import DOWNLOAD, PREFIX, build_timm
 from pals.candidates import CandidateSets
 from pals.checkpoint import refuse_other_settings
-from pals.config import merge, read_yaml, to_yaml
+from pals.config import merge, read_yaml, to_dict, to_yaml
 from pals.data import OPTIONS, Dataset, find_weights, load_dataset
 from pals.engine import Engine
 from pals.errors import InputError
@@ -165,12 +165,24 @@ def _take_over(network: Network, class_names: Sequence[str], model: Model, path:
                 own[name][mine] = theirs[name][other]
 
 
+def _refuse_rates(data: DataConfig) -> None:
+    """Where people answered, nothing is drawn."""
+    chosen, default = to_dict(data), to_dict(DataConfig())
+    for key in ("partial_rate", "noise_rate", "protocol", "draws"):
+        if chosen[key] != default[key]:
+            raise InputError(
+                f"Setting data.{key} = {chosen[key]!r}: the candidates of {data.name} are people's answers; leave this out."
+            )
+
+
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
     """The candidate sets of a run, and how noisy they were made (None where nothing was made: the truth, or real votes)."""
     data, ids = config.data, dataset.train.ids
     if isinstance(data, DataConfig) and data.supervision == "truth" and dataset.truth is not None:
         return CandidateSets.from_truth(dataset.truth, ids), None
     if dataset.votes is not None:
+        if isinstance(data, DataConfig):
+            _refuse_rates(data)
         return dataset.votes, None
     assert isinstance(data, DataConfig) and dataset.truth is not None  # what such a data set is made from
     rates: dict[str, Any] = {

@@ -1,6 +1,8 @@
-"""Orders in which items are visited in an epoch."""
+"""Orders in which items are visited in an epoch, and parts of them."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -23,3 +25,8 @@ def passes(index_M: Tensor, length: int, generator: torch.Generator) -> Tensor:
     count = -(-length // len(index_M))
     order = torch.rand(count, len(index_M), generator=generator, device=index_M.device).argsort(dim=1)
     return index_M[order.flatten()[:length]]
+
+
+def part(share: float, count: int) -> int:
+    """How many items a share of them is, rounded down; a share such as 0.29 of 100 is meant as 29."""
+    return math.floor(share * count + 1e-9)

@@ -150,6 +150,14 @@ class RunConfig:
         }
 
 
+def never_comes(config: RunConfig) -> list[str]:
+    """The method's options that put something after the last epoch."""
+    method, epochs = find_method(config.method_name), config.train.epochs
+    first = {name: getattr(config.method, name) for name in method.counted_in_epochs if name.endswith("_from")}
+    first |= {name: getattr(config.method, name) + 1 for name in method.begins_after}
+    return [name for name, epoch in first.items() if epoch is not None and epoch > epochs]
+
+
 def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
     """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: milestones, periods and the method's
     options that count epochs or steps change in proportion."""

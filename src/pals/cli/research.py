@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -12,6 +13,9 @@ from rich.table import Table
 
 from pals.cli.base import DataDir, Device, Out, Set, app, console, say
 from pals.errors import InputError
+
+if TYPE_CHECKING:
+    from pals.settings import RunConfig
 
 data_app = typer.Typer(help="Data sets that do not come with a package.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -130,11 +134,32 @@ def train(
             run = Run(run_config, folder, data_dir)
             if folder == folders[0]:
                 say(_intro(run.describe()))
+                for remark in _remarks(run_config):
+                    say(remark)
             if run.resumed_at:
                 say(f"{folder}: continuing after epoch {run.resumed_at}.")
             title = f"{run_config.method_name} seed {run_config.seed}"
             reporter.follow(title, run.epochs(stop_after), run_config.train.epochs, run.resumed_at)
     _print_scores(summarise_seeds(base, folders))
+
+
+def _remarks(config: RunConfig) -> Iterator[str]:
+    """What a user may not expect of these settings."""
+    from pals.paper.choices import chosen_by_rates
+    from pals.settings import never_comes
+
+    for name in never_comes(config):
+        yield (
+            f"Note: method.{name} is {getattr(config.method, name)}, but training ends after epoch {config.train.epochs}, so "
+            f"what would begin then never does. Lower it, or train longer."
+        )
+    other = chosen_by_rates(config)
+    if other:
+        found = ", ".join(f"{key}={value}" for key, value in other.items())
+        yield (
+            f"Note: at these rates the paper's tables have {config.method_name} with {found}. Take that by --set, or run "
+            f"the cell by `pals bench`."
+        )
 
 
 @app.command()

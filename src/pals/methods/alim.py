@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.config import STRICT
 from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Group, Kind, Plan, Problem
-from pals.methods.contrastive import Seen, members, part, similarity, supervised_contrast
+from pals.methods.contrastive import Seen, members, similarity, supervised_contrast
 from pals.methods.robust import Robust
 from pals.mixing import draw_weights
-from pals.sampling import shuffled
+from pals.sampling import part, shuffled
 
 TINY = 1e-9  # keeps the margin of a full set finite
 
@@ -51,10 +51,17 @@ class ALIM(Robust):
         zeta: float = Field(default=4.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
 
+        @model_validator(mode="after")
+        def _one_sets_lambda(self) -> Self:
+            if self.lambda_step is not None and self.noise_rate is not None:
+                raise ValueError("method.lambda_step and method.noise_rate both say how lambda is set; set one to null.")
+            return self
+
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Xu et al., NeurIPS 2023, arXiv 2301.12077"
     cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("confidence_from", "adjust_from")
+    begins_after: ClassVar[tuple[str, ...]] = ("adjust_from",)
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -53,6 +53,7 @@ class APL(Average):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Lv et al., TPAMI 2024, arXiv 2106.06152"
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up",)
+    begins_after: ClassVar[tuple[str, ...]] = ("warm_up",)
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

@@ -158,6 +158,8 @@ class Method(nn.Module):
     "Of a step, in steps of plain supervised training, counted in passes through a network."
     counted_in_epochs: ClassVar[tuple[str, ...]] = ()
     "Options that a shorter or longer schedule changes in proportion; those called `_from` name a first epoch."
+    begins_after: ClassVar[tuple[str, ...]] = ()
+    "Options after so many epochs of which something begins."
     views: tuple[str, ...] = ("weak",)
     capturable: ClassVar[bool] = True
     """Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor

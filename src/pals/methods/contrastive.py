@@ -7,7 +7,6 @@ P in a shape is the number of rows in the pool that an embedding is compared wit
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,11 +174,6 @@ def phi_at(epoch: int, epochs: int, high: float, low: float) -> float:
 def best_of(score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
     """The allowed class with the highest score."""
     return score_BC.masked_fill(~allowed_BC, -torch.inf).argmax(dim=1)
-
-
-def part(share: float, count: int) -> int:
-    """How many items a share of them is, rounded down; a share such as 0.29 of 100 is meant as 29."""
-    return math.floor(share * count + 1e-9)
 
 
 def members(label_B: Tensor, num_classes: int) -> Tensor:

@@ -64,6 +64,7 @@ class DivideMix(TwoNetworks):
     reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020, arXiv 2002.07394"
     cost: ClassVar[float] = 12.0  # each network: four passes for targets, two of its peer's, four trained on
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "ramp")
+    begins_after: ClassVar[tuple[str, ...]] = ("warm_up",)
     views: tuple[str, ...] = ("weak", "weak")
     config: Config
 

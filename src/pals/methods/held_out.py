@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.methods.base import Context
+from pals.sampling import part
 
 
 class HeldOut(nn.Module):
@@ -20,7 +21,7 @@ class HeldOut(nn.Module):
     def __init__(self, items: int, share: float) -> None:
         super().__init__()
         order_N = torch.randperm(items)
-        held = int(share * items)
+        held = part(share, items)
         self.held_M: Tensor
         self.trained_M: Tensor
         self.best: Tensor

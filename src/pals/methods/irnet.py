@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -58,6 +58,12 @@ class IRNet(Robust):
         "... and strong ones."
         swap: bool = False
         "The new label takes the place of the worst candidate."
+
+        @model_validator(mode="after")
+        def _has_a_threshold(self) -> Self:
+            if self.tau_end is not None and self.tau is None:
+                raise ValueError("method.tau_end is where method.tau ends; give that one too, or leave both out.")
+            return self
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Lian et al., TPAMI 2025, arXiv 2211.04774"

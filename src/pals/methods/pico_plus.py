@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.config import STRICT
 from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, part, similarity
+from pals.methods.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
 from pals.methods.pico import PiCO
+from pals.methods.robust import estimate_noise_rate
 from pals.mixing import blend, draw_weights, partners
+from pals.sampling import part
+
+MARGIN = 0.1  # by which fewer items are called reliable than sets are taken to hold the true label
 
 
 class PiCOPlus(PiCO):
@@ -33,14 +37,16 @@ class PiCOPlus(PiCO):
 
     @dataclass(frozen=True, config=STRICT)
     class Config(PiCO.Config):
-        prototypes_from: int = Field(default=6, ge=1)
+        prototypes_from: int = Field(default=6, ge=2)
         "First epoch in which prototypes vote and reliable items are told from the others; before it, MoCo's loss."
         neighbors_from: int = Field(default=101, ge=1)
         "First epoch in which unreliable items are pulled to their neighbours; before it, to their own key alone."
         neighbors: int = Field(default=16, ge=1)
         "How many; the item itself is one of them."
-        delta: float = Field(default=0.6, ge=0, le=1)
-        "Share of the items that counts as reliable: a bit less than the share of sets that hold the true label."
+        delta: float | None = Field(default=None, ge=0, le=1)
+        "Share of the items that counts as reliable; null: 0.9 less the noise rate."
+        noise_rate: float | None = Field(default=None, ge=0, lt=1)
+        "Share of the sets without the true label; null: estimated, once, when the warm-up ends."
         reliable_weight: float = Field(default=0.5, ge=0)
         "What the strict contrast of a reliable item counts from `neighbors_from` on (before: 1)..."
         unreliable_weight: float = Field(default=0.1, ge=0)
@@ -58,6 +64,12 @@ class PiCOPlus(PiCO):
         zeta: float = Field(default=4.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
 
+        @model_validator(mode="after")
+        def _one_says_it(self) -> Self:
+            if self.delta is not None and self.noise_rate is not None:
+                raise ValueError("method.delta and method.noise_rate both say how many items are reliable; set one to null.")
+            return self
+
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Wang et al., TPAMI 2024, arXiv 2201.08984"
     cost: ClassVar[float] = 2.33  # a second pass for mix-up, and one without gradient for the keys
@@ -73,6 +85,8 @@ class PiCOPlus(PiCO):
         self.register_buffer("distance_N", torch.zeros(self.num_items))
         self.register_buffer("reliable_N", torch.ones(self.num_items, dtype=torch.bool))
         self.register_buffer("queue_reliable_M", torch.zeros(len(self.queue_MD), dtype=torch.bool))
+        self.rate: Tensor
+        self.register_buffer("rate", torch.tensor(-1.0))  # of noise, estimated; -1: not yet
 
     @property
     def path(self) -> str:
@@ -83,8 +97,20 @@ class PiCOPlus(PiCO):
         self.crowded = ctx.epoch >= self.config.neighbors_from
         if not self.settled:
             return plan
-        self.reliable_N.copy_(nearest_share(self.distance_N, self.config.delta))
+        self.reliable_N.copy_(nearest_share(self.distance_N, self._share_reliable(ctx)))
         return replace(plan, selection=Selection(self.reliable_N.clone(), self.confidence_NC.argmax(dim=1)))
+
+    def _share_reliable(self, ctx: Context) -> float:
+        """As told, or by the noise rate. That is asked of the items trained on: the warm-up has not learnt them by heart."""
+        c = self.config
+        if c.delta is not None:
+            return c.delta
+        if c.noise_rate is None and self.rate < 0:
+            self.rate.fill_(estimate_noise_rate(ctx.probabilities(), self.allowed_NC))
+        return max(1 - MARGIN - (float(self.rate) if c.noise_rate is None else c.noise_rate), 0.0)
+
+    def statistics(self) -> Mapping[str, float]:
+        return {"noise_rate": float(self.rate), **super().statistics()} if self.rate >= 0 else super().statistics()
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not (self.settled and self.config.mixup_weight):

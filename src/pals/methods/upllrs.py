@@ -19,7 +19,7 @@ from pals.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.base import Batch, Context, Group, Kind, Phase, Plan, Problem, Selection
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
 from pals.methods.held_out import HeldOut
-from pals.sampling import passes, shuffled
+from pals.sampling import part, passes, shuffled
 
 SEPARATION: Mapping[str, Any] = {
     "schedule": "constant",
@@ -247,7 +247,7 @@ def most_steps(exclude: float) -> int:
 
 def without_worst(loss_N: Tensor, reliable_N: Tensor, share: float) -> Tensor:
     """The reliable items but for this share, rounded down, of those with the largest loss."""
-    count = int(share * int(reliable_N.sum()))
+    count = part(share, int(reliable_N.sum()))
     worst_M = loss_N.masked_fill(~reliable_N, -torch.inf).topk(count).indices
     return reliable_N.index_fill(0, worst_M, False)
 

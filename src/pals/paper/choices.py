@@ -8,7 +8,7 @@ from typing import Any
 
 from pals.config import merge
 from pals.paper.cells import CROWD, Cell, CrowdCell
-from pals.recipes import PUBLISHED
+from pals.settings import DataConfig, RunConfig
 
 ALIM = ("alim-scale", "alim-onehot")
 
@@ -73,8 +73,25 @@ _NOTES: Mapping[tuple[str, str], str] = {
 def settings_in(method: str, cell: Cell | CrowdCell) -> dict[str, Any]:
     """The settings of a run, as far as the defaults do not have them."""
     by_rates = _by_rates(method, cell) if isinstance(cell, Cell) else {}
-    as_on_cifar100 = PUBLISHED["cifar100"]["pico"] if (method, cell.data) == ("pico", "cifar100h") else {}
-    return merge({"data": cell.values(), "method": {"name": method}}, as_on_cifar100, by_rates)
+    return merge({"data": cell.values(), "method": {"name": method}}, by_rates)
+
+
+def chosen_by_rates(config: RunConfig) -> dict[str, Any]:
+    """Settings that the tables choose by the rates of this run, where it has others: dotted key and value."""
+    data = config.data
+    if not isinstance(data, DataConfig) or data.name not in ("cifar10", "cifar100") or data.supervision == "truth":
+        return {}
+    try:
+        chosen = _by_rates(config.method_name, Cell(data.name, data.partial_rate, data.noise_rate))
+    except (KeyError, ValueError):  # rates that no author has
+        return {}
+    present = config.to_dict()
+    return {
+        f"{section}.{name}": value
+        for section, options in chosen.items()
+        for name, value in options.items()
+        if present[section][name] != value
+    }
 
 
 def note_on(method: str, cell: Cell | CrowdCell) -> str:
@@ -82,7 +99,7 @@ def note_on(method: str, cell: Cell | CrowdCell) -> str:
     if isinstance(cell, CrowdCell) or (method, cell.data) in _NOTES:
         return _NOTES.get((method, cell.data), "")
     if method in ALIM:
-        return "It is told the noise rate, as its authors do."
+        return "It is told the nominal noise rate, as its authors do; their candidate sets (protocol g2) have exactly that."
     if method == "pico+":
         return "The share of reliable items by the noise rate: 0.6 at 0.2 is its authors', the others leave a margin of 0.1."
     if method == "fredis" and (cell.q, cell.eta) not in _FREDIS[cell.data]:
