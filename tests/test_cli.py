@@ -3,7 +3,9 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
 import re
+import signal
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,6 +32,7 @@ from pals.display import Reporter, note, showing_bytes
 from pals.files import read_json_lines
 from pals.methods import METHODS, describe_options, find_method
 from pals.runs import Run
+from pals.trainer import Trainer
 
 Pals = Callable[..., Answer]
 TRAIN = ("train", "toy", *TINY)
@@ -313,16 +316,28 @@ def test_a_download_is_shown_in_lines_or_as_a_bar() -> None:
             assert len(lines) == 11
 
 
-def test_ctrl_c(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(self: Run, stop_after: int | None = None) -> Any:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 0)])
+def test_ctrl_c(times: int, kept: int, pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed once, the epoch under way is finished and saved, however seldom that is done else; twice, it ends at once."""
+    command = (*TRAIN, "--epochs", "4", "--out", "run", "--set", "train.checkpoint_every=3")
+    before, run_epoch = signal.getsignal(signal.SIGINT), Trainer._run_epoch
+
+    def pressed_in_the_second(self: Trainer, *args: Any) -> Any:
+        for _ in range(times if self.progress.total == 1 else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        return run_epoch(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "epochs", stopped)
-        answer = pals(*TRAIN, "--epochs", "2", "--out", "run")
+        patch.setattr(Trainer, "_run_epoch", pressed_in_the_second)
+        answer = pals(*command)
     assert answer.code == 130
+    assert "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out
     assert answer.err == "Stopped. The same command continues from the last checkpoint.\n"
-    assert pals(*TRAIN, "--epochs", "2", "--out", "run").code == 0
+    assert signal.getsignal(signal.SIGINT) is before
+    again = pals(*command)
+    assert again.code == 0
+    assert (f"continuing after epoch {kept}." in again.out) == (kept > 0)
+    assert [record["total_epoch"] for record in logged_epochs(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 def epoch_record(phase: str, epoch: int, epochs: int, total_epoch: int) -> dict[str, Any]:
@@ -407,7 +422,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Items that PALS trusted (seed 1)" in answer.out
     assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
 
-    monkeypatch.setattr(Run, "epochs", lambda self, stop_after=None: iter(()))  # nothing is left to train
+    monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train
     assert pals(*command).code == 0
     assert json.loads((out / "summary.json").read_text()) == summary
     (out / "notes.txt").write_text("mine")

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "pals"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "words", "files", "candidates", "config"),
+    ("errors", "words", "files", "candidates", "config", "interrupt"),
     ("noise", "data", "augment", "backbones", "neighbors", "nnls", "labeling", "sampling", "losses", "mixing", "schedules",
      "metrics", "recipes", "readers", "images", "crowd"),
     ("methods",),

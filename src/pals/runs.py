@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -90,12 +90,16 @@ class Run:
             return build_network(name or wanted.trained, shape, classes)
         return starting_network(wanted, shape, self.dataset.class_names)
 
-    def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Train, one record per epoch; at the end `summary.json` is written."""
+    def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
+        """Train, one record per epoch; at the end `summary.json` is written. Once `asked`, it is saved and ends early."""
         if self.trainer.log is not None and self.trainer.progress.total == 0:
             self.trainer.log.clear()
             self.trainer.log.append("start", **self.describe())
-        yield from self.trainer.epochs(stop_after)
+        for record in self.trainer.epochs(stop_after):
+            yield record
+            if asked() and not self.trainer.progress.done:
+                self.trainer.save()
+                return
         if self.trainer.progress.done and self.folder is not None:
             write_json(self.folder / "summary.json", self.summary())
 

@@ -177,8 +177,8 @@ def test_interrupted_and_continued_is_the_same_as_not(
     """Asked to stop in the first epoch of the third run."""
     seen: list[str] = []
 
-    def epochs(self: Run, stop_after: int | None = None) -> Any:
-        for record in original(self, stop_after):
+    def epochs(self: Run, **options: Any) -> Any:
+        for record in original(self, **options):
             seen.append(str(self.folder))
             if len(seen) == 5:
                 os.kill(os.getpid(), signal.SIGINT)

@@ -114,7 +114,7 @@ def test_where_the_file_system_knows_no_locks_the_last_has_it(tmp_path: Path, mo
 def test_asked_once_it_stops_after_the_epoch_asked_twice_at_once(tmp_path: Path) -> None:
     before, told = signal.getsignal(signal.SIGINT), []
     stop = Stop(tmp_path / "bench")
-    with stop.on_interrupt(lambda: told.append("stopping")):
+    with stop.on_signal(lambda: told.append("stopping")):
         assert not stop.asked
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.asked

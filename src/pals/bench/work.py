@@ -120,11 +120,10 @@ def _train(work: Work, tell: Tell) -> tuple[Literal["done", "skipped", "stopped"
     run = Run(config, folder, data_dir, about=about)
     tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
     last: Mapping[str, Any] = {}
-    for last in run.epochs():
+    for last in run.epochs(asked=lambda: _asked(work)):
         tell({"work": work.name, "record": last})
-        if _asked(work) and not run.trainer.progress.done:
-            run.trainer.save()
-            return "stopped", None
+    if not run.trainer.progress.done:
+        return "stopped", None
     error_file(folder).unlink(missing_ok=True)
     if work.drop_checkpoint:
         (folder / "checkpoint.pt").unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,13 @@ from typer.core import TyperGroup
 
 from pals import __version__
 from pals.errors import InputError
+from pals.interrupt import Interrupt
+
+if TYPE_CHECKING:
+    from pals.display import Reporter
+    from pals.runs import Run
+
+STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
 class Commands(TyperGroup):
@@ -69,3 +76,12 @@ def _options(
 def say(text: str) -> None:
     """One line as it is: a folder called [x] is no markup."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def follow(reporter: Reporter, title: str, run: Run, stop_after: int | None = None) -> None:
+    """Train and show it. Ctrl-C ends it after the epoch under way, which is saved."""
+    with Interrupt().on_signal(lambda: reporter.line(STOPPING_RUN)) as interrupt:
+        records = run.epochs(stop_after, lambda: interrupt.asked)
+        reporter.follow(title, records, run.config.train.epochs, run.resumed_at)
+        if interrupt.asked:
+            raise KeyboardInterrupt

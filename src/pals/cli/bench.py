@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import DataDir, Device, Set, app, console, errors, say
+from pals.cli.base import STOPPING_RUN, DataDir, Device, Set, app, console, errors, say
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.tables import show
 from pals.errors import InputError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STOPPED = 130
 STOPPING = {
-    "local": "Stopping after this epoch. Press Ctrl-C again to stop at once.",
+    "local": STOPPING_RUN,
     "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
 }
 
@@ -165,7 +165,7 @@ def _run(
                     reporter.line(f"{name}: continuing after epoch {event['done']}.")
                 shown[name] = reporter.begin(name, event["total"], event["done"])
 
-        with stop.on_interrupt(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
+        with stop.on_signal(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
             for outcome in launch(works, launcher, jobs=jobs, stop=stop, tell=tell, options=options):
                 outcomes.append(outcome)
                 line = f"{len(outcomes)}/{len(works)} {_said(outcome)}"

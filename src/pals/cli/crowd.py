@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pals.cli.base import Device, Set, app, console, say
+from pals.cli.base import Device, Set, app, console, follow, say
 from pals.errors import InputError
 from pals.words import how_many
 
@@ -147,8 +147,7 @@ def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path |
         work.encode(progress)
     with Reporter(console).showing() as reporter:
         for part in work.parts():
-            total = part.run.config.train.epochs
-            reporter.follow(part.title, part.run.epochs(), total, part.run.resumed_at)
+            follow(reporter, part.title, part.run)
             work.keep(part)
     *summary, place = finish(work)
     for line in summary:

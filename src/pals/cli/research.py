@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import DataDir, Device, Out, Set, app, console, say
+from pals.cli.base import DataDir, Device, Out, Set, app, console, follow, say
 from pals.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def demo(
             if name == "pals" and not about:
                 about = run.describe()
                 console.print(_intro(about, "handwritten digits"), highlight=False)
-            reporter.follow(f"{name:8} seed {seed}", run.epochs(), run.config.train.epochs, run.resumed_at)
+            follow(reporter, f"{name:8} seed {seed}", run)
             accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
     keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
     summary = summarise(out, accuracies, numbers, {key: about[key] for key in keep})
@@ -138,8 +138,7 @@ def train(
                     say(remark)
             if run.resumed_at:
                 say(f"{folder}: continuing after epoch {run.resumed_at}.")
-            title = f"{run_config.method_name} seed {run_config.seed}"
-            reporter.follow(title, run.epochs(stop_after), run_config.train.epochs, run.resumed_at)
+            follow(reporter, f"{run_config.method_name} seed {run_config.seed}", run, stop_after)
     _print_scores(summarise_seeds(base, folders))
 
 
