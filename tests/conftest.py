@@ -19,6 +19,14 @@ settings.load_profile("quick")
 torch.set_num_threads(1)  # toy tensors: more threads only wait for each other
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m gpu` where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
 @pytest.fixture(scope="session")
 def toy() -> Dataset:
     return toy_data()

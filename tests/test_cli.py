@@ -22,7 +22,7 @@ import yaml
 from matplotlib.image import imread
 from rich.console import Console
 
-from _toy import TINY, Answer, logged_epochs
+from _toy import TINY, Answer, logged_epochs, toy_data
 from pals import cli, doctor
 from pals.candidates import CandidateSets
 from pals.checkpoint import load_checkpoint
@@ -314,6 +314,18 @@ def test_a_download_is_shown_in_lines_or_as_a_bar() -> None:
             assert lines[:2] == ["cifar10: 0 MiB, 0%", "cifar10: 12 MiB, 10%"]
             assert lines[-1] == "cifar10: 100 MiB, 100%"
             assert len(lines) == 11
+
+
+def test_a_run_does_not_go_on_with_other_data(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (*TRAIN, "--epochs", "2", "--out", "run")
+    assert pals(*command, "--stop-after", "1").code == 0
+    other = toy_data(seed=7)
+    with monkeypatch.context() as patch:
+        patch.setitem(DATASETS, "toy", lambda **_: other)
+        answer = pals(*command)
+    assert answer.code == 2
+    assert "run holds a run on other items or candidate sets than these." in " ".join(answer.err.split())
+    assert pals(*command).code == 0
 
 
 @pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,15 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 
+from pals.bench.curves import paper_points
+from pals.config import merge
 from pals.errors import InputError
-from pals.report.figures import Curve, bars, heat_map, save, selected
+from pals.paper.recipes import RECIPES
+from pals.report.figures import Curve, Marks, bars, heat_map, save, selected
 from pals.report.speed import speed_figure
 from pals.report.tables import Column, Entry, RunLink, Score, Speed, Table
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 
 def score(mean: float, std: float | None = None) -> Score:
@@ -133,13 +139,69 @@ def test_the_time_axis_is_logarithmic_and_in_words() -> None:
 
 def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
     curve = Curve("run", [1, 2, 3], [10, 20, 30], [5, 15, 29], [50.0, 60.0, 70.25])
-    figure = selected([curve], {1: (11, 6), -1: (31, 28)}, "T")
+    figure = selected([curve], Marks({1: (11, 6), -1: (31, 28)}), "T")
     pairs, accuracy = figure.axes
     marked = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in pairs.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type,index]
     assert marked == {(1, 11), (1, 6), (3, 31), (3, 28)}
     assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["last epoch 70.25"]  # type: ignore[union-attr]
     assert len(selected([replace(curve, accuracy=[])]).axes) == 1
     assert len(selected([curve, replace(curve, name="other")]).axes[0].lines) == 4
+    assert len(accuracy.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("published", "said"),
+    [((77.867, 0.29), "paper 77.87 ± 0.29"), ((30.0, None), "paper 30.00"), ((96.0, 0.1), "paper 96.00 ± 0.10")],
+)
+def test_the_papers_accuracy_is_a_line_with_its_number(published: tuple[float, float | None], said: str) -> None:
+    curve = Curve("run", [1, 2, 3], [10, 20, 30], [5, 15, 29], [50.0, 60.0, 70.25])
+    figure = selected([curve], Marks(accuracy=published))
+    pairs, accuracy = figure.axes
+    assert words(figure) == [said]
+    assert len(pairs.lines) == 2  # nothing is known of pairs
+    (line,) = [line for line in accuracy.lines if line.get_linestyle() == "--"]
+    assert set(line.get_ydata()) == {published[0]}  # type: ignore[arg-type]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    box, height = accuracy.texts[0].get_window_extent(renderer), accuracy.transData.transform((1, published[0]))[1]
+    assert height < box.y0 and box.y1 <= accuracy.bbox.y1
+    assert words(selected([replace(curve, accuracy=[])], Marks(accuracy=published))) == []
+
+
+def test_what_the_paper_has_for_a_kept_table_is_found_by_its_record(tmp_path: Path) -> None:
+    hundred, ten = (RESULTS / f"{name}_h200_2026-11-15.csv" for name in ("cifar100_q0.05_eta0.3", "cifar10_q0.5_eta0.3"))
+    figure2 = {1: (7211, 4036), -1: (45285, 40330)}
+    for wanted in (True, None):
+        assert paper_points([hundred], wanted) == Marks(figure2, (77.87, 0.29))
+        assert paper_points([ten], wanted) == Marks({}, (94.18, 0.10))
+    assert paper_points([hundred], False) is None
+    assert paper_points([hundred, ten], None) == Marks()
+    with pytest.raises(InputError, match="not the same for all"):
+        paper_points([hundred, ten], True)
+    stranger = tmp_path / ten.name  # no record beside it
+    stranger.write_bytes(ten.read_bytes())
+    assert paper_points([stranger], None) == Marks()
+    assert paper_points([stranger], True) == Marks(figure2)
+    assert paper_points([ten, stranger], True) == Marks({}, (94.18, 0.10))
+
+
+def test_what_the_paper_has_for_a_run_is_found_by_its_settings(tmp_path: Path) -> None:
+    def run(name: str, **changes: object) -> Path:
+        folder = tmp_path / name.replace("/", "-") / "-".join(changes)
+        folder.mkdir(parents=True)
+        values = merge(RECIPES[name].config(2).to_dict(), {"method": changes, "train": {"checkpoint_every": 20}})
+        (folder / "config.yaml").write_text(json.dumps(values), encoding="utf-8")  # YAML too
+        return folder
+
+    hundred = "table1/cifar100-q0.05-eta0.3/pals"
+    first = run(hundred)
+    found = paper_points([first], None)
+    assert found is not None and len(found.pairs) == 2
+    assert found.accuracy == (77.87, 0.29)  # of table 1, not of table 7, which has the same run
+    ablation = run("table7/cifar100-q0.05-eta0.3/K-25")
+    assert paper_points([ablation], None) == Marks({}, (78.29, None))
+    assert paper_points([run(hundred, neighbors=26)], None) == Marks()
+    assert paper_points([first, ablation], None) == Marks()
 
 
 def test_epochs_are_whole_numbers() -> None:
@@ -147,6 +209,26 @@ def test_epochs_are_whole_numbers() -> None:
     FigureCanvasAgg(figure).draw()
     for axes in figure.axes:
         assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_times_stand_beside_their_bars_where_there_is_room() -> None:
+    """Room before the line of the count, none, a line within the bar, no count."""
+    rows = {"far": (3.0, 9.0, "far"), "near": (2.0, 2.2, "line"), "inside": (1.5, 1.0, "far"), "none": (1.0, None, "far")}
+    whole = study([(name, 90.0, 30 * seconds) for name, (seconds, _, _) in rows.items()])
+    speeds = [Speed(s, 30 * s, s, count, "X1") for s, count, _ in rows.values()]
+    entries = tuple(replace(entry, speed=speed) for entry, speed in zip(whole.entries, speeds, strict=True))
+    figure = speed_figure(replace(whole, entries=entries))
+    axes: Axes = figure.axes[1]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in axes.texts] == ["3.00 s  (3.0×)", "2.00 s  (2.0×)", "1.50 s  (1.5×)", "1.00 s  (1.0×)"]
+    for y, (text, (seconds, count, where)) in enumerate(zip(axes.texts, rows.values(), strict=True)):
+        box = text.get_window_extent(renderer)
+        start = count if where == "line" and count is not None else seconds
+        assert 0 < box.x0 - axes.transData.transform((start, y))[0] < 12 * figure.dpi / 72
+        assert box.y0 < axes.transData.transform((0, y))[1] < box.y1
+        if count is not None:
+            assert not box.x0 < axes.transData.transform((count, y))[0] < box.x1 + 2
 
 
 def test_what_has_no_time_is_named_where_it_is_missing() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
+from pals import neighbors
 from pals.errors import InputError
 from pals.neighbors import (
     SCREENED_FROM,
@@ -398,6 +399,26 @@ def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
         torch.set_float32_matmul_precision("highest")
     assert found.index_NK.is_cuda
     assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), cosines(features_ND, features_ND), 16)
+
+
+def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    features_ND, original, tried = clustered(157, 8), neighbors._found, []
+
+    def found(*args: Any) -> Neighbors:
+        tried.append(args[-1])
+        if args[-1] > 2**25:
+            raise torch.OutOfMemoryError("too much")
+        return original(*args)
+
+    expected = nearest(features_ND, 6), nearest(features_ND, 6, metric="euclidean")
+    monkeypatch.setattr(neighbors, "_found", found)
+    assert torch.equal(nearest(features_ND, 6).index_NK, expected[0].index_NK)
+    assert tried == [2**28, 2**26, 2**24]
+    assert torch.equal(nearest(features_ND, 6, metric="euclidean").index_NK, expected[1].index_NK)
+    with monkeypatch.context() as patch:
+        patch.setattr(neighbors, "SMALLEST_BLOCK", 2**26)
+        with pytest.raises(torch.OutOfMemoryError):
+            nearest(features_ND, 6)
 
 
 def unit_rows(features_ND: Tensor) -> Tensor:

@@ -157,10 +157,23 @@ def test_a_pass_that_does_not_fit_is_made_in_smaller_batches(view: str, tmp_path
     assert events == [{"event": "memory", "feature_batch": 40}, {"event": "memory", "feature_batch": 20}]
 
 
-def test_what_never_fits_is_an_error() -> None:
+def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an epoch or at its very start a sentence, which says what to change."""
+
+    def too_much(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("too much")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 8 * 2**30))
     trainer = toy_trainer("average")
     with pytest.raises(torch.OutOfMemoryError):
         trainer.infer(Greedy(limit=0), trainer.inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_make", too_much)
+        with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
+            next(trainer.epochs())
+    monkeypatch.setattr(Engine, "hold", too_much)
+    with pytest.raises(InputError, match=r"is too small. Take a smaller network, or --device cpu;"):
+        toy_trainer("average")
 
 
 @pytest.mark.gpu

@@ -4,8 +4,9 @@
     python benchmarks/speed/epoch.py --classes 10 --view-pass separate
     python benchmarks/speed/epoch.py --classes 10 100 --growth
 
-Images are random (time does not depend on what they show); everything else is the real thing: the project's own trainer,
-ResNet-18 at 32 px, batch 256, two views, the official settings. Prints a table and one JSON line per case.
+Images are random; what they show matters for time only if features collapse, for then neighbours are searched twice. Everything
+else is the real thing: the project's own trainer, ResNet-18 at 32 px, batch 256, two views, the official settings. Prints a
+table and one JSON line per case.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pals.candidates import Truth, default_names
 from pals.data import Dataset, Items
 from pals.engine import find_device, forget_compiled, release_memory
 from pals.labeling import pseudo_label
+from pals.methods import find_method
 from pals.neighbors import nearest
 from pals.runs import Run, RunConfig
 
@@ -84,7 +86,7 @@ def measure(items: int, classes: int, args: argparse.Namespace) -> dict[str, Any
     }
     result |= {"epochs_s": whole, "warmup_s": trainer.engine.warmup_seconds, **stages(run)}
     steps = -(-items // trainer.config.batch_size)
-    work = FORWARD_GFLOP[args.network] * items * (1 + 2 * 3) / 1e3  # one forward pass, two forward and backward passes
+    work = FORWARD_GFLOP[args.network] * items * 3 * find_method(args.method).cost / 1e3  # a backward pass is worth two forward
     result |= {"steps": steps, "floor_s": work / CEILING_TFLOPS, "ratio_to_floor": result["epoch_s"] / (work / CEILING_TFLOPS)}
     return result
 

@@ -4,7 +4,7 @@ make it cost in theory.
     python benchmarks/speed/methods.py
     python benchmarks/speed/methods.py --methods pals pico --network resnet18 --items 50000
 
-All methods train the same network on the same random images (time does not depend on what they show) with batches of 256 in one
+All methods train the same network on the same random images (what they show hardly matters for time) with batches of 256 in one
 run of this script; the supervised epoch is cross-entropy on one weak view, timed first and last. Times are the median of the
 epochs after two to warm up, without the test pass. Prints a table and one JSON line per method.
 

@@ -21,8 +21,9 @@ from pals.errors import InputError, unknown
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
 Metric = Literal["cosine", "euclidean"]
 
-CPU_BLOCK, DEVICE_BLOCK = 2**28, 2**31
-"""Bytes of similarities held at once: a GPU wants large products, a laptop wants its memory back."""
+CPU_BLOCK, DEVICE_BLOCK, SMALLEST_BLOCK = 2**28, 2**31, 2**23
+"""Bytes of similarities held at once: a GPU wants large products, a laptop wants its memory back. Where a device has less to
+give it is tried with less."""
 
 
 GROUP = 32
@@ -135,9 +136,19 @@ def _search(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: 
         data_ND -= mean_D
         if query_MD is not data_ND:
             query_MD -= mean_D
+    while True:
+        try:
+            return _found(data_ND, query_MD, k, metric, backend, block_bytes)
+        except torch.OutOfMemoryError:
+            if block_bytes <= SMALLEST_BLOCK:
+                raise
+        block_bytes //= 4
+
+
+def _found(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
     if backend == "torch" and metric == "cosine" and _is_screened(data_ND, block_bytes):
-        found = _search_screened(data_ND, query_MD, k, block_bytes)
-    elif backend == "torch":
+        return _search_screened(data_ND, query_MD, k, block_bytes)
+    if backend == "torch":
         found = _search_torch(data_ND, query_MD, k, metric, block_bytes)
     else:
         found = _search_faiss(data_ND, query_MD, k, metric, backend, block_bytes)
@@ -167,10 +178,11 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
     similarities, and the best of these by exact ones.
 
     A row is split into a half-precision number and the half-precision rest, and of the four products of two such rows the
-    smallest is left out. What that and the sums in float32 can be wrong by is `margin`. So nothing was missed where the
-    last one taken is better than the last one looked at by more than the margin; the other rows, which may have many neighbours
-    as near as the last, are searched anew. To know whether there are any is one read of the host. Into the bytes of the
-    block go three copies in half precision as well, and the rows of the likely neighbours.
+    smallest is left out. `margin` is far more than that and the rounding of the sums make in practice (the worst case, all
+    errors of one sign, would be some times more). So nothing was missed where the last one taken is better than the last one
+    looked at by more than the margin; the other rows, which may have many neighbours as near as the last, are searched anew. To
+    know whether there are any is one read of the host. Into the bytes of the block go three copies in half precision as well,
+    and the rows of the likely neighbours; rows that are searched anew are copied.
     """
     likely, width = min(2 * k, len(data_ND)), data_ND.shape[1]
     margin = 8 * (3 * width) ** 0.5 * 2**-24
@@ -218,6 +230,8 @@ def _offers_half_products(device: torch.device) -> bool:
     """It takes torch 2.8 and, so far, a device of one maker: tried rather than asked for by name."""
     try:
         _half_products(*torch.ones(2, 16, 16, dtype=torch.half, device=device))
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, TypeError):  # among them: not implemented
         return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pals import __version__
 from pals.backbones import Network, build_network, load_weights
@@ -31,6 +33,9 @@ from pals.model import Model, is_model
 from pals.noise import Noise, make_candidates, official_candidates
 from pals.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 from pals.trainer import Trainer
+
+LOOKED_AT = 1000
+"""Items by which data are known again."""
 
 __all__ = ["DataConfig", "NetworkConfig", "Run", "RunConfig", "VotesConfig"]
 
@@ -64,6 +69,8 @@ class Run:
         self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
         self.dataset = dataset if dataset is not None else chosen_dataset(config.data, data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
+        mark = data_mark(self.dataset.train.inputs, self.candidates)
+        _refuse_other_data(folder, mark)
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
@@ -79,7 +86,9 @@ class Run:
             settings=config.to_dict(),
         )
         if folder is not None:
-            claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
+            claim_folder(
+                folder, config, {"data_mark": mark, **(about or {})}
+            )  # only now: input that turned out bad leaves no trace
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
 
@@ -211,6 +220,26 @@ def check_folder(folder: Path, config: RunConfig) -> None:
         refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), config.to_dict())
     elif not _is_free(folder):
         raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
+    """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
+    row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), LOOKED_AT), dtype=torch.float64).long()
+    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
+    for part in (inputs[row_M], candidates.allowed_NC):
+        mark.update(part.contiguous().cpu().numpy().tobytes())
+    return mark.hexdigest()
+
+
+def _refuse_other_data(folder: Path | None, mark: str) -> None:
+    """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
+    if folder is None or not (folder / "run.json").exists():
+        return
+    if read_json(folder / "run.json").get("data_mark", mark) != mark:
+        raise InputError(
+            f"{folder} holds a run on other items or candidate sets than these. Give the data it was begun with (--data-dir), "
+            f"or choose another --out."
+        )
 
 
 def check_base(base: Path, runs: str) -> None:

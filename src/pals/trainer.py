@@ -100,9 +100,10 @@ class Trainer:
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch
         _check_inputs(items, method.num_items)
-        engine.place(method)
-        self.inputs = engine.hold(items.inputs)
-        self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
+        with engine.memory("Take a smaller network, or --device cpu; or end other programs that use the GPU."):
+            engine.place(method)
+            self.inputs = engine.hold(items.inputs)
+            self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
         self.generator = engine.generator(seed)
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
@@ -137,8 +138,8 @@ class Trainer:
         step = self.engine.step(self.method, self.optimizer)
         while self.progress.phase == number and (last is None or self.progress.total < last):
             started, warm = time.perf_counter(), self.engine.warmup_seconds
-            sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {config.feature_batch})"
-            with self.engine.memory(f"Lower {sizes}."):
+            sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
+            with self.engine.memory(f"Lower {sizes}, take a smaller network, or end other programs that use the GPU."):
                 record, ended = self._run_epoch(phase.name, epochs, config, step)
             record["seconds"] = round(time.perf_counter() - started, 4)
             if self.engine.warmup_seconds > warm:  # compilation and the like, which is in `seconds` too
@@ -215,7 +216,7 @@ class Trainer:
     def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
         """Batches of all groups, their views made for many steps at once."""
         largest = max(group.batch_size or batch_size for group in plan.groups.values())
-        per_chunk = max(1, self.engine.chunk // max(1, self.inputs[0].numel() // USUAL_ITEM) // largest)
+        per_chunk = max(1, items_at_once(self.engine, self.inputs[0].numel()) // largest)
         for first in range(0, steps, per_chunk):
             stop = min(steps, first + per_chunk)
             made = {
@@ -364,6 +365,11 @@ def _check_inputs(items: Items, expected: int) -> None:
                 f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
                 f"Drop them, or fill the gaps."
             )
+
+
+def items_at_once(engine: Engine, numbers: int) -> int:
+    """How many items of so many numbers have their views made together."""
+    return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))
 
 
 def filled(batch: Tensor, size: int) -> Tensor:

@@ -281,6 +281,34 @@ def test_norm_of_a_single_value_uses_the_running_statistics(
     torch.testing.assert_close(norm.state_dict(), reference.state_dict())  # and leaves them alone
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1, 1), (4, 3), (2, 3, 2, 1)], ids=str)
+def test_norm_in_parts_is_the_same_compiled(shape: tuple[int, ...]) -> None:
+    """Outputs, gradients and running statistics; the first two shapes leave one value per channel in each part."""
+    torch.manual_seed(0)
+    norm = (BatchNorm1d if len(shape) == 2 else BatchNorm2d)(3).double()
+    norm.parts = 2
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2.0)
+        norm.get_buffer("running_mean").fill_(0.5)
+        norm.get_buffer("running_var").fill_(2.0)
+    other = copy.deepcopy(norm)
+    x, y = (random(*shape).double().requires_grad_() for _ in range(2))
+    plain, compiled = norm(x), torch.compile(other, backend="eager", fullgraph=True)(y)
+    torch.testing.assert_close(compiled, plain)
+    torch.testing.assert_close(other.state_dict(), norm.state_dict())
+    plain.square().sum().backward()
+    compiled.square().sum().backward()
+    torch.testing.assert_close((y.grad, other.weight.grad), (x.grad, norm.weight.grad))
+    if math.prod(shape) == 2 * 3:
+        torch.testing.assert_close(plain, norm.eval()(x))
+        assert int(norm.get_buffer("num_batches_tracked")) == 0
+
+
+def test_norm_without_momentum_is_refused() -> None:
+    with pytest.raises(InputError, match="momentum None"):
+        BatchNorm2d(3, momentum=None)
+
+
 # errors
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,15 @@ def without(name: str) -> Callable[[State], State]:
     return lambda state: {key: value for key, value in state.items() if key != name}
 
 
+def with_value(name: str, at: int, value: float) -> Callable[[State], State]:
+    def change(state: State) -> State:
+        changed = state[name].double()
+        changed[at] = value
+        return {**state, name: changed}
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -181,6 +191,14 @@ def without(name: str) -> Callable[[State], State]:
         (lambda state: {**without("bn1.bias")(state), "x": torch.ones(1)}, "missing: bn1.bias; unexpected: x"),
         (lambda state: {"x": torch.ones(1)}, r"missing: conv1.weight, bn1.weight, .* and \d+ more"),
         (lambda state: {**state, "module.bn1.bias": torch.ones(16)}, "'bn1.bias' twice"),
+        (with_value("bn1.bias", 3, math.nan), "damaged: 1 of the 16 values of bn1.bias are NaN or infinite"),
+        (with_value("layer1.0.bn1.running_var", 0, -math.inf), "1 of the 16 values of layer1.0.bn1.running_var are NaN"),
+        (with_value("bn1.bias", 3, 1e300), "1 of the 16 values of bn1.bias are NaN or infinite"),  # too large for our precision
+        (
+            lambda state: {name: value.to(torch.int8) for name, value in state.items()},
+            "no floating-point numbers: conv1.weight is int8",
+        ),
+        (lambda state: {**state, "bn1.bias": state["bn1.bias"].to(torch.complex64)}, "bn1.bias is complex64"),
     ],
 )
 def test_misfit_is_named_and_changes_nothing(tmp_path: Path, change: Callable[[State], State], message: str) -> None:
@@ -225,6 +243,8 @@ def test_damaged_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None
     [
         ([1, 2], "holds no weights, but a list"),
         ({"epoch": 3, "loss": 0.1}, "holds no weights, but the keys epoch, loss"),
+        ({}, r"holds no weights, but an empty dictionary\. Save"),
+        ({"epoch": 3, "state_dict": {}}, r"holds no weights, but an empty dictionary\. Save"),
         ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, "holds Python objects besides tensors"),
     ],
 )

@@ -60,7 +60,8 @@ def write_cifar10(root: Path, dump: Callable[[dict[str, Any]], bytes] = python2_
     images, labels = made_up(6 * PER_FILE, 10)
     for i, file in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
         part = slice(i * PER_FILE, (i + 1) * PER_FILE)
-        content = {"batch_label": b"some batch", "labels": labels[part], "data": images[part].reshape(-1, 3072)}
+        title = b"testing batch 1 of 1" if file == "test_batch" else f"training batch {i + 1} of 5".encode()
+        content = {"batch_label": title, "labels": labels[part], "data": images[part].reshape(-1, 3072)}
         (folder / file).write_bytes(dump(content))
     return images, labels
 
@@ -72,7 +73,7 @@ def write_cifar100(root: Path, dump: Callable[[dict[str, Any]], bytes] = python2
     for file, part in (("train", slice(0, 3)), ("test", slice(3, 5))):
         coarse = [int(COARSE.split()[label]) for label in labels[part]]
         content = {"fine_labels": labels[part], "coarse_labels": coarse, "data": images[part].reshape(-1, 3072)}
-        (folder / file).write_bytes(dump(content))
+        (folder / file).write_bytes(dump({"batch_label": f"{file}ing batch 1 of 1".encode(), **content}))
     return images, labels
 
 
@@ -159,16 +160,17 @@ def test_npz(tmp_path):
 
 def test_where_it_looks(tmp_path, monkeypatch):
     monkeypatch.delenv("PALS_DATA", raising=False)
-    with pytest.raises(InputError, match=r"PALS_DATA is not set.*pals data fetch cifar100`.*--data-dir"):
+    with pytest.raises(InputError, match=r"PALS_DATA is not set.*pals data fetch cifar100 --data-dir FOLDER`, or name"):
         load_dataset("cifar100h")
     images, labels = write_cifar10(tmp_path / "a")
     monkeypatch.setenv("PALS_DATA", str(tmp_path / "a"))
     check(load_dataset("cifar10"), images, labels, 5 * PER_FILE)
     check(load_dataset("cifar10", data_dir=tmp_path / "a" / "cifar-10-batches-py"), images, labels, 5 * PER_FILE)
-    with pytest.raises(
-        InputError, match=r"No CIFAR-10 in .*nowhere: neither cifar-10-batches-py/ nor cifar10.npz.*data fetch cifar10"
-    ):
-        load_dataset("cifar10", data_dir=tmp_path / "nowhere")
+    nowhere = tmp_path / "nowhere"
+    for place, npz in ((nowhere, "cifar10"), (nowhere / "cifar-10-batches-py", "cifar10"), (nowhere / "mine.npz", "mine")):
+        found = rf"No CIFAR-10 in {place}: neither cifar-10-batches-py/ nor {npz}.npz is there\."
+        with pytest.raises(InputError, match=rf"{found} Get it with `pals data fetch cifar10 --data-dir {nowhere}`, or name"):
+            load_dataset("cifar10", data_dir=place)
     with pytest.raises(InputError, match="No CIFAR-100 in"):
         load_dataset("cifar100")
 
@@ -190,10 +192,13 @@ def test_views_normalise_as_published(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
     write_cifar10(tmp_path)
-    path = tmp_path / "cifar-10-batches-py" / "data_batch_4"
-    path.unlink()
-    with pytest.raises(InputError, match=r"data_batch_4 is missing\. Delete the folder .* and run `pals data fetch cifar10`"):
-        load_dataset("cifar10", data_dir=tmp_path)
+    folder = tmp_path / "cifar-10-batches-py"
+    (folder / "data_batch_4").unlink()
+    for place in (tmp_path, folder):
+        with pytest.raises(
+            InputError, match=rf"{folder} lacks data_batch_4\. Run `pals data fetch cifar10 --data-dir {tmp_path}`"
+        ):
+            load_dataset("cifar10", data_dir=place)
 
 
 @pytest.mark.parametrize("dump", [python2_pickle, python3_pickle])
@@ -204,7 +209,9 @@ def test_a_truncated_file_is_named_wherever_it_ends(tmp_path, dump):
     ends = [*range(0, 400, 7), *range(len(whole) - 60, len(whole)), *range(400, len(whole), 997)]
     for end in ends:
         path.write_bytes(whole[:end])
-        with pytest.raises(InputError, match=r"cifar-100-python/test is truncated or corrupted \(.*pals data fetch cifar100"):
+        with pytest.raises(
+            InputError, match=r"cifar-100-python/test is truncated or corrupted \(.*pals data fetch cifar100 --data-dir"
+        ):
             load_dataset("cifar100", data_dir=tmp_path)
 
 
@@ -312,7 +319,7 @@ def test_bad_class_names(tmp_path):
 )
 def test_a_bad_npz_is_named(tmp_path, changes, found):
     write_npz(tmp_path / "cifar10.npz", **changes)
-    with pytest.raises(InputError, match=rf"cifar10.npz .*{found}.*pals data fetch cifar10"):
+    with pytest.raises(InputError, match=rf"cifar10.npz .*{found}.*pals data fetch cifar10 --data-dir {tmp_path}`"):
         load_dataset("cifar10", data_dir=tmp_path)
 
 

@@ -4,17 +4,18 @@ import hashlib
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from pals.data import fetch as module
 from pals.data import find_weights
-from pals.data.fetch import ARCHIVES, WEIGHTS, Archive, WeightsFile, fetch
+from pals.data.fetch import ARCHIVES, WEIGHTS, Archive, WeightsFile, fetch, fetch_command
 from pals.errors import InputError
 
 
@@ -84,7 +85,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def offer(monkeypatch: pytest.MonkeyPatch, site: Site, md5: str | None = None) -> None:
     right = hashlib.md5(site.content).hexdigest()
-    monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, md5 or right, "toy-folder"))
+    monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, md5 or right, "toy-folder", ("one",), ("two",)))
 
 
 class Bar:
@@ -119,6 +120,73 @@ def test_what_is_there_is_not_fetched_again(tmp_path, site):
     fetch("toy", tmp_path, Bar())
     fetch("toy", tmp_path, Bar())
     assert site.asked == [None]
+
+
+def test_a_complete_folder_is_left_alone(tmp_path, site):
+    folder = tmp_path / "toy-folder"
+    folder.mkdir()
+    for name in ("one", "two", "three"):
+        (folder / name).write_text("mine")
+    said: list[str] = []
+    assert fetch("toy", tmp_path, Bar(), said.append) == folder
+    assert (site.asked, said) == ([], [])
+    assert [(folder / name).read_text() for name in ("one", "two", "three")] == ["mine"] * 3
+
+
+@pytest.mark.parametrize("lacking", ["one", "two", "one, two"])
+def test_a_folder_that_lacks_files_is_fetched_anew(tmp_path, site, lacking):
+    folder = tmp_path / "toy-folder"
+    folder.mkdir()
+    mine = {"one", "two", "three"} - set(lacking.split(", "))
+    for name in mine:
+        (folder / name).write_text("mine")
+    said: list[str] = []
+    assert fetch("toy", tmp_path, Bar(), said.append) == folder
+    aside = tmp_path / "toy-folder.incomplete"
+    assert said == [f"{folder} lacks {lacking}: fetching toy anew, and keeping what is there in {aside}."]
+    assert sorted(path.name for path in folder.iterdir()) == ["one", "two"]
+    assert {path.stat().st_size for path in folder.iterdir()} == {30_000}  # nothing of the old in the new
+    assert {path.name: path.read_text() for path in aside.iterdir()} == dict.fromkeys(mine, "mine")
+    fetch("toy", tmp_path, Bar(), said.append)
+    assert (len(site.asked), len(said)) == (1, 1)
+
+
+def test_what_was_kept_is_never_written_over(tmp_path, site):
+    for content in ("first", "second"):
+        for name in ("one", "two"):
+            (tmp_path / "toy-folder" / name).unlink(missing_ok=True)
+        (tmp_path / "toy-folder").mkdir(exist_ok=True)
+        (tmp_path / "toy-folder" / "one").write_text(content)
+        fetch("toy", tmp_path, Bar())
+    assert (tmp_path / "toy-folder.incomplete" / "one").read_text() == "first"
+    assert (tmp_path / "toy-folder.incomplete-2" / "one").read_text() == "second"
+
+
+def test_a_failed_download_leaves_the_incomplete_folder_as_it_is(tmp_path, site):
+    (tmp_path / "toy-folder").mkdir()
+    (tmp_path / "toy-folder" / "one").write_text("mine")
+    site.status = 404
+    with pytest.raises(InputError, match="refused"):
+        fetch("toy", tmp_path, Bar())
+    assert names_in(tmp_path) == ["toy-folder", "toy-folder/one"]
+    assert (tmp_path / "toy-folder" / "one").read_text() == "mine"
+
+
+def test_the_command_says_that_files_are_missing(tmp_path, site, pals: Callable[..., Any]):
+    (tmp_path / "data" / "toy-folder").mkdir(parents=True)
+    (tmp_path / "data" / "toy-folder" / "two").touch()
+    answer = pals("data", "fetch", "toy", "--data-dir", "data")
+    assert answer.code == 0
+    kept = "data/toy-folder.incomplete"
+    assert f"data/toy-folder lacks one: fetching toy anew, and keeping what is there in {kept}.\n" in answer.out
+    assert answer.out.endswith("toy is in data/toy-folder\n")
+    assert "lacks" not in pals("data", "fetch", "toy", "--data-dir", "data").out
+
+
+def test_the_command_to_type():
+    assert fetch_command("cifar10", Path("/data")) == "`pals data fetch cifar10 --data-dir /data`"
+    assert fetch_command("cifar10", Path("/my data")) == "`pals data fetch cifar10 --data-dir '/my data'`"
+    assert fetch_command("cifar10", None) == "`pals data fetch cifar10 --data-dir FOLDER`"
 
 
 def test_a_download_that_broke_off_goes_on_where_it_stopped(tmp_path, site):
@@ -220,7 +288,7 @@ def test_the_server_refuses(tmp_path, site):
 
 def test_no_server(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setitem(ARCHIVES, "toy", Archive("http://127.0.0.1:9/toy.tar.gz", "", "toy-folder"))
+    monkeypatch.setitem(ARCHIVES, "toy", Archive("http://127.0.0.1:9/toy.tar.gz", "", "toy-folder", ("one",), ("two",)))
     with pytest.raises(InputError, match=r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the web connection"):
         fetch("toy", tmp_path, Bar())
 
@@ -242,6 +310,16 @@ def test_the_official_addresses():
         "cifar100": "cifar-100-python.tar.gz",
     }
     assert all(archive.url.startswith("https://www.cs.toronto.edu/~kriz/") for archive in ARCHIVES.values())
+
+
+def test_the_official_files(tmp_path):
+    batches = [f"data_batch_{i}" for i in (1, 2, 3, 4, 5)]
+    assert ARCHIVES["cifar10"].missing(tmp_path) == [*batches, "test_batch"]
+    assert ARCHIVES["cifar100"].missing(tmp_path) == ["train", "test"]
+    for name in ("train", "data_batch_3"):
+        (tmp_path / name).touch()
+    assert ARCHIVES["cifar10"].missing(tmp_path) == [*batches[:2], *batches[3:], "test_batch"]
+    assert ARCHIVES["cifar100"].missing(tmp_path) == ["test"]
 
 
 def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, digits: str | None = None) -> str:
@@ -290,7 +368,9 @@ def test_weights_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA is not set and no --data-dir is given\)"):
         find_weights(name)
     data = tmp_path / "data"
-    official = rf"{data}/{name}, {data}/weights/{name}\. Get it with `pals data fetch resnet18-weights` or from "
+    official = (
+        rf"{data}/{name}, {data}/weights/{name}\. Get it with `pals data fetch resnet18-weights --data-dir {data}` or from "
+    )
     with pytest.raises(InputError, match=rf"{official}https://download.pytorch.org/models/{name}"):
         find_weights(name, data)
     with pytest.raises(InputError, match=r"There is no weights file mine\.pt; .* Check the path; weights are never downloaded"):

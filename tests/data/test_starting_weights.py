@@ -28,7 +28,7 @@ def values(**network: Any) -> dict[str, Any]:
 def test_weights_from_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PALS_DATA", raising=False)
-    with pytest.raises(InputError, match="Get it with `pals data fetch resnet18-weights`"):
+    with pytest.raises(InputError, match="Get it with `pals data fetch resnet18-weights --data-dir "):
         Run(RunConfig.of(values()), tmp_path / "run", tmp_path / "data")
     assert not (tmp_path / "run").exists()
     torch.manual_seed(5)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
+from pals.errors import InputError
+
 
 class Norm(nn.modules.batchnorm._BatchNorm):
     """Batch norm with two additions, both decided from shapes alone, so that a compiler has nothing to trip on.
@@ -17,7 +19,14 @@ class Norm(nn.modules.batchnorm._BatchNorm):
 
     parts: int = 1
 
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
+        if momentum is None:
+            raise InputError("A norm with momentum None (the average of all batches so far) is not supported. Give a number.")
+        super().__init__(channels, eps, momentum)
+
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and x.numel() == self.parts * x.shape[1]:  # a single value per channel in each part
+            return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if not self.training or self.parts == 1:
             return self._normalise(x)
         if torch.compiler.is_compiling():
@@ -39,15 +48,13 @@ class Norm(nn.modules.batchnorm._BatchNorm):
     def _track(self, mean_PC: Tensor, var_PC: Tensor, count: int) -> None:
         """Running statistics, one part after the other."""
         assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        momentum = self.momentum or 0.0
+        assert self.momentum is not None
         for mean_C, var_C in zip(mean_PC, var_PC, strict=True):
-            self.running_mean.lerp_(mean_C, momentum)
-            self.running_var.lerp_(var_C * (count / max(count - 1, 1)), momentum)
+            self.running_mean.lerp_(mean_C, self.momentum)
+            self.running_var.lerp_(var_C * (count / (count - 1)), self.momentum)
         self.num_batches_tracked += self.parts
 
     def _normalise(self, x: Tensor) -> Tensor:
-        if self.training and x.numel() == x.shape[1]:
-            return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         normed: Tensor = super().forward(x)
         return normed
 

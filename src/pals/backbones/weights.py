@@ -49,6 +49,7 @@ def load_weights(network: Network, path: Path | str, *, classifier: bool = True)
     found = {name: value for name, value in found.items() if name not in dropped}
     own: dict[str, Tensor] = network.state_dict()
     _check_fit(found, own, path)
+    _check_values(found, own, path)
     with torch.no_grad():
         for name, value in found.items():
             own[name].copy_(value)
@@ -93,7 +94,9 @@ def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
         value = inner
     tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
     if not tensors:
-        what = f"the keys {_some(map(str, value))}" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+        what = f"a {type(value).__name__}"
+        if isinstance(value, Mapping):
+            what = f"the keys {_some(map(str, value))}" if value else "an empty dictionary"
         raise InputError(f"{path} holds no weights, but {what}. Save the `state_dict()` of the model there.")
     return tensors
 
@@ -126,6 +129,25 @@ def _check_fit(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Pat
         raise InputError(
             f"The weights in {path} do not fit the network; {'; '.join(faults)}. {_remedy(missing, unexpected, shapes)}"
         )
+
+
+def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Numbers that a network can be started from, in the precision that it has; its counters are whole anyway."""
+    for name, value in found.items():
+        if not own[name].is_floating_point():
+            continue
+        if not value.is_floating_point():
+            kind = str(value.dtype).removeprefix("torch.")
+            raise InputError(
+                f"The weights in {path} are no floating-point numbers: {name} is {kind}. "
+                "Save those of the model before it was quantised or converted."
+            )
+        bad = int((~value.to(own[name].dtype).isfinite()).sum())
+        if bad:
+            raise InputError(
+                f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {name} are NaN or infinite. "
+                "Take a checkpoint from before that happened."
+            )
 
 
 def _remedy(missing: list[str], unexpected: list[str], shapes: list[str]) -> str:

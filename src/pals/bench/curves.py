@@ -9,14 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pals.bench.plan import changes
+from pals.bench.results import read_records
+from pals.bench.tabulate import folder_of
 from pals.errors import InputError
 from pals.paper.numbers import selected_pairs
-from pals.paper.recipes import select
+from pals.paper.recipe import Recipe
+from pals.paper.recipes import RECIPES, select
 from pals.report.curves import read_epochs
-from pals.report.figures import Curve
+from pals.report.figures import Curve, Marks
 from pals.runs import load_run_config
 
 COLUMNS = ("epoch", "test_accuracy", "selected", "correct", "quota", "loss", "lr", "seconds")
+KEPT = "runs.jsonl"
+"""Beside kept tables: the records of their runs, each of which names its page, and so the table of the same name."""
 
 
 def read_curves(runs: Sequence[Path]) -> list[Curve]:
@@ -72,17 +78,40 @@ def _checked(where: Path, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapp
     return records
 
 
-def paper_points(runs: Sequence[Path], wanted: bool | None) -> dict[int, tuple[float, float]] | None:
-    """The points of figure 2; without a wish, where every run has the data and the method of that figure."""
-    if wanted is False or (wanted is None and not all(_is_figure2(run) for run in runs)):
+def paper_points(runs: Sequence[Path], wanted: bool | None) -> Marks | None:
+    """What the paper has for all of these runs: the points of figure 2, and the accuracy of the first table that has one. A run
+    whose recipe is not known gets nothing, unless it is wished: then it goes with the others, or is taken for figure 2's."""
+    if wanted is False:
         return None
+    (figure2,) = select("figure2")
+    known = [_recipes_of(run) for run in runs]
+    if wanted:
+        known = [recipes for recipes in known if recipes] or [[figure2]]
+    shared = [recipe for recipe in known[0] if all(recipe in recipes for recipes in known)]
+    accuracy = next((recipe.published for recipe in shared if recipe.published), None)
+    if wanted and figure2 not in shared and accuracy is None:
+        raise InputError(
+            "The paper has no numbers for these runs, or not the same for all. Draw them without --paper, or apart."
+        )
     first, last = selected_pairs()["first epoch"], selected_pairs()["last epoch"]
-    return {1: (first["selected"], first["right"]), -1: (last["selected"], last["right"])}
+    pairs = {1: (first["selected"], first["right"]), -1: (last["selected"], last["right"])} if figure2 in shared else {}
+    return Marks(pairs, accuracy)
 
 
-def _is_figure2(run: Path) -> bool:
+def _recipes_of(run: Path) -> list[Recipe]:
+    """Those that a run is of, in the order of the paper: by the settings in its folder; of a kept table, by the records that
+    are kept beside it."""
+    if run.suffix == ".csv":
+        return _recipes_of_table(run)
     if not (run / "config.yaml").exists():
-        return False
-    (recipe,) = select("figure2")
-    mine, theirs = load_run_config(run), recipe.config(1)
-    return (mine.data, mine.method_name, mine.train.epochs) == (theirs.data, theirs.method_name, theirs.train.epochs)
+        return []
+    config = load_run_config(run)
+    near = [one for one in select() if (one.method, one.values["data"]["name"]) == (config.method_name, config.data.name)]
+    return [recipe for recipe in near if not changes(recipe.config(config.seed), config)]
+
+
+def _recipes_of_table(path: Path) -> list[Recipe]:
+    records = path.with_name(KEPT)
+    kept = read_records(records) if records.exists() else []
+    made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == path and not one.changed]
+    return [recipe for recipe in RECIPES.values() if any(recipe.folder(Path(), one.seed).as_posix() == one.run for one in made)]

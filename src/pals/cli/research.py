@@ -225,7 +225,7 @@ def data_fetch(
     if place is None:
         raise InputError("Where to? Name a folder with --data-dir, or set PALS_DATA.")
     with showing_bytes(console, name) as progress:
-        folder = fetch(name, place, progress)
+        folder = fetch(name, place, progress, say)
     say(f"{name} is in {folder}")
 
 

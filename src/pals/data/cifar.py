@@ -3,20 +3,14 @@
 Read are the folders that CIFAR's own archives unpack to (`cifar-10-batches-py`, `cifar-100-python`), or one file
 `cifar10.npz` / `cifar100.npz` with four arrays: `x_train`, `x_test` (uint8, N x 32 x 32 x 3) and `y_train`, `y_test`
 (class numbers, N or N x 1). The number of images is what the files hold; a file whose images and labels differ in
-number is refused. CIFAR's files are pickles, and a pickle can run any program: a restricted reader takes only what
-CIFAR's own files consist of.
+number is refused, and so are files that were evidently swapped, doubled or taken from the other set.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-import re
-import zipfile
-import zlib
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -25,7 +19,8 @@ from torch import Tensor
 from pals.augment import image_views
 from pals.candidates import CandidateSets, Truth
 from pals.data.base import Dataset, Items
-from pals.data.fetch import ARCHIVES, VARIABLE, data_folder
+from pals.data.cifar_files import as_text, read_arrays, read_pickle, refuse
+from pals.data.fetch import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
 from pals.errors import InputError
 
 VOTES_FILE = "cifar_labels.npz"
@@ -65,8 +60,6 @@ class Layout:
 
     name: str  # also of the download and of the .npz file
     title: str
-    train_files: tuple[str, ...]
-    test_files: tuple[str, ...]
     label_key: str
     meta_file: str
     names_key: str
@@ -75,15 +68,13 @@ class Layout:
     std: tuple[float, float, float]
 
     @property
-    def folder(self) -> str:
-        return ARCHIVES[self.name].folder
+    def archive(self) -> Archive:
+        return ARCHIVES[self.name]
 
 
 CIFAR10 = Layout(
     name="cifar10",
     title="CIFAR-10",
-    train_files=tuple(f"data_batch_{i}" for i in range(1, 6)),
-    test_files=("test_batch",),
     label_key="labels",
     meta_file="batches.meta",
     names_key="label_names",
@@ -94,8 +85,6 @@ CIFAR10 = Layout(
 CIFAR100 = Layout(
     name="cifar100",
     title="CIFAR-100",
-    train_files=("train",),
-    test_files=("test",),
     label_key="fine_labels",
     meta_file="meta",
     names_key="fine_label_names",
@@ -103,6 +92,8 @@ CIFAR100 = Layout(
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
 )
+
+USUAL_ITEMS = 100  # per class: a training set with so many on average has some of every class
 
 Part = tuple[np.ndarray, np.ndarray]  # uint8 images N x 3 x 32 x 32, class numbers N
 
@@ -128,9 +119,7 @@ def load_cifar10n(data_dir: Path | None = None) -> Dataset:
 
 def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
     """The three people's answers to each training image, from `c10n_label` (N x 3) in `cifar_labels.npz`."""
-    place = data_place(CIFAR10, data_dir)
-    if place.suffix == ".npz" or place.name == CIFAR10.folder:
-        place = place.parent
+    place = _around(CIFAR10, data_place(CIFAR10, data_dir))
     path = place / VOTES_FILE
     if not path.is_file():
         raise InputError(
@@ -138,9 +127,9 @@ def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
             f"one row of answers per training image), or train on the data set cifar10 with made-up noise."
         )
     remedy = "Get the file again."
-    answer_NA = _arrays(path, (VOTES_KEY,), remedy)[0]
+    answer_NA = read_arrays(path, (VOTES_KEY,), remedy)[0]
     if answer_NA.ndim != 2 or answer_NA.dtype.kind not in "iu" or 0 in answer_NA.shape:
-        _refuse(
+        refuse(
             path,
             f"{VOTES_KEY} has shape {answer_NA.shape} and type {answer_NA.dtype}, not one row of answers per image",
             remedy,
@@ -167,23 +156,30 @@ def data_place(layout: Layout, data_dir: Path | None) -> Path:
     place = data_folder(data_dir)
     if place is None:
         raise InputError(
-            f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given. {_advice(layout)}"
+            f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given. "
+            f"{_advice(layout, None)}"
         )
     return place
 
 
+def _around(layout: Layout, place: Path) -> Path:
+    """The data folder, where the user named what lies in it."""
+    return place.parent if place.suffix == ".npz" or place.name == layout.archive.folder else place
+
+
 def _load(layout: Layout, data_dir: Path | None) -> Dataset:
     place = data_place(layout, data_dir)
-    folder = place if place.name == layout.folder else place / layout.folder
+    folder = place if place.name == layout.archive.folder else place / layout.archive.folder
     npz = place if place.suffix == ".npz" else place / f"{layout.name}.npz"
     class_names = layout.class_names
     if folder.is_dir():
         class_names = _names(layout, folder)
-        train, test = (_read_files(layout, folder, files) for files in (layout.train_files, layout.test_files))
+        train, test = _read_folder(layout, folder)
     elif npz.is_file():
         train, test = _read_npz(layout, npz)
     else:
-        raise InputError(f"No {layout.title} in {place}: neither {folder.name}/ nor {npz.name} is there. {_advice(layout)}")
+        advice = _advice(layout, _around(layout, place))
+        raise InputError(f"No {layout.title} in {place}: neither {folder.name}/ nor {npz.name} is there. {advice}")
     return Dataset(
         name=layout.name,
         class_names=class_names,
@@ -199,31 +195,54 @@ def _ids(part: str, count: int) -> tuple[str, ...]:
     return tuple(f"{part}-{i:05d}" for i in range(count))
 
 
-def _advice(layout: Layout) -> str:
+def _advice(layout: Layout, data_dir: Path | None) -> str:
     return (
-        f"Get it with `pals data fetch {layout.name}`, or name the folder that holds {layout.folder}/ or {layout.name}.npz "
-        f"with --data-dir or the variable {VARIABLE}."
+        f"Get it with {fetch_command(layout.name, data_dir)}, or name the folder that holds {layout.archive.folder}/ "
+        f"or {layout.name}.npz with --data-dir or the variable {VARIABLE}."
     )
 
 
 # ---- CIFAR's own files
 
 
-def _read_files(layout: Layout, folder: Path, files: tuple[str, ...]) -> Part:
-    parts = [_read_batch(layout, folder / file) for file in files]
+def _read_folder(layout: Layout, folder: Path) -> tuple[Part, Part]:
+    missing = layout.archive.missing(folder)
+    if missing:
+        raise InputError(
+            f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} to get it anew."
+        )
+    seen: dict[bytes, str] = {}
+    train = _read_files(layout, folder, layout.archive.train_files, "training", seen)
+    test = _read_files(layout, folder, layout.archive.test_files, "testing", seen)
+    _check_classes(layout, folder, train[1], _again(layout, folder))
+    return train, test
+
+
+def _read_files(layout: Layout, folder: Path, files: tuple[str, ...], kind: str, seen: dict[bytes, str]) -> Part:
+    """All files of one part. `seen` are the files read so far by what their pixels hash to."""
+    parts = []
+    for number, file in enumerate(files, 1):
+        image, label = _read_batch(layout, folder / file, f"{kind} batch {number} of {len(files)}")
+        other = seen.setdefault(hashlib.sha256(np.ascontiguousarray(image).data).digest(), file)
+        if other != file:
+            refuse(folder / file, f"its images are those of {other}", _again(layout, folder))
+        parts.append((image, label))
     return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])
 
 
-def _read_batch(layout: Layout, path: Path) -> Part:
-    remedy = _again(layout, path)
+def _read_batch(layout: Layout, path: Path, title: str) -> Part:
+    remedy = _again(layout, path.parent)
     values = read_pickle(path, remedy)
+    said = values.get("batch_label")  # people who pack these files anew leave it out
+    if isinstance(said, (bytes, str)) and as_text(said) != title:
+        refuse(path, f"it says that it is {as_text(said)!r}, not {title!r}", remedy)
     for key in ("data", layout.label_key):
         if key not in values:
-            _refuse(path, f"it holds no {key!r}", remedy)
+            refuse(path, f"it holds no {key!r}", remedy)
     pixel, label = values["data"], _whole_numbers(path, values[layout.label_key], remedy)
     if not isinstance(pixel, np.ndarray) or pixel.dtype != np.uint8 or pixel.ndim != 2 or pixel.shape[1] != 3072:
         found = f"{pixel.dtype} of shape {pixel.shape}" if isinstance(pixel, np.ndarray) else type(pixel).__name__
-        _refuse(path, f"its images are {found}, not uint8 of shape N x 3072", remedy)
+        refuse(path, f"its images are {found}, not uint8 of shape N x 3072", remedy)
     _check_part(path, len(pixel), label, len(layout.class_names), remedy)
     return pixel.reshape(-1, 3, 32, 32), label
 
@@ -232,131 +251,42 @@ def _names(layout: Layout, folder: Path) -> tuple[str, ...]:
     path = folder / layout.meta_file
     if not path.exists():
         return layout.class_names
-    remedy = _again(layout, path)
+    remedy = _again(layout, folder)
     names = read_pickle(path, remedy).get(layout.names_key)
     if (
         not isinstance(names, list)
         or len(names) != len(layout.class_names)
         or not all(isinstance(n, (bytes, str)) for n in names)
     ):
-        _refuse(path, f"{layout.names_key!r} is not a list of {len(layout.class_names)} names", remedy)
-    return tuple(_text(name) for name in names)
+        refuse(path, f"{layout.names_key!r} is not a list of {len(layout.class_names)} names", remedy)
+    class_names = tuple(as_text(name) for name in names)
+    twice = [name for i, name in enumerate(class_names) if name in class_names[:i]]
+    if twice:
+        refuse(path, f"two of its classes are called {twice[0]!r}", remedy)
+    return class_names
 
 
-def _again(layout: Layout, path: Path) -> str:
-    return f"Delete the folder {path.parent} and run `pals data fetch {layout.name}` to get it anew."
-
-
-def read_pickle(path: Path, remedy: str) -> dict[str, Any]:
-    """The dictionary in one of CIFAR's files, without running anything that the file asks for."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing. {remedy}") from None
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error}.") from None
-    try:
-        found = _Reader(io.BytesIO(content), encoding="bytes").load()
-    except _ForbiddenError as error:
-        raise InputError(f"{path} is not one of CIFAR's own files: it wants to use {error}. It was not run. {remedy}") from None
-    except Exception as error:  # a damaged pickle can raise anything
-        _damaged(path, error, remedy)
-    if not isinstance(found, dict):
-        _refuse(path, f"it holds {type(found).__name__}, not a dictionary", remedy)
-    return {_text(key): value.value if isinstance(value, _Array) else value for key, value in found.items()}
-
-
-class _ForbiddenError(Exception):
-    """The file names something that CIFAR's files have no need of."""
-
-
-class _Reader(pickle.Unpickler):
-    """Never imports: the few names that CIFAR's files contain stand for the harmless classes below."""
-
-    def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) not in _STAND_INS:
-            raise _ForbiddenError(f"{module}.{name}")
-        return _STAND_INS[module, name]
-
-
-class _Bytes(bytes):
-    """For `_codecs.encode(text, "latin1")`: how Python 3 writes bytes for Python 2."""
-
-    def __new__(cls, text: str, encoding: bytes | str) -> _Bytes:
-        if _text(encoding) != "latin1":
-            raise _ForbiddenError(f"the encoding {_text(encoding)}")
-        return super().__new__(cls, text.encode("latin1"))
-
-    def __setstate__(self, state: object) -> None:
-        raise pickle.UnpicklingError("bytes have no state")
-
-
-class _Dtype:
-    """For `numpy.dtype(code, align, copy)`: whole numbers only."""
-
-    def __init__(self, code: bytes | str, *_: object) -> None:
-        self.code = _text(code)
-        if not re.fullmatch(r"[iu][1248]", self.code):
-            raise _ForbiddenError(f"numbers of type {self.code}")
-        self.value = np.dtype(self.code)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.value = np.dtype(_text(state[1]) + self.code)
-
-
-class _Array:
-    """For `numpy.core.multiarray._reconstruct(...)`: an empty array, filled by its state."""
-
-    value: np.ndarray
-
-    def __init__(self, *_: object) -> None:
-        self.value = np.empty(0, np.uint8)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, fortran, content = state
-        self.value = np.frombuffer(content, dtype.value).reshape(shape, order="F" if fortran else "C")
-
-
-_STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): "ndarray",  # only ever handed to _reconstruct
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _Bytes,
-}
-
-
-def _text(value: object) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+def _again(layout: Layout, folder: Path) -> str:
+    return f"Delete the folder {folder} and run {fetch_command(layout.name, folder.parent)} to get it anew."
 
 
 # ---- .npz files
 
 
 def _read_npz(layout: Layout, path: Path) -> tuple[Part, Part]:
-    remedy = f"Make the file again, or use CIFAR's own files: `pals data fetch {layout.name}`."
-    x_train, y_train, x_test, y_test = _arrays(path, ("x_train", "y_train", "x_test", "y_test"), remedy)
-    return _npz_part(layout, path, x_train, y_train, remedy), _npz_part(layout, path, x_test, y_test, remedy)
+    remedy = f"Make the file again, or use CIFAR's own files: {fetch_command(layout.name, path.parent)}."
+    x_train, y_train, x_test, y_test = read_arrays(path, ("x_train", "y_train", "x_test", "y_test"), remedy)
+    train, test = (_npz_part(layout, path, x, y, remedy) for x, y in ((x_train, y_train), (x_test, y_test)))
+    _check_classes(layout, path, train[1], remedy)
+    return train, test
 
 
 def _npz_part(layout: Layout, path: Path, image: np.ndarray, label: np.ndarray, remedy: str) -> Part:
     if image.dtype != np.uint8 or image.ndim != 4 or image.shape[1:] != (32, 32, 3):
-        _refuse(path, f"its images are {image.dtype} of shape {image.shape}, not uint8 of shape N x 32 x 32 x 3", remedy)
+        refuse(path, f"its images are {image.dtype} of shape {image.shape}, not uint8 of shape N x 32 x 32 x 3", remedy)
     label_N = _whole_numbers(path, label[:, 0] if label.ndim == 2 and label.shape[1] == 1 else label, remedy)
     _check_part(path, len(image), label_N, len(layout.class_names), remedy)
     return np.ascontiguousarray(image.transpose(0, 3, 1, 2)), label_N
-
-
-def _arrays(path: Path, keys: tuple[str, ...], remedy: str) -> list[np.ndarray]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            missing = [key for key in keys if key not in file.files]
-            if not missing:
-                return [file[key] for key in keys]
-            held = ", ".join(file.files)
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        _damaged(path, error, remedy)
-    return _refuse(path, f"it holds no {missing[0]!r} but {held or 'nothing'}", remedy)
 
 
 # ---- checks that both kinds of file share
@@ -368,26 +298,24 @@ def _whole_numbers(path: Path, values: object, remedy: str) -> np.ndarray:
     except ValueError:  # rows of unequal length
         label_N = np.empty(0, object)
     if label_N.ndim != 1 or label_N.dtype.kind not in "iu":
-        _refuse(path, "its labels are not one whole number per image", remedy)
+        refuse(path, "its labels are not one whole number per image", remedy)
     return label_N.astype(np.int64)
 
 
 def _check_part(path: Path, images: int, label_N: np.ndarray, classes: int, remedy: str) -> None:
     if images != len(label_N) or not images:
-        _refuse(path, f"it holds {images} images and {len(label_N)} labels", remedy)
+        refuse(path, f"it holds {images} images and {len(label_N)} labels", remedy)
     _check_labels(path, label_N, classes, remedy)
 
 
 def _check_labels(path: Path, label: np.ndarray, classes: int, remedy: str) -> None:
     bad = label[(label < 0) | (label >= classes)]
     if len(bad):
-        _refuse(path, f"it holds the label {bad[0]}, but the {classes} classes are 0 to {classes - 1}", remedy)
+        refuse(path, f"it holds the label {bad[0]}, but the {classes} classes are 0 to {classes - 1}", remedy)
 
 
-def _refuse(path: Path, found: str, remedy: str) -> NoReturn:
-    raise InputError(f"{path} does not hold what it should: {found}. {remedy}")
-
-
-def _damaged(path: Path, error: Exception, remedy: str) -> NoReturn:
-    reason = str(error).rstrip(".") or type(error).__name__
-    raise InputError(f"{path} is truncated or corrupted ({reason}). {remedy}") from None
+def _check_classes(layout: Layout, path: Path, label_N: np.ndarray, remedy: str) -> None:
+    count_C = np.bincount(label_N, minlength=len(layout.class_names))
+    if len(label_N) >= USUAL_ITEMS * len(count_C) and not count_C.all():
+        found = f"{np.sum(count_C == 0)} of the {len(count_C)} classes have none of its {len(label_N)} training images"
+        refuse(path, f"{found}, the first is {count_C.argmin()}; it is probably not {layout.title}", remedy)

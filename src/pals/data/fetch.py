@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import itertools
 import os
+import shlex
 import tarfile
 import tempfile
 import urllib.error
@@ -29,14 +31,19 @@ TIMEOUT_SECONDS = 30
 Progress = Callable[[int, int | None], None]
 """Called with the bytes there so far and the bytes in all, None where the server does not say."""
 
+Notice = Callable[[str], None]
+"""Called with a sentence that the user should read."""
+
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar file on the web and the folder that it unpacks to."""
+    """A tar file on the web, the folder that it unpacks to, and the files in there that hold the items."""
 
     url: str
     md5: str
     folder: str
+    train_files: tuple[str, ...]
+    test_files: tuple[str, ...]
     algorithm = "md5"
 
     @property
@@ -46,6 +53,9 @@ class Archive:
     @property
     def digest(self) -> str:
         return self.md5
+
+    def missing(self, folder: Path) -> list[str]:
+        return [file for file in (*self.train_files, *self.test_files) if not (folder / file).exists()]
 
 
 @dataclass(frozen=True)
@@ -69,11 +79,15 @@ ARCHIVES: dict[str, Archive] = {
         url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         md5="c58f30108f718f92721af3b95e74349a",
         folder="cifar-10-batches-py",
+        train_files=tuple(f"data_batch_{i}" for i in range(1, 6)),
+        test_files=("test_batch",),
     ),
     "cifar100": Archive(
         url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
         md5="eb9058c3a382ffc7106e4002c42a8d85",
         folder="cifar-100-python",
+        train_files=("train",),
+        test_files=("test",),
     ),
 }
 
@@ -90,11 +104,17 @@ def data_folder(data_dir: Path | None) -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
+def fetch_command(name: str, data_dir: Path | None) -> str:
+    """What to type to get it into this folder, or into one of the user's choice."""
+    return f"`pals data fetch {name} --data-dir {'FOLDER' if data_dir is None else shlex.quote(str(data_dir))}`"
+
+
+def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda _: None) -> Path:
     """The unpacked folder, or the file of weights, under `data_dir`, downloaded if it is not there yet.
 
     A download that broke off leaves a `.part` file, and the next call goes on from there. What came is used only if its
-    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too.
+    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too. A folder
+    that lacks files is fetched anew; what it holds is kept under another name.
     """
     if name not in (*ARCHIVES, *WEIGHTS):
         raise unknown("download", name, (*ARCHIVES, *WEIGHTS))
@@ -103,9 +123,13 @@ def fetch(name: str, data_dir: Path, progress: Progress) -> Path:
             return _fetch_file(WEIGHTS[name], data_dir / WEIGHTS_FOLDER, progress)
         archive = ARCHIVES[name]
         target = data_dir / archive.folder
-        if not target.exists():
+        missing = archive.missing(target)
+        if missing:
+            aside = _free_name(target)
+            if target.exists():
+                notice(f"{target} lacks {', '.join(missing)}: fetching {name} anew, and keeping what is there in {aside}.")
             saved = _fetch_file(archive, data_dir, progress)
-            _unpack(saved, archive, target)
+            _unpack(saved, archive, target, aside)
             saved.unlink()
         return target
     except OSError as error:
@@ -185,7 +209,7 @@ def _check(file: Path, wanted: Archive | WeightsFile) -> None:
     raise InputError(f"{file} was damaged on the way: its {wanted.algorithm} is {found}, {should}. {remedy}")
 
 
-def _unpack(saved: Path, archive: Archive, target: Path) -> None:
+def _unpack(saved: Path, archive: Archive, target: Path, aside: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as place:
         try:
             with tarfile.open(saved, "r:gz") as tar:
@@ -195,7 +219,14 @@ def _unpack(saved: Path, archive: Archive, target: Path) -> None:
         unpacked = Path(place) / archive.folder
         if not unpacked.is_dir():
             raise InputError(f"{saved} holds no folder {archive.folder}. Delete it and run the same command again.")
+        if target.exists():
+            target.replace(aside)
         unpacked.replace(target)
+
+
+def _free_name(folder: Path) -> Path:
+    numbered = (folder.with_name(f"{folder.name}.incomplete{'' if i == 1 else f'-{i}'}") for i in itertools.count(1))
+    return next(path for path in numbered if not path.exists())
 
 
 def _by_hand(url: str, part: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pals.data.fetch import VARIABLE, WEIGHTS, WEIGHTS_FOLDER, data_folder
+from pals.data.fetch import VARIABLE, WEIGHTS, WEIGHTS_FOLDER, data_folder, fetch_command
 from pals.errors import InputError
 
 
@@ -19,11 +19,11 @@ def find_weights(weights: str, data_dir: Path | None = None) -> Path:
             return path
     looked = ", ".join(dict.fromkeys(str(path.absolute()) for path in tried))
     nowhere = "" if place is not None else f" ({VARIABLE} is not set and no --data-dir is given)"
-    raise InputError(f"There is no weights file {weights}; looked for {looked}{nowhere}. {_remedy(weights)}")
+    raise InputError(f"There is no weights file {weights}; looked for {looked}{nowhere}. {_remedy(weights, place)}")
 
 
-def _remedy(weights: str) -> str:
+def _remedy(weights: str, place: Path | None) -> str:
     for name, file in WEIGHTS.items():
         if file.file_name == Path(weights).name:
-            return f"Get it with `pals data fetch {name}` or from {file.url}, or do without: --set network.weights=null."
+            return f"Get it with {fetch_command(name, place)} or from {file.url}, or do without: --set network.weights=null."
     return "Check the path; weights are never downloaded unasked."

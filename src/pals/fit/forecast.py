@@ -29,6 +29,7 @@ from pals.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
 from pals.readers import Votes
 from pals.runs import Run
 from pals.settings import RunConfig, VotesConfig
+from pals.trainer import items_at_once
 from pals.words import how_many
 
 DECODED = 64  # pictures that are decoded for it
@@ -214,7 +215,7 @@ def memory_needed(config: RunConfig, engine: Engine, shape: tuple[int, ...], ite
     kept = _kept_by_a_step(engine, network, torch.randn(2 * batch, *shape, device=engine.device))
     size = math.prod(shape)
     whole = items * size * (1 if len(shape) == 3 else 4)
-    views = 2 * 4 * size * min(engine.chunk, answered)
+    views = 2 * 4 * size * min(items_at_once(engine, size), answered)
     block = CPU_BLOCK if engine.device.type == "cpu" else DEVICE_BLOCK
     weights = 12 * sum(p.numel() for p in network.parameters())
     regression = COPIES * 8 * items * min(items, LANDMARKS) if len(shape) == 1 else 0

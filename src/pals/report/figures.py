@@ -10,7 +10,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from pals.errors import InputError, unknown
 from pals.files import write_bytes
-from pals.report.layout import signed
+from pals.report.layout import signed, spread
 from pals.report.tables import SIGNS, Block, Entry, Table, blocks
 
 BLUE, ORANGE, GREEN, RED, GREY, PALE, INK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7A7A7A", "#ECEEF0", "#222222"
@@ -279,8 +279,19 @@ class Curve:
     "Per cent; empty where there is no test set."
 
 
-def selected(curves: Sequence[Curve], paper: Mapping[int, tuple[float, float]] | None = None, title: str = "") -> Figure:
-    """Selected and right pairs of one or several runs; `paper` maps an epoch (-1: the last) to what the paper has there."""
+@dataclass(frozen=True)
+class Marks:
+    """What the paper has for these runs."""
+
+    pairs: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    "Epoch (-1: the last) to the pairs selected there and those of them that are right."
+    accuracy: tuple[float, float | None] | None = None
+    "Mean and standard deviation, per cent."
+
+
+def selected(curves: Sequence[Curve], paper: Marks | None = None, title: str = "") -> Figure:
+    """Selected and right pairs of one or several runs, and their accuracy; beside them what the paper has."""
+    paper = paper or Marks()
     accuracies = [curve for curve in curves if curve.accuracy]
     colours = (BLUE, ORANGE, GREEN, RED, GREY)
     with matplotlib.rc_context(STYLE):
@@ -289,7 +300,7 @@ def selected(curves: Sequence[Curve], paper: Mapping[int, tuple[float, float]] |
         for curve, colour in zip(curves, np.resize(colours, len(curves)), strict=True):
             _draw_selected(panels[0], curve, str(colour), f"{curve.name}: " if len(curves) > 1 else "")
         last = max(curve.epochs[-1] for curve in curves)
-        for number, (epoch, (chosen, right)) in enumerate((paper or {}).items()):
+        for number, (epoch, (chosen, right)) in enumerate(paper.pairs.items()):
             at = last if epoch < 0 else epoch
             look = {"color": INK, "zorder": 5, "clip_on": False, "linestyle": "none", "markersize": 8}
             panels[0].plot(at, chosen, marker="o", fillstyle="none", label=None if number else "paper: selected", **look)
@@ -300,6 +311,8 @@ def selected(curves: Sequence[Curve], paper: Mapping[int, tuple[float, float]] |
         panels[0].legend(frameon=False, loc="lower right")
         if accuracies:
             _draw_accuracies(panels[1], accuracies, colours)
+            if paper.accuracy is not None:
+                _draw_published(panels[1], *paper.accuracy)
         for axes in panels:
             axes.xaxis.get_major_locator().set_params(integer=True)  # there is no half epoch
             axes.grid(color=PALE)
@@ -322,3 +335,11 @@ def _draw_accuracies(axes: Axes, curves: Sequence[Curve], colours: Sequence[str]
         )
     axes.set(title="Accuracy on test items", xlabel="epoch", ylabel="%")
     axes.legend(frameon=False, loc="lower right")
+
+
+def _draw_published(axes: Axes, mean: float, std: float | None) -> None:
+    """A line, named above its left end: a run lies below it there."""
+    axes.axhline(mean, color=INK, linewidth=1, linestyle="--", zorder=1.5)
+    place: Any = {"xycoords": ("axes fraction", "data"), "xytext": (0, 3), "textcoords": "offset points"}
+    axes.annotate(f"paper {spread(mean, std)}", (0.02, mean), va="bottom", fontsize=8.5, **place)
+    axes.set_ymargin(0.08)  # for the name

@@ -21,6 +21,7 @@ _TIMES = tuple(base * unit for unit in (1.0, 60.0, 3600.0) for base in (1, 2, 5,
     3600.0 * hours for hours in (60, 120, 240, 480)
 )
 _AWAY = 9.0  # points between a dot and its name
+_BESIDE = 5.0  # points between a bar, or the line of the count, and the time
 
 
 def speed_figure(table: Table, highlight: str = "PALS") -> Figure:
@@ -48,8 +49,10 @@ def speed_figure(table: Table, highlight: str = "PALS") -> Figure:
         put_title(figure, f"{table.title}\n{table.schedule}{machine}{missing}")
         figure.draw_without_rendering()  # the layout must be settled before the names are placed
         figure.set_layout_engine("none")
-        for (points, _), column in zip(grid, columns, strict=True):
-            _place_names(points, [(entry.row, score, speed) for entry, score, speed in _timed(table, column)], highlight)
+        for (points, epochs), column in zip(grid, columns, strict=True):
+            entries = _timed(table, column)
+            _place_names(points, [(entry.row, score, speed) for entry, score, speed in entries], highlight)
+            _place_times(epochs, [speed for _, _, speed in entries])
     return figure
 
 
@@ -167,22 +170,15 @@ def _places() -> list[tuple[float, float]]:
 
 def _draw_epochs(axes: Axes, epochs: Sequence[tuple[str, Speed]], highlight: str) -> None:
     """Measured time as a bar; a line where the time would be by counting passes."""
-    ordered = sorted(epochs, key=lambda one: -one[1].epoch_seconds)
-    longest = max(speed.epoch_seconds for _, speed in ordered)
+    ordered = sorted(epochs, key=lambda one: _slowest_first(one[1]))
+    longest = max(max(speed.epoch_seconds, _counted(speed) or 0.0) for _, speed in ordered)
     counted = False
     for y, (name, speed) in enumerate(ordered):
         axes.barh(y, speed.epoch_seconds, height=0.62, color=ORANGE if name == highlight else BLUE)
-        words = f"{speed.epoch_seconds:.2f} s"
-        if speed.times_supervised is not None:
-            words += f"  ({speed.times_supervised:.1f}×)"
-        end = speed.epoch_seconds
-        if speed.cost is not None and speed.times_supervised:
-            theory = speed.cost * speed.epoch_seconds / speed.times_supervised
+        if (theory := _counted(speed)) is not None:
             label = None if counted else "by counting passes"
             axes.plot([theory, theory], [y - 0.4, y + 0.4], color=INK, linewidth=2, label=label, zorder=3)
-            counted, end = True, max(end, theory)
-        axes.annotate(words, (end, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        longest = max(longest, end)
+            counted = True
     axes.set_yticks(range(len(ordered)), [name for name, _ in ordered])
     axes.set(xlim=(0, 1.28 * longest), xlabel="seconds per epoch, median (times a supervised epoch)", title="An epoch")
     axes.tick_params(axis="y", length=0)
@@ -190,3 +186,31 @@ def _draw_epochs(axes: Axes, epochs: Sequence[tuple[str, Speed]], highlight: str
     clean(axes)
     if counted:
         axes.legend(frameon=False, loc="upper right")
+
+
+def _slowest_first(speed: Speed) -> float:
+    return -speed.epoch_seconds
+
+
+def _counted(speed: Speed) -> float | None:
+    """Seconds of an epoch by counting passes."""
+    if speed.cost is None or not speed.times_supervised:
+        return None
+    return speed.cost * speed.epoch_seconds / speed.times_supervised
+
+
+def _place_times(axes: Axes, speeds: Sequence[Speed]) -> None:
+    """Each time right of its bar, or of the line for the count where that leaves no room between them."""
+    renderer = axes.figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    for y, speed in enumerate(sorted(speeds, key=_slowest_first)):
+        words = f"{speed.epoch_seconds:.2f} s"
+        if speed.times_supervised is not None:
+            words += f"  ({speed.times_supervised:.1f}×)"
+        text = axes.annotate(
+            words, (speed.epoch_seconds, y), xytext=(_BESIDE, 0), textcoords="offset points", va="center", fontsize=8.5
+        )
+        theory = _counted(speed)
+        if theory is not None and theory > speed.epoch_seconds:
+            end = text.get_window_extent(renderer).x1 + _BESIDE * axes.figure.dpi / 72
+            if end > axes.transData.transform((theory, y))[0]:
+                text.xy = (theory, y)
