@@ -9,6 +9,7 @@ number is refused, and so are files that were evidently swapped, doubled or take
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -233,9 +234,9 @@ def _read_files(layout: Layout, folder: Path, files: tuple[str, ...], kind: str,
 def _read_batch(layout: Layout, path: Path, title: str) -> Part:
     remedy = _again(layout, path.parent)
     values = read_pickle(path, remedy)
-    said = values.get("batch_label")  # people who pack these files anew leave it out
-    if isinstance(said, (bytes, str)) and as_text(said) != title:
-        refuse(path, f"it says that it is {as_text(said)!r}, not {title!r}", remedy)
+    said = as_text(values.get("batch_label", ""))  # people who pack these files anew leave it out, or write something else
+    if re.fullmatch(r"(training|testing) batch \d+ of \d+", said) and said != title:
+        refuse(path, f"it says that it is {said!r}, not {title!r}", remedy)
     for key in ("data", layout.label_key):
         if key not in values:
             refuse(path, f"it holds no {key!r}", remedy)
