@@ -169,11 +169,14 @@ def test_gpus_to_spread_over(
     assert free_devices(name) == expected
 
 
-def test_the_comparison_on_real_answers_compares_like_with_like() -> None:
-    found = {recipe.row: recipe.config(1, 30) for recipe in read_grid(ROOT / "benchmarks" / "crowd_comparison.yaml")}
+@pytest.mark.parametrize(
+    ("name", "network", "size"), [("crowd_comparison", "resnet18", 256), ("crowd_comparison_small", "small-cnn", 64)]
+)
+def test_the_comparison_on_real_answers_compares_like_with_like(name: str, network: str, size: int) -> None:
+    found = {recipe.row: recipe.config(1, 30) for recipe in read_grid(ROOT / "benchmarks" / f"{name}.yaml")}
     for config in found.values():
-        assert (config.data.name, config.network.name) == ("cifar10n", "resnet18")
-        assert (config.train.batch_size, config.train.epochs) == (256, 30)
+        assert (config.data.name, config.network.name) == ("cifar10n", network)
+        assert (config.train.batch_size, config.train.epochs) == (size, 30)
     labels = {row: getattr(config.method, "labels", None) for row, config in found.items()}
     assert Counter(labels.values()) == {"majority": 2, "votes": 2, None: 2}
     assert found["DivideMix on the majority"].method.warm_up == 5
