@@ -16,6 +16,8 @@ STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
+SEEDS = 2**32  # as many as every generator used here can tell apart
+
 T = TypeVar("T")
 
 

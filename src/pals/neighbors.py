@@ -203,12 +203,19 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
             index_MK[part] = index_PL.gather(1, place_PK)
             if likely < len(data_ND):
                 unsure_M[part] = similarity_MK[part, -1] < value_PL[:, -1] + margin
-    again_S = unsure_M.nonzero().flatten()
-    if len(again_S):
-        del rough_NW  # its room is wanted
-        exact = _search_torch(data_ND, query_MD[again_S], k, "cosine", block_bytes)
-        index_MK[again_S], similarity_MK[again_S] = exact.index_NK, exact.similarity_NK
-    return Neighbors(index_MK, similarity_MK)
+    del rough_NW  # its room is wanted
+    return _searched_anew(Neighbors(index_MK, similarity_MK), unsure_M, data_ND, query_MD, "cosine", block_bytes)
+
+
+def _searched_anew(
+    found: Neighbors, doubtful_M: Tensor, data_ND: Tensor, query_MD: Tensor, metric: Metric, block_bytes: int
+) -> Neighbors:
+    """The same with exact neighbours in the rows that are in doubt."""
+    row_S = doubtful_M.nonzero().flatten()
+    if len(row_S):
+        exact = _search_torch(data_ND, query_MD[row_S], found.index_NK.shape[1], metric, block_bytes)
+        found.index_NK[row_S], found.similarity_NK[row_S] = exact.index_NK, exact.similarity_NK
+    return found
 
 
 def _split(rows_ND: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -322,12 +329,8 @@ def _search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, bac
     similarity, found = index.search(query_MD.float().cpu().numpy(), k)
     index_MK = torch.from_numpy(found).to(data_ND.device)
     similarity_MK = torch.from_numpy(similarity).to(data_ND)
-    # An approximate index may find fewer than K and says -1 for the rest: such rows are searched exactly.
-    short_S = (index_MK < 0).any(dim=1).nonzero().flatten()
-    if len(short_S):
-        exact = _search_torch(data_ND, query_MD[short_S], k, metric, block_bytes)
-        index_MK[short_S], similarity_MK[short_S] = exact.index_NK, exact.similarity_NK
-    return Neighbors(index_MK, similarity_MK)
+    short_M = (index_MK < 0).any(dim=1)  # an approximate index may find fewer than K and says -1 for the rest
+    return _searched_anew(Neighbors(index_MK, similarity_MK), short_M, data_ND, query_MD, metric, block_bytes)
 
 
 def _faiss_index(backend: Backend, items: int, width: int, k: int, metric: Metric) -> Any:

@@ -22,7 +22,7 @@ from pals.backbones import Network, build_network, load_weights
 from pals.backbones.timm import DOWNLOAD, PREFIX, build_timm
 from pals.candidates import CandidateSets
 from pals.checkpoint import refuse_other_settings
-from pals.config import merge, read_yaml, to_dict, to_yaml
+from pals.config import merge, read_yaml, to_yaml
 from pals.data import OPTIONS, Dataset, find_weights, load_dataset
 from pals.engine import Engine
 from pals.errors import InputError
@@ -69,8 +69,10 @@ class Run:
         self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
         self.dataset = dataset if dataset is not None else chosen_dataset(config.data, data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
-        mark = data_mark(self.dataset.train.inputs, self.candidates)
-        _refuse_other_data(folder, mark)
+        about = dict(about or {})
+        if folder is not None:
+            about["data_mark"] = data_mark(self.dataset.train.inputs, self.candidates)
+            _refuse_other_data(folder, about["data_mark"])
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
@@ -86,9 +88,7 @@ class Run:
             settings=config.to_dict(),
         )
         if folder is not None:
-            claim_folder(
-                folder, config, {"data_mark": mark, **(about or {})}
-            )  # only now: input that turned out bad leaves no trace
+            claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
 
@@ -180,12 +180,8 @@ def _take_over(network: Network, class_names: Sequence[str], model: Model, path:
 
 def _refuse_rates(data: DataConfig) -> None:
     """Where people answered, nothing is drawn."""
-    chosen, default = to_dict(data), to_dict(DataConfig())
-    for key in ("partial_rate", "noise_rate", "protocol", "draws"):
-        if chosen[key] != default[key]:
-            raise InputError(
-                f"Setting data.{key} = {chosen[key]!r}: the candidates of {data.name} are people's answers; leave this out."
-            )
+    for key, value in data.drawing.items():
+        raise InputError(f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; leave this out.")
 
 
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
@@ -227,13 +223,13 @@ def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
     row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), LOOKED_AT), dtype=torch.float64).long()
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
     for part in (inputs[row_M], candidates.allowed_NC):
-        mark.update(part.contiguous().cpu().numpy().tobytes())
+        mark.update(part.contiguous().cpu().numpy().data)
     return mark.hexdigest()
 
 
-def _refuse_other_data(folder: Path | None, mark: str) -> None:
+def _refuse_other_data(folder: Path, mark: str) -> None:
     """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
-    if folder is None or not (folder / "run.json").exists():
+    if not (folder / "run.json").exists():
         return
     if read_json(folder / "run.json").get("data_mark", mark) != mark:
         raise InputError(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
-from pals.config import STRICT, build, merge, to_dict
+from pals.config import SEEDS, STRICT, build, merge, to_dict
 from pals.engine import EngineConfig
 from pals.errors import InputError, unknown
 from pals.methods import find_method, method_options
@@ -18,7 +18,6 @@ from pals.optim import TrainConfig
 from pals.recipes import DEFAULTS, PUBLISHED
 
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
-SEEDS = 2**32  # as many as every generator used here can tell apart
 
 
 @settings(frozen=True, config=STRICT)
@@ -46,8 +45,16 @@ class DataConfig:
     @property
     def options(self) -> dict[str, Any]:
         """What was chosen of the data set, where that is not the default."""
+        return self._chosen("slice", "answers", "annotators")
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """The same of how candidate sets are drawn."""
+        return self._chosen("partial_rate", "noise_rate", "protocol", "draws")
+
+    def _chosen(self, *keys: str) -> dict[str, Any]:
         chosen, default = to_dict(self), to_dict(DataConfig())
-        return {key: chosen[key] for key in ("slice", "answers", "annotators") if chosen[key] != default[key]}
+        return {key: chosen[key] for key in keys if chosen[key] != default[key]}
 
 
 @settings(frozen=True, config=STRICT)

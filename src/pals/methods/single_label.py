@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pals.backbones import Network, Output
 from pals.candidates import CandidateSets
-from pals.config import STRICT
+from pals.config import SEEDS, STRICT
 from pals.losses import uniform_on
 from pals.methods.base import Context, Kind, Method, Problem
 from pals.methods.contrastive import members
@@ -52,7 +52,7 @@ class TwoNetworks(Method):
         labels: Labels = "majority"
         """The one label of an item: that with most votes, a vote drawn at random, or a candidate drawn at random whatever its
         votes. Ties are broken at random; where votes were not counted all candidates tie."""
-        label_seed: int = Field(default=42, ge=0, lt=2**32)
+        label_seed: int = Field(default=42, ge=0, lt=SEEDS)
         "Of these draws: runs with other seeds learn from the same labels."
 
     kind: ClassVar[Kind] = "noisy label"
