@@ -44,6 +44,14 @@ OFFICIAL = {
     "confident_view": "eval",
     "draws": "resample",
     "use_frequencies": True,
+    "early_epochs": 20,
+    "neighbors_start": None,
+    "relabel_every": 1.0,
+    "start": "network",
+    "start_epochs": 5,
+    "average": 0.0,
+    "average_until": 1.0,
+    "smoothing_end": None,
 }
 PAPER = {
     **OFFICIAL,
@@ -72,11 +80,11 @@ class StubContext:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
     asked: list[str] = field(default_factory=list)
 
-    def features(self) -> Tensor:
+    def features(self, network: nn.Module | None = None) -> Tensor:
         self.asked.append("features")
         return self.features_ND
 
-    def probabilities(self, view: str = "eval") -> Tensor:
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
         self.asked.append(view)
         return self.predicted_NC
 

@@ -28,10 +28,12 @@ class TrainConfig:
     encoder_lr_scale: float = Field(default=1.0, ge=0)
     "Learning rate of everything before the classifier, as a share of `lr`."
     optimizer: Literal["sgd", "adam"] = "sgd"
-    schedule: Literal["cosine", "cosine-epoch", "short-cosine", "step", "exponential", "constant"] = "cosine"
+    schedule: Literal["cosine", "cosine-epoch", "short-cosine", "linear", "step", "exponential", "constant"] = "cosine"
     "How the learning rate falls; the cosine at every step, or once an epoch, or (short) at every step to a fifth."
     floor: float = Field(default=1e-4, ge=0)
-    "Last learning rate of the cosine."
+    "Last learning rate of the cosine and of the line."
+    warmup: float = Field(default=0.0, ge=0)
+    "Epochs in which the learning rate first rises in a line, on top of any schedule."
     milestones: tuple[int, ...] = ()
     "Epochs after which the step schedule acts."
     factor: float = Field(default=0.2, gt=0)
@@ -48,12 +50,19 @@ class TrainConfig:
 
 def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
     """At this point of a phase, measured in epochs, whole or not."""
+    rate = _scheduled(config, epochs_done, epochs)
+    return rate * min(1.0, epochs_done / config.warmup) if config.warmup else rate
+
+
+def _scheduled(config: TrainConfig, epochs_done: float, epochs: int) -> float:
     if config.schedule == "cosine":
         return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
     if config.schedule == "cosine-epoch":
         return schedules.cosine(config.lr, config.floor, int(epochs_done) / epochs)
     if config.schedule == "short-cosine":
         return schedules.short_cosine(config.lr, epochs_done / epochs)
+    if config.schedule == "linear":
+        return schedules.linear(config.lr, config.floor, epochs_done / epochs)
     if config.schedule == "exponential":
         return schedules.exponential(config.lr, config.factor, config.period, int(epochs_done))
     if config.schedule == "step":

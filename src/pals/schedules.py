@@ -11,6 +11,11 @@ def cosine(rate: float, floor: float, done: float) -> float:
     return floor + (rate - floor) * (1 + math.cos(math.pi * done)) / 2
 
 
+def linear(rate: float, floor: float, done: float) -> float:
+    """A line from `rate` to `floor`."""
+    return rate + (floor - rate) * done
+
+
 def short_cosine(rate: float, done: float) -> float:
     """FixMatch's: 7/16 of half a cosine, from `rate` to a fifth of it."""
     return rate * math.cos(math.pi * done * 7 / 16)

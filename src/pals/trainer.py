@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,11 @@ class EpochContext:
             self._kept[key] = trainer.infer(network, inputs, view)
         return self._kept[key]
 
-    def features(self) -> Tensor:
-        return self.outputs().features
+    def features(self, network: nn.Module | None = None) -> Tensor:
+        return self.outputs(network).features
 
-    def probabilities(self, view: str = "eval") -> Tensor:
-        return self.outputs(view=view).logits.softmax(dim=1)
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
+        return self.outputs(network, view).logits.softmax(dim=1)
 
     def known_logits(self) -> Tensor | None:
         """What the predictor says of all items, if the method has asked for it anyway."""
@@ -160,15 +160,21 @@ class Trainer:
     def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
         epoch = self.progress.epoch + 1
         ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
-        with torch.no_grad():
-            plan = self.method.plan_epoch(ctx) or self._default_plan()
-            if config.tail == "fill":
-                plan = fill_tail(plan, config.batch_size)
-            steps = count_steps(plan, config.batch_size)
-            random = self.method.draw(ctx, steps)
-            before = self._agreement(ctx)
-            ctx.forget()
-        loss = self._train_epoch(plan, steps, random, epochs, config, step)
+        parts = self.method.plans(epoch, epochs)
+        total, steps = torch.zeros((), device=self.engine.device), 0
+        for part in range(parts):
+            with torch.no_grad():
+                plan = self.method.plan_epoch(ctx) or self._default_plan()
+                if config.tail == "fill":
+                    plan = fill_tail(plan, config.batch_size)
+                count = count_steps(plan, config.batch_size)
+                random = self.method.draw(ctx, count)
+                before = self._agreement(ctx)
+                ctx.forget()
+            times = [epoch - 1 + (part + number / count) / parts for number in range(count)]
+            total += self._train(plan, times, random, epochs, config, step)
+            steps += count
+        loss = self._mean_loss(total, steps, config)
         with torch.no_grad():
             ended = self.method.end_epoch(ctx)
             after = self._agreement(ctx)
@@ -187,18 +193,21 @@ class Trainer:
         self.candidates_NC = self.candidates_NC.to(logits_NC.device)
         return metrics.agreement(logits_NC, self.candidates_NC)
 
-    def _train_epoch(
-        self, plan: Plan, steps: int, random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
-    ) -> float | None:
-        """The steps of one epoch; gives their mean loss, read from the device once."""
+    def _train(
+        self, plan: Plan, times: Sequence[float], random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
+    ) -> Tensor:
+        """The steps of a plan, each at its time in epochs; gives the sum of their losses, still on the device."""
         assert self.optimizer is not None
         self.method.train()
         total = torch.zeros((), device=self.engine.device)
-        for number, batch in enumerate(self._batches(plan, steps, config.batch_size, random)):
-            rate = learning_rate(config, self.progress.epoch + number / steps, epochs)
-            self.engine.set_learning_rate(self.optimizer, rate)
+        for time_, batch in zip(times, self._batches(plan, len(times), config.batch_size, random), strict=True):
+            self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
             total += step(batch)
         self.method.eval()
+        return total
+
+    def _mean_loss(self, total: Tensor, steps: int, config: TrainConfig) -> float | None:
+        """Read from the device once an epoch."""
         if not steps:
             return None
         loss = float(total / steps)

@@ -106,12 +106,12 @@ class Context(Protocol):
         """All training items, in the order of the data, or these, through a network (default: the predictor) in eval mode."""
         ...
 
-    def features(self) -> Tensor:
-        """N x D features of the predictor on the eval view."""
+    def features(self, network: nn.Module | None = None) -> Tensor:
+        """N x D features of a network (default: the predictor) on the eval view."""
         ...
 
-    def probabilities(self, view: str = "eval") -> Tensor:
-        """N x C class probabilities of the predictor."""
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
+        """N x C class probabilities by a network (default: the predictor)."""
         ...
 
 
@@ -191,6 +191,10 @@ class Method(nn.Module):
     def begin_phase(self, number: int) -> None:
         """Called once before the phase's first epoch: make fresh networks, reset buffers. A run that goes on from a checkpoint
         calls it, for every phase begun so far, on the new object before the saved state is put in."""
+
+    def plans(self, epoch: int, epochs: int) -> int:
+        """How many times in this epoch `plan_epoch` is asked, each time for an equal part of the epoch."""
+        return 1
 
     def plan_epoch(self, ctx: Context) -> Plan | None:
         """Who is trained on, in which order, with which target. None: one shuffled pass over all items, no target."""
