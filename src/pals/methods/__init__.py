@@ -28,6 +28,7 @@ from pals.methods.pico_plus import PiCOPlus
 from pals.methods.plknn import PLKNN
 from pals.methods.proden import PRODEN
 from pals.methods.rc import RC
+from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
 from pals.methods.votes import SoftVotes
 
@@ -47,6 +48,7 @@ __all__ = [
 
 METHODS: dict[str, type[Method]] = {
     "pals": PALS,
+    "srse": SRSE,
     "average": Average,
     "soft-votes": SoftVotes,
     "pl-knn": PLKNN,

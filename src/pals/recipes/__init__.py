@@ -182,8 +182,12 @@ _DCIC: Mapping[str, Any] = {
     "network": {"name": "imagenet-resnet50"},
     "train": {"lr": 0.002, "encoder_lr_scale": 1.0, "weight_decay": 1e-3, "factor": 0.1, "tail": "keep"},
 }
+# SRSE, on CIFAR and elsewhere; a short last batch is left out and not filled.
+_SRSE: Mapping[str, Any] = {"train": {"schedule": "cosine-epoch", "floor": 0.0, "tail": "keep"}}
+_SRSE_FINE: Mapping[str, Any] = {"train": {"tail": "keep"}}
 _CROWD_METHODS: Mapping[str, Mapping[str, Any]] = {
     "pals": {"method": {"delta": 0.75}},
+    "srse": {**_SRSE_FINE, "method": {"neighbors": 5, "delta": 1.0}},
     "pico": _PICO_FINE,
     "alim-scale": _ALIM_FINE,
     "alim-onehot": _ALIM_FINE,
@@ -204,6 +208,7 @@ _CROWD_METHODS: Mapping[str, Mapping[str, Any]] = {
 }
 
 _ON_CIFAR10: Mapping[str, Mapping[str, Any]] = {
+    "srse": _SRSE,
     "rc": _FENG,
     "cc": _FENG,
     "proden": {  # the authors' ResNet-32; images as they are
@@ -236,6 +241,7 @@ _ON_CIFAR10: Mapping[str, Mapping[str, Any]] = {
     "elr+": _LIU,
 }
 _ON_CIFAR100: Mapping[str, Mapping[str, Any]] = {
+    "srse": _SRSE,
     "rc": _RECOMMENDED,
     "cc": _RECOMMENDED,
     "proden": _RECOMMENDED,
@@ -278,11 +284,13 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "alim-onehot": _LIAN,
         "irnet": {**_LIAN, "method": {"loss": "symmetric"}},
         "pals": {"method": {"delta": 0.75}},  # as the authors for answers of real people
+        "srse": {**_SRSE, "method": {"delta": 1.0}},  # likewise
         # as the authors for wrong labels that are not wrong at random
         "dividemix": {**_LI, "method": {"warm_up_penalty": 1.0, "unlabeled_weight": 0.0}},
         "elr+": {**_LIU, "method": {"memory_momentum": 0.9, "memory_weight": 1.0}},
     },
     "cub200": {
+        "srse": _SRSE_FINE,
         "pico": _PICO_FINE,
         # published for PiCO alone; the neighbours are ours
         "pico+": merge(_PICO_FINE, {"method": {"neighbors": 5, "delta": 0.6}}),

@@ -1,0 +1,263 @@
+"""SRSE: PALS with soft votes that are weighed by trust, and with a way back for items whose set lacks the label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from pals.config import STRICT
+from pals.labeling import agreement
+from pals.losses import soft_cross_entropy
+from pals.methods import topology
+from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection, check_neighbors
+from pals.methods.contrastive import best_of, members
+from pals.mixing import blend, draw_weights, partners
+from pals.neighbors import Neighbors, nearest
+from pals.sampling import drawn
+
+LEAST_WINDOW = 5  # epochs in which an item must hold out to be salvaged, however short the training
+SMALLEST_SHARE = 1e-8  # of the votes, for a candidate that nobody named
+
+
+@plain_dataclass(frozen=True)
+class Extraction:
+    """What one labelling step found; made anew each epoch, so not part of the state."""
+
+    belief_NC: Tensor
+    reliable_N: Tensor  # bool
+    salvaged_N: Tensor  # bool; never one of the reliable
+    label_N: Tensor  # int64: the label to train on, -1 where neither
+    quota: int
+
+
+class SRSE(Method):
+    """Each epoch: features and predictions of all items on one weak view -> the neighbours vote softly with their candidates
+    -> the prediction, cut to the own candidates, is blended in -> the neighbours vote again, with that -> per class the most
+    believed of the items whose winner is a candidate of theirs are reliable -> items that were not reliable for long, but of
+    which network, vote and prototypes have said the same all that time, are salvaged with that label -> the network is trained
+    on both, on mix-ups of two views. Nothing is written back: each epoch starts from the sets as they were given.
+
+    `docs/methods/srse.md` has the equations and every difference between the manuscript and the authors' code.
+    """
+
+    @dataclass(frozen=True, config=STRICT)
+    class Config:
+        neighbors: int = Field(default=15, ge=1)
+        "K: how many neighbours vote, beside the item itself."
+        kernel: topology.Kernel = "topology"
+        """Weight of a neighbour in the first vote: by its trust and by how mixed the neighbourhood is, or
+        exp(similarity / temperature)."""
+        second_kernel: Literal["same", "topology", "exp"] = "same"
+        "In the second vote."
+        temperature: float = Field(default=0.1, ge=0.02)
+        "tau_0: lowest temperature of the topology kernel, and the temperature of the exponential one."
+        gamma: float = Field(default=2.0, ge=0)
+        "How fast trust falls with the disagreement between an item and its neighbours; 0: everyone is trusted."
+        spread_temperature: float = Field(default=0.5, gt=0)
+        "tau_sp: of the weights with which a neighbourhood is searched for how mixed it is."
+        spread_weight: float = Field(default=0.5, ge=0)
+        "lambda_H: how much a mixed neighbourhood raises the temperature."
+        model_share: float = Field(default=0.5, ge=0, le=1)
+        "w_max: share of the network's prediction in what is blended with the first vote..."
+        model_ramp: int = Field(default=10, ge=0)
+        "... reached after so many epochs, in a line from 0."
+        mask: bool = True
+        "Cut the prediction to the item's own candidates."
+        reliability: float | None = Field(default=None, ge=0, le=1)
+        "r: what the first vote counts beside the masked prediction; null: by how sure the two are."
+        second_vote: bool = True
+        "The neighbours vote a second time, with the blend; otherwise the blend is the belief."
+        delta: float = Field(default=0.25, ge=0, le=1)
+        "Quantile of the classes' pools that sets how many items each class may select."
+        salvage: bool = True
+        "Train as well on items that are never reliable but of which all are agreed."
+        salvage_share: float = Field(default=0.03, ge=0, le=1)
+        "For how long they must be: share of the epochs, at least 5 epochs."
+        prototype_momentum: float = Field(default=0.9, ge=0, le=1)
+        "Share of itself that a class's prototype keeps at each update."
+        clean_statistics: bool = True
+        """Before each step a pass of the weak view without mix-up and without gradient: it moves the prototypes and the running
+        statistics of batch norm."""
+        predict_view: Literal["weak", "eval", "both"] = "weak"
+        "View for features and predictions; both: predictions are the mean over a weak and a strong view, in two passes."
+        smoothing: float = Field(default=0.0, ge=0, lt=1)
+        "Share of the target spread over all classes."
+        mixup: bool = True
+        "Train on blends of two images."
+        zeta: float = Field(default=1.0, gt=0)
+        "Mix-up weights come from Beta(zeta, zeta)."
+        fold_mixup: bool = False
+        "Keep the larger of w and 1 - w as mix-up weight."
+        view_pass: Literal["joined", "together"] = "joined"
+        "How two views go through the network: joined to one batch with common statistics, or in one pass with their own."
+        use_frequencies: bool = True
+        "Weigh the candidates' votes by how often people gave them, where votes were counted."
+
+    kind: ClassVar[Kind] = "noisy partial"
+    reference: ClassVar[str] = "SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026"
+    cost: ClassVar[float] = 2.67  # two views, and passes without gradient for the features and for clean statistics
+    counted_in_epochs: ClassVar[tuple[str, ...]] = ("model_ramp",)
+    views: tuple[str, ...] = ("weak", "strong")
+
+    def __init__(self, config: Config, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.config: SRSE.Config = config
+        check_neighbors(config.neighbors, self.num_items)
+        self.network = problem.network()
+        frequency_NC = problem.candidates.frequency_NC if config.use_frequencies else None
+        self.prior_NC: Tensor | None
+        self.prototype_CD: Tensor
+        self.unreliable_N: Tensor  # for how many epochs now an item has not been reliable
+        self.agreed_N: Tensor  # for how many epochs now all have named the same class
+        self.consensus_N: Tensor  # that class, -1 if they differ
+        self.register_buffer("prior_NC", frequency_NC)
+        self.register_buffer("prototype_CD", torch.zeros(self.num_classes, self.network.feature_width))
+        self.register_buffer("unreliable_N", torch.zeros(self.num_items, dtype=torch.int32))
+        self.register_buffer("agreed_N", torch.zeros(self.num_items, dtype=torch.int32))
+        self.register_buffer("consensus_N", torch.full((self.num_items,), -1))
+        self.found: Extraction | None = None
+        self.seen_BD: Tensor
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.network
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        self.found = found = self._extract(ctx)
+        active_N = found.reliable_N | found.salvaged_N
+        order_M = drawn(active_N.float(), self.num_items, ctx.generator)
+        return Plan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
+
+    def _extract(self, ctx: Context) -> Extraction:
+        c = self.config
+        unit_ND, predicted_NC = self._look(ctx)
+        found = nearest(unit_ND, c.neighbors)
+        belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
+        quota = max(1, topology.own_quota(agreement(belief_NC, self.allowed_NC), c.delta))
+        reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
+        label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
+        self._move_prototypes(unit_ND, label_N)
+        self._remember(reliable_N, topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD))
+        salvaged_N = self._salvaged(ctx.epochs)
+        label_N = torch.where(salvaged_N, self.consensus_N, label_N)
+        if not bool((label_N >= 0).any()):  # nobody's winner is a candidate: each takes the best of its own
+            reliable_N, label_N = torch.ones_like(reliable_N), best_of(belief_NC, self.allowed_NC)
+        return Extraction(belief_NC, reliable_N, salvaged_N, label_N, quota)
+
+    def _look(self, ctx: Context) -> tuple[Tensor, Tensor]:
+        """Features at unit length, and class probabilities, from the same pass."""
+        view = self.config.predict_view
+        output = ctx.outputs(view="weak" if view == "both" else view)
+        predicted_NC = output.logits.float().softmax(dim=1)
+        if view == "both":
+            predicted_NC = (predicted_NC + ctx.probabilities("strong")) / 2
+        return F.normalize(output.features.float(), dim=1), predicted_NC
+
+    def _believe(self, near: Neighbors, predicted_NC: Tensor, epoch: int) -> Tensor:
+        """Vote, blend with the prediction, vote again."""
+        c, ballot_NC = self.config, self._ballot()
+        first_NC = self._vote(near, ballot_NC, c.kernel)
+        share = topology.model_share(epoch, c.model_share, c.model_ramp)
+        blend_NC = topology.blended(first_NC, predicted_NC, ballot_NC, share, reliability=c.reliability, mask=c.mask)
+        if not c.second_vote:
+            return blend_NC
+        return self._vote(near, blend_NC, c.kernel if c.second_kernel == "same" else c.second_kernel)
+
+    def _vote(self, near: Neighbors, label_NC: Tensor, kernel: topology.Kernel) -> Tensor:
+        c = self.config
+        weight_NK = topology.kernel_weight(
+            *near,
+            label_NC,
+            kernel=kernel,
+            temperature=c.temperature,
+            gamma=c.gamma,
+            spread_temperature=c.spread_temperature,
+            spread_weight=c.spread_weight,
+        )
+        return topology.soft_vote(near.index_NK, weight_NK, label_NC)
+
+    def _ballot(self) -> Tensor:
+        """What the items vote with: 1 for each candidate, or the shares of people's votes."""
+        if self.prior_NC is None:
+            return self.allowed_NC.float()
+        return (self.prior_NC.float() + SMALLEST_SHARE) * self.allowed_NC
+
+    def _move_prototypes(self, unit_MD: Tensor, label_M: Tensor) -> None:
+        member_MC = members(label_M, self.num_classes)
+        moved_CD = topology.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
+        self.prototype_CD.copy_(moved_CD)
+
+    def _remember(self, reliable_N: Tensor, consensus_N: Tensor) -> None:
+        """Count for how long; all that queues of the last epochs would be asked for."""
+        self.unreliable_N.add_(1).masked_fill_(reliable_N, 0)
+        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(1).masked_fill_(consensus_N < 0, 0)
+        self.consensus_N.copy_(consensus_N)
+
+    def _salvaged(self, epochs: int) -> Tensor:
+        window = salvage_window(epochs, self.config.salvage_share)
+        lasting_N = (self.unreliable_N >= window) & (self.agreed_N >= window)
+        return lasting_N if self.config.salvage else torch.zeros_like(lasting_N)
+
+    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        if not self.config.mixup:
+            return {}
+        shape, device = (steps, len(self.views)), self.allowed_NC.device
+        weight = draw_weights(shape, self.config.zeta, ctx.rng, fold=self.config.fold_mixup)
+        uniform = torch.rand(*shape, ctx.batch_size, generator=ctx.generator, device=device)
+        return {"weight": weight.to(device), "uniform": uniform}
+
+    def loss(self, batch: Batch) -> Tensor:
+        assert batch.target is not None
+        if self.config.clean_statistics:
+            self.seen_BD = self._clean_features(batch.views[0])
+        one_hot_BC = members(batch.target, self.num_classes).float()
+        target_BC = torch.lerp(one_hot_BC, torch.full_like(one_hot_BC, 1 / self.num_classes), self.config.smoothing)
+        views, targets = self._mixed(batch, target_BC)
+        logits = self._logits(views)
+        losses = [soft_cross_entropy(l_BC, t_BC).mean() for l_BC, t_BC in zip(logits, targets, strict=True)]
+        return torch.stack(losses).mean()
+
+    @torch.no_grad()
+    def _clean_features(self, x_B: Tensor) -> Tensor:
+        """Of images before mix-up, by batch statistics, which move the running ones."""
+        return F.normalize(self.network(x_B).features.float(), dim=1)
+
+    def _mixed(self, batch: Batch, target_BC: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """The views and their targets, each view mixed up by a weight and a permutation of its own."""
+        if not self.config.mixup:
+            return batch.views, [target_BC for _ in batch.views]
+        weights = batch.random["weight"]
+        partner_VB = partners(batch.random["uniform"][:, : len(target_BC)])
+        views = [blend(x_B, partner_VB[v], weights[v]) for v, x_B in enumerate(batch.views)]
+        return views, [blend(target_BC, partner_VB[v], weights[v]) for v in range(len(views))]
+
+    def _logits(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+        if self.config.view_pass == "joined":
+            return self.network(torch.cat(list(views))).logits.chunk(len(views))
+        return [output.logits for output in self.network.each(views)]
+
+    def after_step(self, batch: Batch) -> None:
+        if self.config.clean_statistics:
+            assert batch.target is not None
+            self._move_prototypes(self.seen_BD, batch.target)
+
+    def belief(self) -> Tensor | None:
+        return None if self.found is None else self.found.belief_NC
+
+    def statistics(self) -> Mapping[str, float]:
+        if self.found is None:
+            return {}
+        reliable, salvaged = torch.stack([self.found.reliable_N.sum(), self.found.salvaged_N.sum()]).tolist()
+        return {"quota": self.found.quota, "reliable": reliable, "salvaged": salvaged}
+
+
+def salvage_window(epochs: int, share: float) -> int:
+    """How many epochs an item must hold out to be salvaged: a share of all of them, at least 5."""
+    return max(LEAST_WINDOW, round(share * epochs))
