@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 
 from pals.config import STRICT
 from pals.labeling import Labeling, pseudo_label, threshold_at
 from pals.losses import smoothed_cross_entropy
-from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection, check_neighbors
-from pals.methods.early import Averaged, neighbors_at, patch_features
+from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.by_neighbors import ByNeighbors
 from pals.mixing import blend, draw_weights, partners
 from pals.sampling import drawn, shuffled
 
 
-class PALS(Method):
+class PALS(ByNeighbors):
     """Each epoch: features of all items -> the neighbours vote on the candidates (Eq. 1) -> the neighbours' pseudo-labels
     give a belief per class (Eq. 2) -> per class the most believed items are trusted (Eq. 3-5) -> the network is trained on
     them with label smoothing, mix-up and two views (Eq. 6-10) -> its confident predictions join the candidates (Eq. 11).
@@ -28,11 +28,9 @@ class PALS(Method):
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config:
+    class Config(ByNeighbors.Config):
         preset: Literal["official", "paper"] = "official"
         "Where the defaults come from: the authors' code (the published numbers) or the equations read literally."
-        neighbors: int = Field(default=15, ge=1)
-        "K: how many neighbours vote."
         include_self: bool = True
         "The item votes too, beside its K neighbours."
         weighting: Literal["exp", "cosine"] = "exp"
@@ -70,22 +68,6 @@ class PALS(Method):
         "View on which the confidence is measured."
         draws: Literal["resample", "once"] = "resample"
         "One epoch is N draws with replacement from the reliable items, or one shuffled pass over them."
-        use_frequencies: bool = True
-        "Weigh the candidates' votes by how often people gave them, where votes were counted."
-        early_epochs: int = Field(default=20, ge=2)
-        "The first epochs, in which `neighbors_start` and `relabel_every` act."
-        neighbors_start: int | None = Field(default=None, ge=1)
-        "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
-        relabel_every: float = Field(default=1.0, gt=0, le=1)
-        "Share of an epoch after which items are labelled anew, in the early epochs; 0.25 labels four times in each."
-        start: Literal["network", "patches"] = "network"
-        "Features that the first `start_epochs` vote with: the network's, or similarity to patches, which needs no training."
-        start_epochs: int = Field(default=5, ge=1)
-        "How long those of `start` are used. An item does not vote for itself there."
-        average: float = Field(default=0.0, ge=0, lt=1)
-        "Share of its old weights that an averaged network (EMA) keeps at each step; it labels and answers. 0: there is none."
-        average_until: float = Field(default=1.0, ge=0, le=1)
-        "Share of the epochs after which the network itself labels again; the averaged one still answers."
         smoothing_end: float | None = Field(default=None, ge=0, lt=1)
         "`smoothing` changes in a line to this at the last epoch. None: it stays."
 
@@ -104,35 +86,19 @@ class PALS(Method):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
     cost: ClassVar[float] = 2.33  # two views, and a pass without gradient for the features
-    counted_in_epochs: ClassVar[tuple[str, ...]] = ("early_epochs", "start_epochs")
     views: tuple[str, ...] = ("weak", "strong")
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.config: PALS.Config = config
-        check_neighbors(max(config.neighbors, config.neighbors_start or 0), self.num_items)
-        self.network = problem.network()
-        self.averaged = Averaged(self.network) if config.average else None
         if not config.consistency:
             self.views = (config.single_view,)
-        frequency_NC = problem.candidates.frequency_NC if config.use_frequencies else None
-        self.prior_NC: Tensor | None
-        self.register_buffer("prior_NC", frequency_NC)
         self.labeling: Labeling | None = None  # of the current epoch; made anew each epoch, so not part of the state
-        self.patch_features_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
-
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network if self.averaged is None else self.averaged.network
-
-    def plans(self, epoch: int, epochs: int) -> int:
-        return round(1 / self.config.relabel_every) if epoch <= self.config.early_epochs else 1
 
     def plan_epoch(self, ctx: Context) -> Plan:
         self.labeling = labeling = self._label(ctx)
         if self.config.draws == "resample":
-            draws = self.num_items // self.plans(ctx.epoch, ctx.epochs)
-            order_M = drawn(labeling.chosen_N.float(), draws, ctx.generator)
+            order_M = drawn(labeling.chosen_N.float(), self.draws(ctx), ctx.generator)
         else:
             order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
         return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))
@@ -140,29 +106,20 @@ class PALS(Method):
     def _label(self, ctx: Context) -> Labeling:
         c = self.config
         threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
-        labeler = None if ctx.epoch <= c.average_until * ctx.epochs else self.network  # None: the predictor
-        by_patches = c.start == "patches" and ctx.epoch <= c.start_epochs
+        labeler, start_ND = self.labeler(ctx), self.start_features(ctx)
         return pseudo_label(
-            self._patches(ctx) if by_patches else ctx.features(labeler),
+            ctx.features(labeler) if start_ND is None else start_ND,
             self.allowed_NC,
-            neighbors=neighbors_at(ctx.epoch, c.neighbors_start, c.neighbors, c.early_epochs),
+            neighbors=self.voters(ctx),
             weighting=c.weighting,
             temperature=c.temperature,
-            include_self=c.include_self and not by_patches,
+            include_self=c.include_self and start_ND is None,  # patches are little alike: it would outvote all others
             quantile=c.delta,
             prior_NC=self.prior_NC,
             predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view, labeler),
             threshold=threshold,
             vote_on=c.vote_on,
         )
-
-    def _patches(self, ctx: Context) -> Tensor:
-        if self.patch_features_ND is None:
-            self.patch_features_ND = patch_features(ctx, self.num_items, self.allowed_NC.device)
-        features_ND = self.patch_features_ND
-        if ctx.epoch == self.config.start_epochs:
-            self.patch_features_ND = None  # the memory is wanted elsewhere
-        return features_ND
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         c, device = self.config, self.allowed_NC.device
@@ -203,10 +160,6 @@ class PALS(Method):
         if self.config.view_pass == "joined":
             return self.network(torch.cat(list(views))).logits.chunk(len(views))
         return [output.logits for output in self.network.each(views)]
-
-    def after_step(self, batch: Batch) -> None:
-        if self.averaged is not None:
-            self.averaged.follow(self.network, self.config.average)
 
     def belief(self) -> Tensor | None:
         return None if self.labeling is None else self.labeling.belief_NC

@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 
 from pals.config import STRICT
 from pals.labeling import agreement
 from pals.losses import soft_cross_entropy
 from pals.methods import topology
-from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem, Selection, check_neighbors
+from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.by_neighbors import ByNeighbors
 from pals.methods.contrastive import best_of, members
 from pals.mixing import blend, draw_weights, partners
 from pals.neighbors import Neighbors, nearest
@@ -37,7 +38,7 @@ class Extraction:
     quota: int
 
 
-class SRSE(Method):
+class SRSE(ByNeighbors):
     """Each epoch: features and predictions of all items on one weak view -> the neighbours vote softly with their candidates
     -> the prediction, cut to the own candidates, is blended in -> the neighbours vote again, with that -> per class the most
     believed of the items whose winner is a candidate of theirs are reliable -> items that were not reliable for long, but of
@@ -48,9 +49,7 @@ class SRSE(Method):
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config:
-        neighbors: int = Field(default=15, ge=1)
-        "K: how many neighbours vote, beside the item itself."
+    class Config(ByNeighbors.Config):
         kernel: topology.Kernel = "topology"
         """Weight of a neighbour in the first vote: by its trust and by how mixed the neighbourhood is, or
         exp(similarity / temperature)."""
@@ -97,27 +96,20 @@ class SRSE(Method):
         "Keep the larger of w and 1 - w as mix-up weight."
         view_pass: Literal["joined", "together"] = "joined"
         "How two views go through the network: joined to one batch with common statistics, or in one pass with their own."
-        use_frequencies: bool = True
-        "Weigh the candidates' votes by how often people gave them, where votes were counted."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026"
     cost: ClassVar[float] = 2.67  # two views, and passes without gradient for the features and for clean statistics
-    counted_in_epochs: ClassVar[tuple[str, ...]] = ("model_ramp",)
+    counted_in_epochs: ClassVar[tuple[str, ...]] = (*ByNeighbors.counted_in_epochs, "model_ramp")
     views: tuple[str, ...] = ("weak", "strong")
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.config: SRSE.Config = config
-        check_neighbors(config.neighbors, self.num_items)
-        self.network = problem.network()
-        frequency_NC = problem.candidates.frequency_NC if config.use_frequencies else None
-        self.prior_NC: Tensor | None
         self.prototype_CD: Tensor
         self.unreliable_N: Tensor  # for how many epochs now an item has not been reliable
         self.agreed_N: Tensor  # for how many epochs now all have named the same class
         self.consensus_N: Tensor  # that class, -1 if they differ
-        self.register_buffer("prior_NC", frequency_NC)
         self.register_buffer("prototype_CD", torch.zeros(self.num_classes, self.network.feature_width))
         self.register_buffer("unreliable_N", torch.zeros(self.num_items, dtype=torch.int32))
         self.register_buffer("agreed_N", torch.zeros(self.num_items, dtype=torch.int32))
@@ -125,20 +117,17 @@ class SRSE(Method):
         self.found: Extraction | None = None
         self.seen_BD: Tensor
 
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network
-
     def plan_epoch(self, ctx: Context) -> Plan:
         self.found = found = self._extract(ctx)
         active_N = found.reliable_N | found.salvaged_N
-        order_M = drawn(active_N.float(), self.num_items, ctx.generator)
+        order_M = drawn(active_N.float(), self.draws(ctx), ctx.generator)
         return Plan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
 
     def _extract(self, ctx: Context) -> Extraction:
         c = self.config
         unit_ND, predicted_NC = self._look(ctx)
-        found = nearest(unit_ND, c.neighbors)
+        start_ND = self.start_features(ctx)
+        found = nearest(unit_ND if start_ND is None else start_ND, self.voters(ctx))
         belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
         quota = max(1, topology.own_quota(agreement(belief_NC, self.allowed_NC), c.delta))
         reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
@@ -153,11 +142,11 @@ class SRSE(Method):
 
     def _look(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Features at unit length, and class probabilities, from the same pass."""
-        view = self.config.predict_view
-        output = ctx.outputs(view="weak" if view == "both" else view)
+        view, labeler = self.config.predict_view, self.labeler(ctx)
+        output = ctx.outputs(labeler, "weak" if view == "both" else view)
         predicted_NC = output.logits.float().softmax(dim=1)
         if view == "both":
-            predicted_NC = (predicted_NC + ctx.probabilities("strong")) / 2
+            predicted_NC = (predicted_NC + ctx.probabilities("strong", labeler)) / 2
         return F.normalize(output.features.float(), dim=1), predicted_NC
 
     def _believe(self, near: Neighbors, predicted_NC: Tensor, epoch: int) -> Tensor:
@@ -244,6 +233,7 @@ class SRSE(Method):
         return [output.logits for output in self.network.each(views)]
 
     def after_step(self, batch: Batch) -> None:
+        super().after_step(batch)
         if self.config.clean_statistics:
             assert batch.target is not None
             self._move_prototypes(self.seen_BD, batch.target)
