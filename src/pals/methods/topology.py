@@ -67,7 +67,7 @@ def mixedness(index_NK: Tensor, similarity_NK: Tensor, label_NC: Tensor, tempera
 
 def entropy(share_NC: Tensor) -> Tensor:
     """In units of the largest that so many classes can have."""
-    return -(share_NC * (share_NC + EPS).log()).sum(dim=1) / math.log(max(share_NC.shape[1], 2))
+    return -(share_NC * (share_NC + EPS).log()).sum(dim=1) / math.log(share_NC.shape[1])
 
 
 def normed(table_NC: Tensor) -> Tensor:

@@ -183,7 +183,7 @@ _DCIC: Mapping[str, Any] = {
     "train": {"lr": 0.002, "encoder_lr_scale": 1.0, "weight_decay": 1e-3, "factor": 0.1, "tail": "keep"},
 }
 # SRSE, on CIFAR and elsewhere; a short last batch is left out and not filled.
-_SRSE: Mapping[str, Any] = {"train": {"schedule": "cosine-epoch", "floor": 0.0, "tail": "keep"}}
+_SRSE: Mapping[str, Any] = {"train": {"epochs": 500, "schedule": "cosine-epoch", "floor": 0.0, "tail": "keep"}}
 _SRSE_FINE: Mapping[str, Any] = {"train": {"tail": "keep"}}
 _CROWD_METHODS: Mapping[str, Mapping[str, Any]] = {
     "pals": {"method": {"delta": 0.75}},
