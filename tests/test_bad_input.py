@@ -324,7 +324,7 @@ def test_commands_that_do_not_exist(arguments: Sequence[str], pals: Pals, tmp_pa
 
 def command_line(*arguments: str, folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """`python -m pals ...` in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pals", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **more)
 

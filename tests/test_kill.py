@@ -138,7 +138,7 @@ def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
 def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """`python -m pals ...` in a process of its own, which does not outlive the test."""
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "pals", *arguments]
