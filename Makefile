@@ -5,25 +5,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One process per core, each of which has torch in memory; whoever is done first takes over half of what another has left.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check format clean
+.PHONY: help demo test test-all lint check format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core ## Install, then train on noisy handwritten digits and compare (a few minutes)
 	@$(BIN)/pals demo
 
-test: $(VENV)/.dev ## Install, then run all tests
-	@$(BIN)/python -m pytest
+test: $(VENV)/.dev ## Install, then run the tests, on all cores (without those marked slow: a few minutes on two)
+	@$(PYTEST)
+
+test-all: $(VENV)/.dev ## The slow tests too: real processes, Ray, Slurm's hand-over, long checks; names the ten slowest
+	@$(PYTEST) -m "not gpu" --durations=10
 
 lint: $(VENV)/.dev ## Check format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy --strict src
 
-check: lint test ## All that must pass before a commit: lint and test
+check: lint test-all ## All that must pass before a commit: lint and test-all
 
 format: $(VENV)/.dev ## Bring the code into the house format
 	@$(BIN)/ruff format .

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+# One thread here and in all processes that tests start: with toy tensors more only wait for each other, and sums that are split
+# among threads differ in their last bits. It must be known before torch and numpy are loaded.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import pytest
 import torch
@@ -16,7 +21,7 @@ from pals.data import DATASETS, Dataset
 
 settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)  # a test fails always or never
 settings.load_profile("quick")
-torch.set_num_threads(1)  # toy tensors: more threads only wait for each other
+torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

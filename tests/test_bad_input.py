@@ -324,11 +324,12 @@ def test_commands_that_do_not_exist(arguments: Sequence[str], pals: Pals, tmp_pa
 
 def command_line(*arguments: str, folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """`python -m pals ...` in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pals", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **more)
 
 
+@pytest.mark.slow
 def test_no_room_left_while_saving(pals: Pals, tmp_path: Path) -> None:
     """A real failure: the system lets no file grow beyond 100 kB. The last checkpoint stays, and with room the run goes on."""
     command = ("train", "digits", "--epochs", "3", "--device", "cpu")
@@ -358,6 +359,7 @@ def test_no_room_left_while_saving(pals: Pals, tmp_path: Path) -> None:
     assert_same(*(load_checkpoint(tmp_path / name / "checkpoint.pt") for name in ("run", "whole")))
 
 
+@pytest.mark.slow
 def test_from_a_real_process(tmp_path: Path) -> None:
     answer = command_line("train", "digits", "--method", "[bold]pls", "--out", "run", folder=tmp_path)
     assert answer.returncode == 2

@@ -120,6 +120,7 @@ def test_killed_at_every_write(point: str, times: int, pals: Callable[..., Answe
     assert count == times + 1  # every one of these writes had its turn
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
     """At random moments, twelve times, in the same folder."""
     command = ("train", "toy", *TINY, "--epochs", "20", "--set", "train.checkpoint_every=2")
@@ -138,7 +139,7 @@ def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
 def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """`python -m pals ...` in a process of its own, which does not outlive the test."""
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "pals", *arguments]
@@ -153,6 +154,7 @@ def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         one.communicate()
 
 
+@pytest.mark.slow
 def test_a_real_process_killed_in_the_second_and_fourth_epoch(
     pals: Callable[..., Answer], process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -161,7 +163,7 @@ def test_a_real_process_killed_in_the_second_and_fourth_epoch(
     folder = tmp_path / "run"
     for epochs in (1, 3):
         running = process(*command, "--out", "run")
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + 240  # a busy machine takes its time
         while len(logged_epochs(folder)) < epochs or not (folder / "checkpoint.pt").exists():
             assert running.poll() is None, running.communicate()[0].decode()
             assert time.monotonic() < patience

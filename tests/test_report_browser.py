@@ -39,6 +39,7 @@ REPORTS = {
     "many": report(3, 60, 40),
     "empty": {"format": 1},
 }
+SHOWN = "return [document.getElementById('shown').innerText, document.querySelectorAll('.card > .path').length]"
 
 
 class Browser:
@@ -51,7 +52,7 @@ class Browser:
         self.until(lambda: self.run("return location.protocol === 'file:' && document.readyState === 'complete'"))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        WebDriverWait(self.chrome, 10, poll_frequency=0.05).until(lambda _: condition())
+        WebDriverWait(self.chrome, 60, poll_frequency=0.05).until(lambda _: condition())
 
     def screen(self, width: int, *, phone: bool = False) -> None:
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": phone}
@@ -74,11 +75,18 @@ class Browser:
     def items(self) -> list[str]:
         return self.texts(".card > .path")
 
+    @property
+    def address(self) -> str:
+        """As the page itself has it: the browser hears of a change only later."""
+        return self.run("return location.href")
+
     def shown(self) -> int:
-        """How many items fit, as the page says; the cards must agree."""
-        found, _, total = self.find("#shown").text.removesuffix(" items").partition(" of ")
+        """How many items fit, as the page says; the cards must agree. Read at one moment: a page that follows a link is drawn
+        anew whenever it likes."""
+        words, cards = self.run(SHOWN)
+        found, _, total = words.removesuffix(" items").partition(" of ")
         assert total == str(len(REPORTS["plain"]["gallery"]))
-        assert len(self.items) == min(PAGE, int(found))
+        assert cards == min(PAGE, int(found))
         return int(found)
 
     def fire(self, selector: str, event: str) -> None:
@@ -154,12 +162,12 @@ def test_filters_show_what_the_data_say(browser: Browser, wanted: dict[str, Any]
     expected = fitting(**wanted)
     assert 0 < browser.shown() == len(expected) < 60
     assert browser.items == [entry["item"] for entry in expected][:PAGE]
-    address = browser.chrome.current_url.partition("#")[2]
+    address = browser.address.partition("#")[2]
     browser.open("plain", f"#{address}")  # somebody else opens what was shared
     assert browser.shown() == len(expected)
     browser.find("#filters button[type=reset]").click()
     browser.until(lambda: browser.shown() == 60)
-    assert browser.chrome.current_url.endswith("#doubtful")
+    assert browser.address.endswith("#doubtful")
 
 
 def test_search_and_nothing_found(browser: Browser) -> None:
@@ -199,12 +207,15 @@ def test_a_card_says_what_people_and_the_model_say(browser: Browser) -> None:
     said = ("class 0", "50.0% sure", "corrected", "person 1", "class 1", "person 0", "99.0% likely wrong", "90.0%", "0.94")
     for words in said:
         assert words in card
-    browser.until(lambda: browser.run("return [...document.images].every((one) => one.complete)"))
-    sizes = browser.run(
-        "return [...document.querySelectorAll('img')].map((one) => [one.naturalWidth, getComputedStyle(one).imageRendering])"
-    )
+    read = "return [...document.images].map((one) => [one.naturalWidth, getComputedStyle(one).imageRendering])"
+    sizes: list[tuple[int, str]] = []
+
+    def as_they_should_be() -> bool:  # the page hears of a picture only after it is complete
+        sizes[:] = browser.run(read)
+        return all((way == "pixelated") == (size < 64) for size, way in sizes)
+
+    browser.until(as_they_should_be)
     assert {8, 32, 100} == {size for size, _ in sizes}
-    assert all((way == "pixelated") == (size < 64) for size, way in sizes)
 
 
 def test_links_set_the_filter(browser: Browser) -> None:
@@ -214,7 +225,14 @@ def test_links_set_the_filter(browser: Browser) -> None:
     assert browser.run("return document.activeElement.id") == "doubtful-title"
     assert abs(browser.run("return document.getElementById('doubtful').getBoundingClientRect().top")) < 100
     browser.fire(".cells rect[class^=d]", "click")
-    browser.until(lambda: "answer=" in browser.chrome.current_url)
+    browser.until(lambda: "answer=" in browser.address)
+
+
+LISTEN = """
+const button = document.getElementById(arguments[0]);
+window.said = []; // whatever it says from now on, if only for a moment
+new MutationObserver(() => window.said.push(button.innerText)).observe(button, { childList: true, subtree: true });
+"""
 
 
 def test_the_list_can_be_copied(browser: Browser) -> None:
@@ -222,8 +240,9 @@ def test_the_list_can_be_copied(browser: Browser) -> None:
     expected = [entry["item"] for entry in fitting(status="unsure")]
     keep = "{ value: { writeText: async (text) => { window.copied = text; } } }"
     browser.run(f"Object.defineProperty(navigator, 'clipboard', {keep})")
+    browser.run(LISTEN, "copy-items")
     browser.find("#copy-items").click()
-    browser.until(lambda: browser.find("#copy-items").text == "Copied")
+    browser.until(lambda: "Copied" in browser.run("return window.said"))
     assert browser.run("return window.copied").split("\n") == expected
 
 

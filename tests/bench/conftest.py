@@ -12,12 +12,6 @@ from _bench import GRID, run_grid
 SOURCE = Path(__file__).parents[2] / "src"
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In processes started by a test as in the test itself: sums that are split among threads differ in their last bits."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
     path = tmp_path / "toy.yaml"

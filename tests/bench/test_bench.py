@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes
 
 
 def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = None) -> None:
-    patience = time.monotonic() + 60
+    patience = time.monotonic() + 240  # a busy machine takes its time
     while not happened():
         assert running is None or running.poll() is None, running.communicate()[0]
         assert time.monotonic() < patience
@@ -126,6 +126,7 @@ def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
     assert "1 run: 1 done, 0 to do" in again.out
 
 
+@pytest.mark.slow
 def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path, whole: Path, tmp_path: Path) -> None:
     base = tmp_path / "bench"
     some_of(whole, base, FOLDERS[4:7])
@@ -147,6 +148,7 @@ def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path,
 LONG = GRID.replace("epochs: 2,", "epochs: 300, checkpoint_every: 300,")
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> None:
     """Checkpoints are far apart here: without the one made on stopping, all would be lost. A terminal sends the signal to the
     workers too."""
@@ -252,6 +254,7 @@ def test_a_folder_that_another_works_on_is_left_alone(pals: Pals, grid: Path, wh
     assert_same_runs(base, whole)
 
 
+@pytest.mark.slow
 def test_two_worker_processes_of_which_one_is_killed(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:
     """It costs its run alone; the others are as they would be in one process."""
     base, killed = tmp_path / "bench", []
@@ -286,11 +289,12 @@ def go_on_when_asked_to_end() -> None:
     os._exit(7)
 
 
+@pytest.mark.slow
 def test_only_the_command_acts_on_requests_to_end() -> None:
     """A service manager asks all processes at once; the command then asks the workers to finish their epoch."""
     worker = multiprocessing.get_context("spawn").Process(target=go_on_when_asked_to_end)
     worker.start()
-    worker.join(60)
+    worker.join(240)
     assert worker.exitcode == 7
 
 
@@ -359,6 +363,7 @@ def test_compiled_networks_are_shared_by_runs_of_a_kind(grid: Path, tmp_path: Pa
     assert len(forgotten) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
 def test_on_a_real_ray(process: Process, grid: Path, whole: Path, tmp_path: Path) -> None:
     base = tmp_path / "bench"
@@ -366,7 +371,7 @@ def test_on_a_real_ray(process: Process, grid: Path, whole: Path, tmp_path: Path
     command = ("bench", "--grid", "toy.yaml", "--seeds", "2", "--out", "bench", "--launcher", "ray")
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # names of sockets are limited
         running = process(*command, "--cluster", "num_cpus=1", "--cluster", f"_temp_dir={short}")
-        said = running.communicate(timeout=120)[0]
+        said = running.communicate(timeout=300)[0]
     assert running.returncode == 0, said
     assert said.count(": done, accuracy") == 2
     assert_same_runs(base, whole)
@@ -374,6 +379,7 @@ def test_on_a_real_ray(process: Process, grid: Path, whole: Path, tmp_path: Path
         assert read_result(base / name).command.startswith("pals bench --grid toy.yaml --seeds 2")  # not Ray's own
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs the extra slurm")
 def test_handed_over_by_submitit(pals: Pals, grid: Path, whole: Path) -> None:
     some_of(whole, Path("bench"), FOLDERS[:7])

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _bench import FOLDERS, GRID
+from _bench import FOLDERS, GRID, run_grid
 
 from pals import runs
 from pals.bench import collect, read_grid, read_records, read_result, record, write_records
@@ -170,9 +170,13 @@ def test_no_commit_without_a_checkout_of_this_code(checkout: Path, tmp_path: Pat
     assert commit_now() is None
 
 
-def test_the_commit_is_in_the_run_folder(whole: Path) -> None:
-    about = read_json(whole / FOLDERS[0] / "run.json")
-    assert about["commit"] == runs.commit()
+def test_the_commit_is_in_the_run_folder(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the real one: somebody may commit while the tests run."""
+    monkeypatch.setattr(runs, "commit", lambda: "0123abc")
+    grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith(("  PALS:", "  many:"))))
+    run_grid(grid, tmp_path / "bench", seeds=[1])
+    about = read_json(tmp_path / "bench" / FOLDERS[0] / "run.json")
+    assert about["commit"] == "0123abc"
     assert about["recipe"] == "toy/few/average"
 
 
