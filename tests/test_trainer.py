@@ -35,7 +35,7 @@ from pals.files import read_json_lines
 from pals.methods import Batch, Context, Group, Phase, Plan, Problem
 from pals.methods.average import Average
 from pals.optim import TrainConfig, learning_rate, make_optimizer
-from pals.trainer import Trainer, count_steps, fill_tail
+from pals.trainer import Trainer
 
 CPU = Engine(EngineConfig(device="cpu"))
 
@@ -241,8 +241,8 @@ def plan(items: int, *, drop_last: bool = False, batch_size: int | None = None) 
 )  # fmt: skip
 def test_steps_of_an_epoch(items: int, drop: bool, steps: int) -> None:
     """Dropping the last batch never drops the only one."""
-    assert count_steps(plan(items, drop_last=drop), 8) == steps
-    assert count_steps(plan(items, drop_last=drop, batch_size=8), 1000) == steps
+    assert plan(items, drop_last=drop).steps(8) == steps
+    assert plan(items, drop_last=drop, batch_size=8).steps(1000) == steps
 
 
 class Recorder(Average):
@@ -288,9 +288,9 @@ def test_short_last_batch_is_filled_on_demand(toy: Dataset) -> None:
     assert [len(batch.index_B) for batch in seen] == [32, 32, 32]
     assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.cat([order, order[:6]]))
     assert records[0]["steps"] == 3
-    assert fill_tail(plan(16), 8).groups["main"].order_M.tolist() == list(range(16))
-    assert fill_tail(plan(3), 8).groups["main"].order_M.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
-    assert len(fill_tail(plan(0), 8).groups["main"].order_M) == 0
+    assert plan(16).filled(8).groups["main"].order_M.tolist() == list(range(16))
+    assert plan(3).filled(8).groups["main"].order_M.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert len(plan(0).filled(8).groups["main"].order_M) == 0
 
 
 def test_an_epoch_with_nothing_to_train_on(toy: Dataset) -> None:

@@ -165,9 +165,8 @@ class Trainer:
         for part in range(parts):
             with torch.no_grad():
                 plan = self.method.plan_epoch(ctx) or self._default_plan()
-                if config.tail == "fill":
-                    plan = fill_tail(plan, config.batch_size)
-                count = count_steps(plan, config.batch_size)
+                plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
+                count = plan.steps(config.batch_size)
                 random = self.method.draw(ctx, count)
                 before = self._agreement(ctx)
                 ctx.forget()
@@ -180,9 +179,8 @@ class Trainer:
             after = self._agreement(ctx)
         newest = before if after is None else after
         agreement = {} if newest is None else metrics.read_agreement(newest)
-        rate = learning_rate(config, epoch - 1, epochs)
-        record = {"steps": steps, "lr": rate, "loss": loss, **self.method.statistics(), **agreement, **self._grade(plan)}
-        return record, ended
+        record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs), "loss": loss}
+        return {**record, **self.method.statistics(), **agreement, **self._grade(plan)}, ended
 
     def _agreement(self, ctx: EpochContext) -> Tensor | None:
         """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
@@ -242,7 +240,7 @@ class Trainer:
         if name != "main" and len(index) < (stop - first) * size:  # a side group shorter than the epoch goes round
             index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
         inputs = self.engine.take(self.inputs, index)
-        wanted = group.views if group.views is not None else self.method.views
+        wanted = self.method.views if group.views is None else group.views
         views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
         target = None if group.target is None else torch.split(group.target[index], size)
         return [
@@ -384,20 +382,3 @@ def items_at_once(engine: Engine, numbers: int) -> int:
 def filled(batch: Tensor, size: int) -> Tensor:
     """The batch with its last row again and again, up to this size."""
     return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch
-
-
-def count_steps(plan: Plan, batch_size: int) -> int:
-    """Batches in the main group: the last may be short, unless the plan leaves it out."""
-    main = plan.groups["main"]
-    size = main.batch_size or batch_size
-    full, rest = divmod(len(main.order_M), size)
-    return full if plan.drop_last and full else full + (rest > 0)
-
-
-def fill_tail(plan: Plan, batch_size: int) -> Plan:
-    """The same plan with a full last batch."""
-    main = plan.groups["main"]
-    length = len(main.order_M)
-    full = length + -length % (main.batch_size or batch_size)
-    filled = replace(main, order_M=main.order_M[torch.arange(full, device=main.order_M.device) % max(length, 1)])
-    return replace(plan, groups={**plan.groups, "main": filled})

@@ -9,7 +9,7 @@ data set, and it never sees the truth or the test set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -61,6 +61,20 @@ class Plan:
     def of(cls, order_M: Tensor, target: Tensor | None = None, **more: Any) -> Plan:
         """The common case: one group."""
         return cls({"main": Group(order_M, target)}, **more)
+
+    def steps(self, batch_size: int) -> int:
+        """Batches in the main group: the last may be short, unless it is to be left out."""
+        main = self.groups["main"]
+        full, rest = divmod(len(main.order_M), main.batch_size or batch_size)
+        return full if self.drop_last and full else full + (rest > 0)
+
+    def filled(self, batch_size: int) -> Plan:
+        """The same plan with a full last batch."""
+        main = self.groups["main"]
+        length = len(main.order_M)
+        full = length + -length % (main.batch_size or batch_size)
+        order_M = main.order_M[torch.arange(full, device=main.order_M.device) % max(length, 1)]
+        return replace(self, groups={**self.groups, "main": replace(main, order_M=order_M)})
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class ByNeighbors(Method):
     class Config:
         neighbors: int = Field(default=15, ge=1)
         "K: how many neighbours vote."
-        early_epochs: int = Field(default=20, ge=2)
+        early_epochs: int = Field(default=20, ge=1)
         "The first epochs, in which `neighbors_start` and `relabel_every` act."
         neighbors_start: int | None = Field(default=None, ge=1)
         "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
