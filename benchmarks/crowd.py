@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.candidates import Truth
 from pals.crowd import dawid_skene, estimate_noise, fuse, majority_vote
-from pals.metrics import accuracy_of
+from pals.labels.candidates import Truth
+from pals.labels.metrics import accuracy_of
 from pals.readers import ReadSummary, Votes
 
 

@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pals.estimator import MatData, StratifiedCandidateKFold, classifier_for, covering_scorer, load_mat
-from pals.metrics import mean_and_std
+from pals.labels.metrics import mean_and_std
 
 FOLDS_SEED = 0
 

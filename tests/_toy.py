@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pals.augment import vector_views
-from pals.backbones import MLP, Network
-from pals.candidates import CandidateSets, Truth
-from pals.config import build
 from pals.data import Dataset, Items
-from pals.engine import Engine, EngineConfig
-from pals.files import read_json_lines
+from pals.labels.candidates import CandidateSets, Truth
+from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
-from pals.noise import make_candidates
-from pals.optim import TrainConfig
-from pals.trainer import Trainer
+from pals.training.engine import Engine, EngineConfig
+from pals.training.optim import TrainConfig
+from pals.training.trainer import Trainer
+from pals.util.config import build
+from pals.util.files import read_json_lines
+from pals.vision.augment import vector_views
+from pals.vision.backbones import MLP, Network
 
 WIDTH = 6
 TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")

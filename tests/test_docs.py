@@ -15,15 +15,15 @@ import pytest
 import torch
 import yaml
 
-from pals.candidates import Truth
 from pals.cli import app
-from pals.config import to_dict
-from pals.engine import EngineConfig
+from pals.labels.candidates import Truth
+from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
-from pals.noise import make_candidates
-from pals.optim import TrainConfig
-from pals.recipes import DEFAULTS
-from pals.settings import DataConfig, NetworkConfig, VotesConfig
+from pals.runs.defaults import DEFAULTS
+from pals.runs.settings import DataConfig, NetworkConfig, VotesConfig
+from pals.training.engine import EngineConfig
+from pals.training.optim import TrainConfig
+from pals.util.config import to_dict
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
-from pals.augment import image_views
-from pals.engine import Engine, EngineConfig
 from pals.labeling import pseudo_label
+from pals.labeling.neighbors import nearest
 from pals.methods import METHODS
-from pals.neighbors import nearest
-from pals.trainer import Trainer
+from pals.training.engine import Engine, EngineConfig
+from pals.training.trainer import Trainer
+from pals.vision.augment import image_views
 
 pytestmark = pytest.mark.gpu
 each_method = pytest.mark.parametrize("name", METHODS)

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from _measure import origin
 
-from pals.augment import image_views
-from pals.candidates import Truth, default_names
 from pals.data import Dataset, Items
-from pals.engine import find_device, forget_compiled, release_memory
 from pals.labeling import pseudo_label
+from pals.labeling.neighbors import nearest
+from pals.labels.candidates import Truth, default_names
 from pals.methods import find_method
-from pals.neighbors import nearest
 from pals.runs import Run, RunConfig
+from pals.training.engine import find_device, forget_compiled, release_memory
+from pals.vision.augment import image_views
 
 FORWARD_GFLOP = {"resnet18": 1.111, "wrn-34-10": 10.5, "small-cnn": 0.02}  # per image of 32 px
 CEILING_TFLOPS = 790.0  # bf16 matrix products on an H200, measured

@@ -21,7 +21,7 @@ import numpy as np
 from _measure import in_fresh_process, peak_bytes, report, seconds
 from PIL import Image
 
-from pals.images import decode, list_images, load_images
+from pals.vision.images import decode, list_images, load_images
 
 
 def make_pictures(folder: Path, count: int, width: int, height: int, ending: str) -> Path:

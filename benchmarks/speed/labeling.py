@@ -20,7 +20,7 @@ from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
 from pals.labeling import Labeling, agreement, belief, neighbor_weight, quota_of, select_reliable, vote
-from pals.neighbors import Neighbors, nearest
+from pals.labeling.neighbors import Neighbors, nearest
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 

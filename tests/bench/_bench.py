@@ -8,7 +8,7 @@ from pathlib import Path
 from _toy import assert_same, logged_epochs
 from pals.bench import Stop, launch, plan, read_grid, work_of
 from pals.bench.launch import Outcome
-from pals.checkpoint import load_checkpoint
+from pals.training.checkpoint import load_checkpoint
 
 GRID = """\
 title: Toy

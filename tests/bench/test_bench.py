@@ -27,10 +27,10 @@ from _bench import FOLDERS, GRID, assert_same_runs, finished
 from _toy import Answer, logged_epochs
 from pals.bench import Outcome, Stop, Work, launch, local, lock, plan, read_grid, read_result, work, work_of
 from pals.bench.local import _begin_worker
-from pals.checkpoint import load_checkpoint
 from pals.cli.bench import _at_a_time
-from pals.files import read_json, write_json
 from pals.runs import Run
+from pals.training.checkpoint import load_checkpoint
+from pals.util.files import read_json, write_json
 
 Pals = Callable[..., Answer]
 Process = Callable[..., subprocess.Popen[str]]

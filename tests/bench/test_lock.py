@@ -17,7 +17,7 @@ import pytest
 from pals.bench import lock
 from pals.bench.lock import BusyError, lock_file, working_on
 from pals.bench.stop import Stop
-from pals.files import read_json, write_json
+from pals.util.files import read_json, write_json
 
 
 def owned(folder: Path, **changes: Any) -> Path:

@@ -12,13 +12,13 @@ import torch
 from _bench import FOLDERS, GRID
 
 from pals.bench import plan, read_grid, state
+from pals.bench.paper.recipes import select
 from pals.bench.plan import State
-from pals.config import read_yaml
-from pals.engine import free_devices
-from pals.errors import InputError
-from pals.files import write_text
-from pals.paper.recipes import select
-from pals.settings import RunConfig
+from pals.runs.settings import RunConfig
+from pals.training.engine import free_devices
+from pals.util.config import read_yaml
+from pals.util.errors import InputError
+from pals.util.files import write_text
 
 ROOT = Path(__file__).parents[2]
 

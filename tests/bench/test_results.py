@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from _bench import FOLDERS, GRID, run_grid
 
+import pals as package
 from pals import runs
 from pals.bench import collect, read_grid, read_records, read_result, record, write_records
-from pals.errors import InputError
-from pals.files import read_json, read_json_lines, write_json
-from pals.paper.recipe import Recipe
+from pals.bench.paper.recipe import Recipe
+from pals.util.errors import InputError
+from pals.util.files import read_json, read_json_lines, write_json
 
 
 @pytest.fixture
@@ -124,17 +125,17 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout in which runs.py is tracked."""
+    """A checkout in which the package is tracked."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     monkeypatch.delenv("PALS_COMMIT", raising=False)
     folder = tmp_path / "src"
     folder.mkdir()
-    (folder / "runs.py").write_text("x = 1\n")
+    (folder / "__init__.py").write_text("x = 1\n")
     git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", "src/runs.py")
+    git(tmp_path, "add", "src/__init__.py")
     git(tmp_path, "commit", "--quiet", "-m", "first")
-    monkeypatch.setattr(runs, "__file__", str(folder / "runs.py"))
+    monkeypatch.setattr(package, "__file__", str(folder / "__init__.py"))
     return folder
 
 
@@ -155,7 +156,7 @@ def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch)
     (checkout / "new.py").write_text("y = 2\n")
     assert commit_now() == f"{first}+changes"
     (checkout / "new.py").unlink()
-    (checkout / "runs.py").write_text("x = 3\n")
+    (checkout / "__init__.py").write_text("x = 3\n")
     assert commit_now() == f"{first}+changes"
     monkeypatch.setenv("PALS_COMMIT", "abc")
     assert commit_now() == "abc"
@@ -164,7 +165,7 @@ def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch)
 def test_no_commit_without_a_checkout_of_this_code(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = checkout / "venv"
     installed.mkdir()
-    monkeypatch.setattr(runs, "__file__", str(installed / "runs.py"))  # in somebody's checkout, but not part of it
+    monkeypatch.setattr(package, "__file__", str(installed / "__init__.py"))  # in somebody's checkout, but not part of it
     assert commit_now() is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert commit_now() is None

@@ -13,13 +13,13 @@ import pytest
 
 from _latex import columns_of, environments
 from _toy import Answer
-from pals.bench.curves import read_curve, read_curves
-from pals.bench.reproduction import reproduction_page
+from pals.bench.paper.recipes import RECIPES, find, select
 from pals.bench.results import Result, read_records
-from pals.bench.tabulate import YARDSTICK, gather, link, make_table
-from pals.errors import InputError
-from pals.files import read_json
-from pals.paper.recipes import RECIPES, find, select
+from pals.bench.tables.curves import read_curve, read_curves
+from pals.bench.tables.reproduction import reproduction_page
+from pals.bench.tables.tabulate import YARDSTICK, gather, link, make_table
+from pals.util.errors import InputError
+from pals.util.files import read_json
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks" / "results" / "runs.jsonl"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from pals.candidates import CandidateSets
 from pals.data import load_dataset
 from pals.data.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES, SUPERCLASSES, cifar10n_votes, superclass_of
-from pals.errors import InputError
+from pals.labels.candidates import CandidateSets
+from pals.util.errors import InputError
 
 # The super-class of classes 0..99, read off the coarse and fine labels of the real CIFAR-100.
 COARSE = (

@@ -12,7 +12,7 @@ import pytest
 
 from pals.data import load_dataset
 from pals.data.cifar import CIFAR10_CLASSES
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 TITLES = {

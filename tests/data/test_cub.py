@@ -10,14 +10,14 @@ import torch
 from _picture_sets import BIRDS, make_cub, make_folders
 from PIL import Image
 
-from pals.augment import Views
 from pals.data import load_dataset
 from pals.data.pictures import IMAGENET
-from pals.engine import Engine
-from pals.errors import InputError
-from pals.images import decode
-from pals.noise import official_candidates
+from pals.labels.noise import official_candidates
 from pals.runs import Run, RunConfig
+from pals.training.engine import Engine
+from pals.util.errors import InputError
+from pals.vision.augment import Views
+from pals.vision.images import decode
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_the_set_may_be_named_itself_and_comes_from_the_cache(tmp_path: Path, mo
     root = make_cub(tmp_path / "CUB_200_2011")
     first = load_dataset("cub200", data_dir=root)
     monkeypatch.setenv("PALS_DATA", str(tmp_path))
-    monkeypatch.setattr("pals.images.table.read_picture", None)  # would be called to decode
+    monkeypatch.setattr("pals.vision.images.table.read_picture", None)  # would be called to decode
     again = load_dataset("cub200")
     assert torch.equal(first.train.inputs, again.train.inputs)
     assert torch.equal(first.test.inputs, again.test.inputs)

@@ -12,15 +12,15 @@ import torch
 from _picture_sets import make_crowd, write_annotations
 from PIL import Image
 
-from pals.backbones import build_network
 from pals.data import OPTIONS, load_dataset
 from pals.data.dcic import BENTHIC, CROWDS, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
-from pals.engine import Engine
-from pals.errors import InputError
 from pals.methods import Problem, find_method
-from pals.optim import learning_rate, make_optimizer
 from pals.runs import Run, RunConfig, default_folder
-from pals.settings import DataConfig
+from pals.runs.settings import DataConfig
+from pals.training.engine import Engine
+from pals.training.optim import learning_rate, make_optimizer
+from pals.util.errors import InputError
+from pals.vision.backbones import build_network
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from pals.data import load_dataset
 from pals.data.digits import load_digits_data
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 from pals.data import fetch as module
 from pals.data import find_weights
 from pals.data.fetch import ARCHIVES, WEIGHTS, Archive, WeightsFile, fetch, fetch_command
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 
 def make_tar(*names: str) -> bytes:

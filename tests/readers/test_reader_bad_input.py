@@ -9,8 +9,8 @@ import pytest
 from _reader_examples import CVAT, DCIC, LABEL_STUDIO, LONG, answers, mat_bytes
 from scipy.sparse import csc_matrix
 
-from pals.errors import InputError
 from pals.readers import FORMATS, read_votes
+from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 

@@ -12,8 +12,8 @@ import pytest
 from _reader_examples import COCO, CVAT, DCIC, EXPECTED, JSON_MIN, LABEL_STUDIO, PEERANNOT, answers, mat_bytes
 from scipy.sparse import csc_matrix
 
-from pals.errors import InputError
 from pals.readers import FORMATS, read_votes
+from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 
@@ -89,7 +89,7 @@ def test_label_studio_old_exports_nested_choices_and_small_exports(write: Write)
     ],
 )
 def test_label_studio_names_of_images(value: str, name: str) -> None:
-    from pals.readers.label_studio import clean_name
+    from pals.readers.formats.label_studio import clean_name
 
     assert clean_name(value) == name
 

@@ -13,8 +13,8 @@ from _reader_examples import EXPECTED, JSON_MIN, ZOONIVERSE, mat_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pals.errors import InputError
 from pals.readers import FORMATS, Votes, read_votes
+from pals.util.errors import InputError
 
 MAT = mat_bytes(data=np.zeros((4, 2)), partial_target=np.eye(3, 4), target=np.eye(3, 4))
 WHOLE: dict[str, bytes] = {name: example.encode() for name, (example, _, _) in EXPECTED.items()} | {"mat": MAT}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.errors import InputError
 from pals.readers import Votes, read_votes
 from pals.readers.matching import match_names
+from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 

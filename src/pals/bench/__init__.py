@@ -6,8 +6,8 @@ from pals.bench.grid import read_grid
 from pals.bench.launch import LAUNCHERS, Outcome, Work, launch, run_job, work_of
 from pals.bench.plan import Job, State, plan, state
 from pals.bench.results import Result, collect, read_records, read_result, record, write_records
-from pals.bench.statistics import Paired, Summary, paired, summarise, verdict
 from pals.bench.stop import Stop
+from pals.bench.tables.statistics import Paired, Summary, paired, summarise, verdict
 
 __all__ = [
     "LAUNCHERS",

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pals.config import merge, read_yaml
-from pals.errors import InputError, unknown
-from pals.paper.recipe import Recipe
-from pals.settings import RunConfig
+from pals.bench.paper.recipe import Recipe
+from pals.runs.settings import RunConfig
+from pals.util.config import merge, read_yaml
+from pals.util.errors import InputError, unknown
 
 UNLESS_SAID = {"data": {"name": "digits"}, "method": {"name": "pals"}}
 KEYS = ("title", "base", "rows", "columns")

@@ -10,7 +10,7 @@ from pals.bench.on_ray import on_ray
 from pals.bench.on_slurm import on_slurm
 from pals.bench.stop import Stop
 from pals.bench.work import Outcome, Tell, Work, run_job, work_of
-from pals.errors import unknown
+from pals.util.errors import unknown
 
 __all__ = ["LAUNCHERS", "Outcome", "Tell", "Work", "launch", "run_job", "work_of"]
 

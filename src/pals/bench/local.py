@@ -17,8 +17,8 @@ import torch
 
 from pals.bench.stop import Stop
 from pals.bench.work import Outcome, Tell, Work, run_job
-from pals.engine import free_devices, only_device
-from pals.errors import InputError
+from pals.training.engine import free_devices, only_device
+from pals.util.errors import InputError
 
 POLL = 0.2  # seconds between looks at the workers
 _inbox: list[Any] = []  # in a worker: the queue to tell the command of progress

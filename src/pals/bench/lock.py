@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pals.files import write_json
-from pals.images.lock import locked
+from pals.util.files import write_json
+from pals.util.lock import locked
 
 BEAT = 30.0  # seconds between signs of life
 STALE = 600.0  # without a sign for so long, a process on another machine is taken to be gone

@@ -8,7 +8,7 @@ from typing import Any
 
 from pals.bench.stop import Stop
 from pals.bench.work import Outcome, Tell, Work, run_job
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 POLL = 0.5
 

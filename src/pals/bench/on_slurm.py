@@ -10,7 +10,7 @@ from typing import Any
 
 from pals.bench.stop import Stop
 from pals.bench.work import Outcome, Tell, Work, run_job
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 POLL = 1.0
 MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs longer is queued again and goes on

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pals.checkpoint import refuse_other_settings
-from pals.config import differences
-from pals.errors import InputError
-from pals.files import read_json_lines
-from pals.paper.recipe import Recipe
+from pals.bench.paper.recipe import Recipe
 from pals.runs import load_run_config
-from pals.settings import RunConfig
+from pals.runs.settings import RunConfig
+from pals.training.checkpoint import refuse_other_settings
+from pals.util.config import differences
+from pals.util.errors import InputError
+from pals.util.files import read_json_lines
 
 OF_THE_MACHINE = {"engine.device", "engine.compile", "train.feature_batch", "train.checkpoint_every"}
 """Settings on which the numbers of a run do not depend, apart from rounding."""

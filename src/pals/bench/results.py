@@ -9,12 +9,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pals.bench.paper.recipe import Recipe
 from pals.bench.plan import changes
-from pals.errors import InputError
-from pals.files import read_json, read_json_lines, write_text
-from pals.paper.recipe import Recipe
 from pals.runs import load_run_config
-from pals.settings import DataConfig
+from pals.runs.settings import DataConfig
+from pals.util.errors import InputError
+from pals.util.files import read_json, read_json_lines, write_text
 
 RECORDS = "results.jsonl"
 """Below the folder of a bench: a record of each of its finished runs."""

@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 
-from pals.interrupt import Interrupt
+from pals.util.interrupt import Interrupt
 
 
 class Stop(Interrupt):

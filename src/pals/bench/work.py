@@ -14,11 +14,11 @@ from typing import Any, Literal
 from pals.bench.lock import BusyError, working_on
 from pals.bench.plan import Job, changes, kind, state
 from pals.bench.stop import Stop
-from pals.engine import forget_compiled, release_memory
-from pals.errors import InputError
-from pals.files import write_text
 from pals.runs import Run
-from pals.settings import RunConfig
+from pals.runs.settings import RunConfig
+from pals.training.engine import forget_compiled, release_memory
+from pals.util.errors import InputError
+from pals.util.files import write_text
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Is told of each run that begins, {work, total, done}, and of each epoch, {work, record}."""

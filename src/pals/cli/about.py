@@ -14,7 +14,7 @@ def doctor() -> None:
 
     Example:  pals doctor
     """
-    from pals.doctor import check
+    from pals.cli.doctor import check
 
     facts, problems = check()
     table = Table("what", "found", title="pals doctor")

@@ -12,12 +12,12 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from pals import __version__
-from pals.errors import InputError
-from pals.interrupt import Interrupt
+from pals.util.errors import InputError
+from pals.util.interrupt import Interrupt
 
 if TYPE_CHECKING:
-    from pals.display import Reporter
     from pals.runs import Run
+    from pals.util.display import Reporter
 
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 

@@ -14,12 +14,12 @@ from rich.table import Table
 from pals.cli.base import STOPPING_RUN, DataDir, Device, Set, app, console, errors, say
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.tables import show
-from pals.errors import InputError
-from pals.words import how_many
+from pals.util.errors import InputError
+from pals.util.words import how_many
 
 if TYPE_CHECKING:
     from pals.bench import Job, Outcome, State
-    from pals.paper.recipe import Recipe
+    from pals.bench.paper.recipe import Recipe
 
 STOPPED = 130
 STOPPING = {
@@ -64,7 +64,7 @@ def bench(
     Example:  pals bench --table 1 --methods PALS --cells 'cifar10-*' --seeds 3 --epochs 50 --dry-run
     """
     from pals.bench import plan, state, write_records
-    from pals.config import override
+    from pals.util.config import override
 
     recipes = _recipes(names or [], table, grid, words(methods), words(cells))
     extra = override({"engine": {"device": device}} if device else {}, set_ or [])
@@ -95,7 +95,7 @@ def _recipes(
     names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
 ) -> list[Recipe]:
     from pals.bench import read_grid
-    from pals.paper.recipes import narrowed, no_recipe, select
+    from pals.bench.paper.recipes import narrowed, no_recipe, select
 
     if not names and table is None and grid is None:
         raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
@@ -119,7 +119,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
-    from pals.paper.cost import in_words, left
+    from pals.bench.paper.cost import in_words, left
 
     table = Table("recipe", "seed", "epochs", "state")
     table.add_column("GPU time", justify="right", no_wrap=True)
@@ -149,7 +149,7 @@ def _run(
 ) -> tuple[list[Outcome], bool]:
     """What became of each run that was begun, and whether the user stopped it."""
     from pals.bench import Stop, launch, work_of
-    from pals.display import Reporter, Shown
+    from pals.util.display import Reporter, Shown
 
     stop, shown, outcomes = Stop(out), dict[str, Shown](), list["Outcome"]()
     common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
@@ -189,7 +189,7 @@ def _said(outcome: Outcome) -> str:
 
 
 def _show_tables(recipes: Sequence[Recipe], out: Path, epochs: int | None) -> None:
-    from pals.bench.tabulate import gather, make_table
+    from pals.bench.tables.tabulate import gather, make_table
 
     for name in dict.fromkeys(recipe.table for recipe in recipes):
         of_it = [recipe for recipe in recipes if recipe.table == name]

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pals.cli.base import Device, Set, app, console, follow, say
-from pals.errors import InputError
-from pals.words import how_many
+from pals.util.errors import InputError
+from pals.util.words import how_many
 
 Run = Annotated[Path, typer.Argument(help="Folder that `pals fit` wrote.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
@@ -66,7 +66,7 @@ def fit(
 
     Example:  pals fit photos/ answers.csv --out runs/ponds
     """
-    from pals.config import override
+    from pals.util.config import override
 
     images, votes = _sources(paths, features)
     columns = {"item": item_column, "worker": worker_column, "label": label_column}
@@ -130,8 +130,8 @@ def update(
 
 
 def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path | None) -> None:
-    from pals.display import Reporter, showing_count
     from pals.fit import Work, finish, in_words
+    from pals.util.display import Reporter, showing_count
 
     started = time.perf_counter()
     work = Work.plan(given, out, truth=truth, cache=cache)
@@ -171,9 +171,9 @@ def predict(
 
     Example:  pals predict runs/ponds new_photos/ --out predictions.csv --threshold 0.6
     """
-    from pals.display import showing_count
-    from pals.files import write_text
     from pals.model import predict_folder
+    from pals.util.display import showing_count
+    from pals.util.files import write_text
 
     with showing_count(console, "items") as progress:
         frame = predict_folder(
@@ -221,8 +221,8 @@ def relabel(
 
     Example:  pals relabel runs/ponds --top 200 --out queue.csv
     """
-    from pals.files import write_text
-    from pals.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.fit.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
         raise InputError(f"--to {to!r}: choose csv or label-studio.")
@@ -242,7 +242,7 @@ def report(run: Run) -> None:
 
     Example:  pals report runs/ponds
     """
-    from pals.report.page import write_report
+    from pals.fit.page.render import write_report
 
     say(str(write_report(run)))
 

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from pals.cli.base import app, console, say
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 if TYPE_CHECKING:
-    from pals.paper.recipes import Recipe
+    from pals.bench.paper.recipes import Recipe
 
 Which = Annotated[str | None, typer.Option("--table", help="1 to 7, figure2, timing, partial-check or noisy-comparison.")]
 Methods = Annotated[str | None, typer.Option(help="As in the table or in `pals methods`, e.g. PALS,ALIM-Scale.")]
@@ -39,7 +39,7 @@ def recipes(
 
     Example:  pals recipes --table 1 --methods PALS --cells 'cifar10-*'
     """
-    from pals.paper.recipes import find, select
+    from pals.bench.paper.recipes import find, select
 
     if name is not None:
         if table is not None or methods is not None or cells is not None:
@@ -54,7 +54,7 @@ def recipes(
 
 
 def _facts(recipe: Recipe, epochs: int | None) -> dict[str, Any]:
-    from pals.paper.cost import estimate
+    from pals.bench.paper.cost import estimate
 
     seconds = estimate(recipe, epochs)
     return {
@@ -74,8 +74,8 @@ def _facts(recipe: Recipe, epochs: int | None) -> dict[str, Any]:
 
 
 def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
-    from pals.config import to_yaml
-    from pals.paper.cost import estimate, in_words
+    from pals.bench.paper.cost import estimate, in_words
+    from pals.util.config import to_yaml
 
     settings = recipe.config(seed, epochs).to_dict()
     if as_json:
@@ -89,8 +89,8 @@ def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
 
 
 def _list(found: list[Recipe], epochs: int | None) -> None:
-    from pals.paper.cost import estimate, in_words
-    from pals.paper.numbers import caption, numbers
+    from pals.bench.paper.cost import estimate, in_words
+    from pals.bench.paper.numbers import caption, numbers
 
     runs: dict[tuple[str, str, int], float] = {}  # recipes that are the same run are paid for once
     for table in dict.fromkeys(recipe.table for recipe in found):
@@ -113,7 +113,7 @@ def _list(found: list[Recipe], epochs: int | None) -> None:
 
 def _published(recipe: Recipe) -> str:
     """As printed: an accuracy, or seconds per epoch."""
-    from pals.paper.numbers import epoch_seconds
+    from pals.bench.paper.numbers import epoch_seconds
 
     seconds = epoch_seconds(recipe.row, recipe.column) if recipe.table == "timing" else None
     return str(recipe.published or "-") if seconds is None else f"{seconds:g} s"

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from pals.cli.base import DataDir, Device, Out, Set, app, console, follow, say
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 if TYPE_CHECKING:
-    from pals.settings import RunConfig
+    from pals.runs.settings import RunConfig
 
 data_app = typer.Typer(help="Data sets that do not come with a package.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -35,8 +35,8 @@ def demo(
 
     Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
     """
-    from pals.demo import demo_runs, summarise
-    from pals.display import Reporter
+    from pals.bench.demo import demo_runs, summarise
+    from pals.util.display import Reporter
 
     numbers = _seeds(seeds)
     accuracies: dict[str, list[float]] = {}
@@ -65,8 +65,8 @@ def _intro(about: dict[str, Any], things: str = "items") -> str:
 
 
 def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
-    from pals.demo import EXPLAIN, demo_folder
-    from pals.report.curves import read_epochs
+    from pals.bench.demo import EXPLAIN, demo_folder
+    from pals.training.log import read_epochs
 
     selected = Table(title=f"Items that PALS trusted (seed {seeds[0]})")
     for heading in ("epoch", "selected", "right", "share right", "accuracy"):
@@ -116,9 +116,9 @@ def train(
 
     Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 1,2,3 --out runs/digits
     """
-    from pals.config import merge, override, read_yaml
-    from pals.display import Reporter
     from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
+    from pals.util.config import merge, override, read_yaml
+    from pals.util.display import Reporter
 
     flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
@@ -144,8 +144,8 @@ def train(
 
 def _remarks(config: RunConfig) -> Iterator[str]:
     """What a user may not expect of these settings."""
-    from pals.paper.choices import chosen_by_rates
-    from pals.settings import never_comes
+    from pals.bench.paper.choices import chosen_by_rates
+    from pals.runs.settings import never_comes
 
     for name in never_comes(config):
         yield (
@@ -219,7 +219,7 @@ def data_fetch(
     Example:  pals data fetch cifar10 --data-dir ~/data
     """
     from pals.data.fetch import data_folder, fetch
-    from pals.display import showing_bytes
+    from pals.util.display import showing_bytes
 
     place = data_folder(data_dir)
     if place is None:

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from pals.cli.base import app, console, say
 from pals.cli.recipes import Cells, Methods, words
-from pals.errors import InputError, unknown
+from pals.util.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from pals.paper.recipe import Recipe
-    from pals.report.layout import Line, Part
-    from pals.report.tables import Table
+    from pals.bench.paper.recipe import Recipe
+    from pals.bench.tables.layout import Line, Part
+    from pals.bench.tables.table import Table
 
 figure_app = typer.Typer(help="Pictures of runs and tables.", no_args_is_help=True)
 app.add_typer(figure_app, name="figure")
@@ -85,9 +85,9 @@ def figure_selected(
 
     Example:  pals figure selected runs/digits/seed-1 --out selected.svg
     """
-    from pals.bench.curves import paper_points, read_curves, to_csv
-    from pals.files import write_text
-    from pals.report.figures import save, selected
+    from pals.bench.tables.curves import paper_points, read_curves, to_csv
+    from pals.bench.tables.figures import save, selected
+    from pals.util.files import write_text
 
     if out.suffix.lower() == ".csv":
         if len(runs) > 1:
@@ -112,7 +112,7 @@ def figure_ablation(
 
     Example:  pals figure ablation K --out ablation-K.svg
     """
-    from pals.report.figures import bars, save
+    from pals.bench.tables.figures import bars, save
 
     _check_runs(runs)
     save(bars(_table(_choose("7", None, None, None), runs, epochs, None, None), part), out)
@@ -132,8 +132,8 @@ def figure_speed(
 
     Example:  pals figure speed --table noisy-comparison --runs runs/bench --out speed.png
     """
-    from pals.report.figures import save
-    from pals.report.speed import speed_figure
+    from pals.bench.tables.figures import save
+    from pals.bench.tables.speed import speed_figure
 
     _check_runs(runs)
     save(speed_figure(_table(_choose(name, None, None, None), runs, epochs, None, None)), out)
@@ -142,7 +142,7 @@ def figure_speed(
 
 def show(made: Table) -> None:
     """A table on the screen, in as many pieces as its width asks for."""
-    from pals.report.layout import layout, legend
+    from pals.bench.tables.layout import layout, legend
 
     console.print(f"[bold]{escape(made.title)}[/]", highlight=False)
     for part in layout(made):
@@ -233,7 +233,7 @@ def _check_runs(runs: Path) -> None:
 
 def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None) -> list[Recipe]:
     from pals.bench import read_grid
-    from pals.paper.recipes import narrowed, select
+    from pals.bench.paper.recipes import narrowed, select
 
     if (name is None) == (grid is None):
         raise InputError("Which table? Name one (1 to 7, figure2, timing, partial-check, noisy-comparison), or a --grid file.")
@@ -241,13 +241,13 @@ def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cell
 
 
 def _table(recipes: list[Recipe], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
-    from pals.bench.tabulate import gather, make_table
+    from pals.bench.tables.tabulate import gather, make_table
 
     return make_table(recipes, gather(recipes, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
 
 
 def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone: bool) -> str:
-    from pals.bench.reproduction import all_tables, reproduction_page
+    from pals.bench.tables.reproduction import all_tables, reproduction_page
 
     if form == "markdown":
         return reproduction_page(runs, out or Path("reproduction.md"), epochs)
@@ -262,7 +262,7 @@ def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone
 
 
 def _text(tables: list[Table], form: str, standalone: bool) -> str:
-    from pals.report import markup, records
+    from pals.bench.tables import markup, records
 
     if form == "latex":
         return markup.to_latex(tables, standalone)
@@ -274,8 +274,8 @@ def _text(tables: list[Table], form: str, standalone: bool) -> str:
 def _draw_table(made: Table, out: Path | None) -> None:
     """What reads best: times against accuracy where nothing is published, bars for ablations and seconds, differences as
     colours for the others."""
-    from pals.report.figures import bars, heat_map, save
-    from pals.report.speed import speed_figure
+    from pals.bench.tables.figures import bars, heat_map, save
+    from pals.bench.tables.speed import speed_figure
 
     assert out is not None
     if made.name == "figure2":
@@ -289,7 +289,7 @@ def _draw_table(made: Table, out: Path | None) -> None:
 
 
 def _write(text: str, out: Path | None) -> None:
-    from pals.files import write_text
+    from pals.util.files import write_text
 
     if out is not None:
         write_text(out, text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pals.crowd.answers import Answers
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 LARGEST_CONFUSION = 200_000_000
 """Numbers in all confusion matrices together; more are not written out."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from pals.crowd.annotators import Annotators, Weighed, beginners, confusion_matrices, learn, weigh
 from pals.crowd.answers import Answers, arrange, vote_shares
-from pals.errors import InputError
 from pals.readers import Votes
+from pals.util.errors import InputError
 
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 """Weights, in answers per class, that the prior of a person's confusion matrix may have; the answers decide between them."""

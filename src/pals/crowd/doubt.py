@@ -36,7 +36,7 @@ def rank_doubts(result: Result, limit: int | None = None) -> Doubts:
 def arguing_neighbors(
     result: Result, doubts: Doubts, neighbor_NK: np.ndarray, similarity_NK: np.ndarray, count: int = 3
 ) -> Arguing:
-    """Among the nearest items (`pals.neighbors.nearest`) those whose result is none of the answer's labels: first those whose
+    """Among the nearest items (`pals.labeling.nearest`) those whose result is none of the answer's labels: first those whose
     result is the suggestion, then the others, the more similar first."""
     item_M = result.item_A[doubts.answer_M]
     near_MK, similarity_MK = neighbor_NK[item_M], similarity_NK[item_M]

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals import metrics
 from pals.crowd.fusion import Fusion
 from pals.crowd.heldout import held_out, log_predicted, prior_loss, temperature_of, tempered
 from pals.crowd.result import Result
-from pals.errors import InputError
+from pals.labels import metrics
 from pals.readers import Votes
+from pals.util.errors import InputError
 
 ROUNDS = 200
 GRID = np.linspace(0.0, 1.0, 41) ** 2

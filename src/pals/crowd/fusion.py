@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from pals.crowd.annotators import log_sum
 from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, alternate, dawid_skene
 from pals.crowd.heldout import find_correlation, held_out, temperature_of, tempered
-from pals.errors import InputError
 from pals.readers import Votes
+from pals.util.errors import InputError
 
 PULL = 0.01
 """Weight of the pull of every bias towards zero, which keeps that of a class without items finite."""

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from pals.crowd.answers import vote_shares
-from pals.errors import InputError
 from pals.readers import Votes
+from pals.util.errors import InputError
 
 GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER = range(6)
 STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer")

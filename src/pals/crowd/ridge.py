@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 LANDMARKS = 5000
 BLOCK = 2000

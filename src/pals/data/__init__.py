@@ -11,7 +11,7 @@ from pals.data.cub import load_cub200
 from pals.data.dcic import CROWDS
 from pals.data.digits import load_digits_data
 from pals.data.weights import find_weights
-from pals.errors import InputError, unknown
+from pals.util.errors import InputError, unknown
 
 DATASETS: dict[str, Loader] = {
     "digits": load_digits_data,

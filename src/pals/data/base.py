@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pals.augment import Views
-from pals.candidates import CandidateSets, Truth
+from pals.labels.candidates import CandidateSets, Truth
+from pals.vision.augment import Views
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.augment import image_views
-from pals.candidates import CandidateSets, Truth
 from pals.data.base import Dataset, Items
 from pals.data.cifar_files import as_text, read_arrays, read_pickle, refuse
 from pals.data.fetch import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
-from pals.errors import InputError
+from pals.labels.candidates import CandidateSets, Truth
+from pals.util.errors import InputError
+from pals.vision.augment import image_views
 
 VOTES_FILE = "cifar_labels.npz"
 VOTES_KEY = "c10n_label"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 
 def read_pickle(path: Path, remedy: str) -> dict[str, Any]:

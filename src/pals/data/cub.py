@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from pals.candidates import Truth
 from pals.data.base import Dataset, Items
 from pals.data.fetch import VARIABLE
 from pals.data.pictures import IMAGENET, PHOTO_SIDE, find_root, load_parts, photo_views, within
-from pals.errors import InputError
-from pals.images import list_images
+from pals.labels.candidates import Truth
+from pals.util.errors import InputError
+from pals.vision.images import list_images
 
 FOLDERS = ("CUB_200_2011", "cub200")
 IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"

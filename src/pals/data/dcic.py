@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.augment import Views, image_views
-from pals.augment.ops import gray
-from pals.candidates import CandidateSets, Truth
 from pals.data.base import Dataset, Items, Loader
 from pals.data.fetch import VARIABLE
 from pals.data.pictures import PHOTO_SIDE, find_root, load_parts, photo_views, within
-from pals.errors import InputError, unknown
-from pals.images import How
-from pals.noise import draw_annotators
-from pals.readers.dcic import answers_in, sets_in
+from pals.labels.candidates import CandidateSets, Truth
+from pals.labels.noise import draw_annotators
+from pals.readers.formats.dcic import answers_in, sets_in
 from pals.readers.source import Source
+from pals.util.errors import InputError, unknown
+from pals.vision.augment import Views, image_views
+from pals.vision.augment.ops import gray
+from pals.vision.images import How
 
 FILE = "annotations.json"
 SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4, 5), 3), 2: ((1, 2, 5), 4), 3: ((1, 2, 3), 5)})

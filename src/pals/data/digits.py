@@ -7,9 +7,9 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from pals.augment import image_views
-from pals.candidates import Truth, default_names
 from pals.data.base import Dataset, Items
+from pals.labels.candidates import Truth, default_names
+from pals.vision.augment import image_views
 
 TEST_SHARE = 0.2
 SPLIT_SEED = 0  # a constant: every run of every seed is tested on the same digits

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pals.errors import InputError, unknown
+from pals.util.errors import InputError, unknown
 
 VARIABLE = "PALS_DATA"
 """The environment variable that names the data folder where no folder is given."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pals.augment import Views, image_views
 from pals.data.fetch import VARIABLE, data_folder
-from pals.errors import InputError
-from pals.images import How, default_cache, load_images
+from pals.util.errors import InputError
+from pals.vision.augment import Views, image_views
+from pals.vision.images import How, default_cache, load_images
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and deviation of the pictures that published weights were trained on."""

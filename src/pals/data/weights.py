@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pals.data.fetch import VARIABLE, WEIGHTS, WEIGHTS_FOLDER, data_folder, fetch_command
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 
 def find_weights(weights: str, data_dir: Path | None = None) -> Path:

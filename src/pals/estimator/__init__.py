@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pals.data.tabular import MatData, load_mat
 from pals.estimator.classifier import CandidateClassifier
 from pals.estimator.factory import class_names, classifier_for, find_class
-from pals.estimator.mat import MatData, load_mat
 from pals.estimator.scorers import approximate_scorer, covering_scorer
 from pals.estimator.splits import StratifiedCandidateKFold
 from pals.estimator.targets import candidate_matrix

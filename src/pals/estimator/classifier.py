@@ -18,19 +18,19 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pals.backbones import Network, build_network
-from pals.config import build
 from pals.data import Items
-from pals.display import Reporter
-from pals.engine import Engine, EngineConfig
-from pals.errors import InputError
 from pals.estimator.doubt import doubt_of
 from pals.estimator.inputs import Images, Vectors
 from pals.estimator.targets import OnEmpty, Target, read_target
-from pals.losses import masked_softmax
 from pals.methods import Method, Problem, find_method, method_options
-from pals.optim import TrainConfig
-from pals.trainer import Trainer
+from pals.methods.parts.losses import masked_softmax
+from pals.training.engine import Engine, EngineConfig
+from pals.training.optim import TrainConfig
+from pals.training.trainer import Trainer
+from pals.util.config import build
+from pals.util.display import Reporter
+from pals.util.errors import InputError
+from pals.vision.backbones import Network, build_network
 
 SEEDS = 2**31 - 1
 

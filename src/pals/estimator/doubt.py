@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pals.estimator.targets import Target
 from pals.labeling import neighbor_weight, vote
-from pals.neighbors import nearest
+from pals.labeling.neighbors import nearest
 
 NEIGHBORS = 15
 

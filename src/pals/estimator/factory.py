@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from pals.errors import InputError
 from pals.estimator.classifier import CandidateClassifier
 from pals.methods import METHODS, Method, find_method
 from pals.methods import describe_options as describe
+from pals.util.errors import InputError
 
 ENDING = "Classifier"
 _MADE: dict[type[Method], type[CandidateClassifier]] = {}

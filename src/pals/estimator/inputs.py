@@ -11,8 +11,8 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from pals.augment import Views, image_views, vector_views
-from pals.errors import InputError, unknown
+from pals.util.errors import InputError, unknown
+from pals.vision.augment import Views, image_views, vector_views
 
 CHANNELS = (1, 3, 4)
 SMALLEST_STD = 1e-3  # of a channel, as a share of the range: pictures of one colour are not blown up

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_consistent_length, check_random_state
 
-from pals.errors import InputError
 from pals.estimator.targets import read_target
+from pals.util.errors import InputError
 
 
 class StratifiedCandidateKFold(BaseCrossValidator):  # type: ignore[misc]

@@ -16,9 +16,9 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from pals.candidates import CandidateSets
-from pals.errors import InputError, unknown
+from pals.labels.candidates import CandidateSets
 from pals.readers import Votes
+from pals.util.errors import InputError, unknown
 
 OnEmpty = Literal["error", "all"]
 Weights = Mapping[Hashable, float]  # what each label of one item got

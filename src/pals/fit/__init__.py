@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pals.config import merge
-from pals.errors import InputError
 from pals.fit.forecast import in_words
 from pals.fit.results import finish
 from pals.fit.work import Part, Work
 from pals.model import FILE_NAME, Model
 from pals.runs import load_run_config
-from pals.settings import VotesConfig
+from pals.runs.settings import VotesConfig
+from pals.util.config import merge
+from pals.util.errors import InputError
 
 __all__ = ["Part", "Work", "continued", "finish", "in_words"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pals.config import merge
 from pals.methods.pals import PALS
+from pals.util.config import merge
 
 VOTING = PALS.Config().neighbors
 

@@ -13,24 +13,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pals.augment import vector_views
-from pals.backbones import Network, build_network
-from pals.backbones.patches import LOOKED_AT, PatchNetwork
-from pals.candidates import CandidateSets
 from pals.crowd import LANDMARKS, dawid_skene
 from pals.data import Dataset, Items
-from pals.engine import Engine, find_device
-from pals.errors import InputError
 from pals.fit.inputs import picture_views, read_matrix
-from pals.images import default_cache, load_images
-from pals.images.store import Settings, Store, list_of
-from pals.model import check_saveable, encode_images
-from pals.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
+from pals.labeling.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
+from pals.labels.candidates import CandidateSets
+from pals.model import check_saveable
 from pals.readers import Votes
 from pals.runs import Run
-from pals.settings import RunConfig, VotesConfig
-from pals.trainer import items_at_once
-from pals.words import how_many
+from pals.runs.settings import RunConfig, VotesConfig
+from pals.training.engine import Engine, find_device
+from pals.training.inference import encode_images
+from pals.training.trainer import items_at_once
+from pals.util.errors import InputError
+from pals.util.words import how_many
+from pals.vision.augment import vector_views
+from pals.vision.backbones import Network, build_network
+from pals.vision.backbones.patches import LOOKED_AT, PatchNetwork
+from pals.vision.images import default_cache, load_images
+from pals.vision.images.store import Settings, Store, list_of
 
 DECODED = 64  # pictures that are decoded for it
 ENCODED = 32  # pictures that go through a frozen network

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.augment import Views, image_views, vector_views
-from pals.candidates import Truth
 from pals.data import Items
-from pals.errors import InputError
-from pals.images import default_cache, image_statistics, list_images, load_images
+from pals.labels.candidates import Truth
 from pals.readers import Match, Votes, read_votes
-from pals.settings import VotesConfig
-from pals.words import how_many
+from pals.runs.settings import VotesConfig
+from pals.util.errors import InputError
+from pals.util.words import how_many
+from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.images import default_cache, image_statistics, list_images, load_images
 
 Progress = Callable[[int, int], None]
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each channel or feature

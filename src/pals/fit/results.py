@@ -13,37 +13,32 @@ import pandas as pd
 import torch
 
 from pals import __version__
-from pals.backbones import Output
-from pals.config import to_yaml
 from pals.crowd import (
     Consensus,
     Fusion,
     NoiseEstimate,
     Result,
-    annotators_table,
     arguing_neighbors,
-    classes_table,
-    confusion_table,
-    csv_text,
-    doubtful_table,
     estimate_noise,
     fuse,
-    labels_table,
     leave_one_out,
     majority_vote,
     named_labels,
     rank_doubts,
 )
-from pals.files import read_json, write_json, write_text
-from pals.fit import page
+from pals.fit import report_json
 from pals.fit.inputs import Graded
+from pals.fit.page.render import write_report
+from pals.fit.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
 from pals.fit.work import Work
-from pals.metrics import accuracy_of, agreement, read_agreement, share_covered
+from pals.labeling.neighbors import nearest
+from pals.labels.metrics import accuracy_of, agreement, read_agreement, share_covered
 from pals.model import FILE_NAME, Description, Model, Part, fit_temperature
-from pals.neighbors import nearest
-from pals.report.curves import read_epochs
-from pals.report.page import write_report
-from pals.words import how_many
+from pals.training.log import read_epochs
+from pals.util.config import to_yaml
+from pals.util.files import read_json, write_json, write_text
+from pals.util.words import how_many
+from pals.vision.backbones import Output
 
 NEIGHBORS = 15
 FIRST = 100  # doubtful answers that are graded where the truth is known
@@ -247,11 +242,13 @@ def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str,
     """Plain values for the page."""
     votes, labels, tables = work.ready.votes, findings.tables["labels"], findings.tables
     found = numbers(findings)
-    shown = page.gallery(tables["doubtful"], labels, votes, findings.model_NC, findings.neighbor_NK, findings.similarity_NK)
-    easy, hard = page.examples(labels, votes)
+    shown = report_json.gallery(
+        tables["doubtful"], labels, votes, findings.model_NC, findings.neighbor_NK, findings.similarity_NK
+    )
+    easy, hard = report_json.examples(labels, votes)
     about = read_json(work.folder / "run.json")
     curves = [
-        {key: record.get(name) for key, name in page.CURVES.items() if record.get(name) is not None}
+        {key: record.get(name) for key, name in report_json.CURVES.items() if record.get(name) is not None}
         for record in read_epochs(work.folder)
     ]
     return {
@@ -265,11 +262,11 @@ def report_data(work: Work, findings: Findings, summary: list[str]) -> dict[str,
         "warnings": work.warnings(),
         "curves": curves,
         "classes": list(votes.class_names),
-        "confusion": page.confusion_matrix(tables["confusion"], votes.class_names),
-        "thumbs": page.pictures(page.names_shown(shown, easy, hard), votes, work.ready.items.inputs),
+        "confusion": report_json.confusion_matrix(tables["confusion"], votes.class_names),
+        "thumbs": report_json.pictures(report_json.names_shown(shown, easy, hard), votes, work.ready.items.inputs),
         "gallery": shown,
-        "annotators": page.people(tables["annotators"], tables["confusion"], votes.class_names),
-        "class_table": page.records(tables["classes"]),
+        "annotators": report_json.people(tables["annotators"], tables["confusion"], votes.class_names),
+        "class_table": report_json.records(tables["classes"]),
         "easy": easy,
         "hard": hard,
         "noise": {

@@ -12,25 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.augment import vector_views
-from pals.backbones import Network, Output
-from pals.backbones.patches import PatchNetwork, Responses, learn_patches
-from pals.backbones.timm import PREFIX, build_timm
-from pals.candidates import CandidateSets
-from pals.config import build, merge, read_yaml
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Dataset, Items
 from pals.data.pictures import IMAGENET
-from pals.engine import find_device
-from pals.errors import InputError
 from pals.fit.choose import Facts, choose
 from pals.fit.forecast import Forecast, bytes_of_responses, forecast
 from pals.fit.inputs import Answers, Graded, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
-from pals.images import survey
-from pals.model import Model, encode_images, image_standardizer, is_model
+from pals.labels.candidates import CandidateSets
+from pals.model import Model, is_model
 from pals.runs import Run, check_folder, claim_folder, starting_network
-from pals.settings import NetworkConfig, RunConfig, VotesConfig
-from pals.words import how_many
+from pals.runs.settings import NetworkConfig, RunConfig, VotesConfig
+from pals.training.engine import find_device
+from pals.training.inference import encode_images, image_standardizer
+from pals.util.config import build, merge, read_yaml
+from pals.util.errors import InputError
+from pals.util.words import how_many
+from pals.vision.augment import vector_views
+from pals.vision.backbones import Network, Output
+from pals.vision.backbones.patches import PatchNetwork, Responses, learn_patches
+from pals.vision.backbones.timm import PREFIX, build_timm
+from pals.vision.images import survey
 
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 """What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from pals.config import build
-from pals.errors import unknown
 from pals.methods.alim import ALIMOnehot, ALIMScale
 from pals.methods.apl import APL
 from pals.methods.average import Average
@@ -31,6 +29,8 @@ from pals.methods.rc import RC
 from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
 from pals.methods.votes import SoftVotes
+from pals.util.config import build
+from pals.util.errors import unknown
 
 __all__ = [
     "METHODS",

@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Group, Kind, Plan, Problem
-from pals.methods.contrastive import Seen, members, similarity, supervised_contrast
-from pals.methods.robust import Robust
-from pals.mixing import draw_weights
-from pals.sampling import part, shuffled
+from pals.methods.parts.contrastive import Seen, members, similarity, supervised_contrast
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.mixing import draw_weights
+from pals.methods.parts.robust import Robust
+from pals.methods.parts.sampling import part, shuffled
+from pals.util.config import STRICT
 
 TINY = 1e-9  # keeps the margin of a full set finite
 

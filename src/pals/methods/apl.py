@@ -9,8 +9,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import (
+from pals.methods.average import Average
+from pals.methods.base import Batch, Context, Kind, Plan, Problem
+from pals.methods.parts.losses import (
     absolute_error,
     focal_loss,
     generalized_cross_entropy,
@@ -18,8 +19,7 @@ from pals.losses import (
     squared_error,
     uniform_on,
 )
-from pals.methods.average import Average
-from pals.methods.base import Batch, Context, Kind, Plan, Problem
+from pals.util.config import STRICT
 
 
 class APL(Average):

@@ -7,9 +7,9 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy, uniform_on
 from pals.methods.base import Batch, Kind, Method, Problem
+from pals.methods.parts.losses import soft_cross_entropy, uniform_on
+from pals.util.config import STRICT
 
 
 class Average(Method):

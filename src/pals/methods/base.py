@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pals.backbones import Network, Output
-from pals.candidates import CandidateSets
-from pals.errors import InputError
+from pals.labels.candidates import CandidateSets
+from pals.util.errors import InputError
+from pals.vision.backbones import Network, Output
 
 Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pals.losses import masked_softmax
 from pals.methods.base import Batch
-from pals.methods.confidence import Confidence
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.losses import masked_softmax
 
 
 class CC(Confidence):

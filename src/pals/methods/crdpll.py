@@ -10,10 +10,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import masked_softmax, soft_cross_entropy
 from pals.methods.base import Batch, Context, Plan, Problem
-from pals.methods.confidence import Confidence
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
+from pals.util.config import STRICT
 
 TINY = 1e-7  # inside the logarithm of the supervised part, which it bounds at 16
 

@@ -12,13 +12,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import masked_softmax
 from pals.methods.base import Batch, Context, Kind, Phase, Plan, Problem
-from pals.methods.confidence import Confidence
 from pals.methods.crdpll import divergence, wrong_label_loss
-from pals.methods.held_out import HeldOut
-from pals.sampling import shuffled
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.held_out import HeldOut
+from pals.methods.parts.losses import masked_softmax
+from pals.methods.parts.sampling import shuffled
+from pals.util.config import STRICT
 
 STRONG = "crdpll_strong"
 

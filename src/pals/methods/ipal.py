@@ -11,12 +11,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
 from pals.labeling import vote
+from pals.labeling.neighbors import nearest, nearest_to
 from pals.methods.base import Problem
-from pals.methods.features import FLOOR, Features, FromFeatures
-from pals.neighbors import nearest, nearest_to
-from pals.nnls import solve_nnls
+from pals.methods.parts.features import FLOOR, Features, FromFeatures
+from pals.methods.parts.nnls import solve_nnls
+from pals.util.config import STRICT
 
 BLOCK = 2**28
 """Bytes of neighbours' features held at once."""

@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Plan, Problem
-from pals.methods.contrastive import Seen, best_of, members, similarity, supervised_contrast
-from pals.methods.robust import Robust
+from pals.methods.parts.contrastive import Seen, best_of, members, similarity, supervised_contrast
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.robust import Robust
+from pals.util.config import STRICT
 
 DIFFERENCES = 10  # of the smoothed covering rates, whose mean says whether they still rise...
 LEVEL = 1e-6  # ... by more than this

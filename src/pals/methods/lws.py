@@ -9,10 +9,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import masked_softmax
 from pals.methods.base import Batch, Problem
-from pals.methods.confidence import Confidence
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.losses import masked_softmax
+from pals.util.config import STRICT
 
 TINY = 1e-8  # inside the logarithms of the cross-entropy version, which it bounds at 18.4
 

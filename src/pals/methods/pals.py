@@ -10,13 +10,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
 from pals.labeling import Labeling, pseudo_label, threshold_at
-from pals.losses import smoothed_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.by_neighbors import ByNeighbors
-from pals.mixing import blend, draw_weights, partners
-from pals.sampling import drawn, shuffled
+from pals.methods.parts.by_neighbors import ByNeighbors
+from pals.methods.parts.losses import smoothed_cross_entropy
+from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.sampling import drawn, shuffled
+from pals.util.config import STRICT
 
 
 class PALS(ByNeighbors):

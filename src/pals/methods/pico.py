@@ -8,10 +8,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Plan, Problem
-from pals.methods.contrastive import (
+from pals.methods.parts.contrastive import (
     Contrastive,
     Seen,
     best_of,
@@ -20,6 +18,8 @@ from pals.methods.contrastive import (
     similarity,
     supervised_contrast,
 )
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.util.config import STRICT
 
 
 class PiCO(Contrastive):

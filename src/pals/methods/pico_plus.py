@@ -11,14 +11,14 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
+from pals.methods.parts.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.robust import estimate_noise_rate
+from pals.methods.parts.sampling import part
 from pals.methods.pico import PiCO
-from pals.methods.robust import estimate_noise_rate
-from pals.mixing import blend, draw_weights, partners
-from pals.sampling import part
+from pals.util.config import STRICT
 
 MARGIN = 0.1  # by which fewer items are called reliable than sets are taken to hold the true label
 

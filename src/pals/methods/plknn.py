@@ -10,12 +10,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
 from pals.labeling import neighbor_weight, vote
-from pals.losses import uniform_on
+from pals.labeling.neighbors import Metric, Neighbors, nearest, nearest_to
 from pals.methods.base import Problem
-from pals.methods.features import FLOOR, Features, FromFeatures
-from pals.neighbors import Metric, Neighbors, nearest, nearest_to
+from pals.methods.parts.features import FLOOR, Features, FromFeatures
+from pals.methods.parts.losses import uniform_on
+from pals.util.config import STRICT
 
 
 class PLKNN(FromFeatures):

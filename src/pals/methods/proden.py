@@ -9,10 +9,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import masked_softmax, soft_cross_entropy
 from pals.methods.base import Batch, Context
-from pals.methods.confidence import Confidence
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
+from pals.util.config import STRICT
 
 
 class PRODEN(Confidence):

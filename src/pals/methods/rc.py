@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
-from pals.losses import masked_softmax, soft_cross_entropy
 from pals.methods.base import Batch
-from pals.methods.confidence import Confidence
+from pals.methods.parts.confidence import Confidence
+from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
+from pals.util.config import STRICT
 
 
 class RC(Confidence):

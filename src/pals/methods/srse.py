@@ -12,16 +12,16 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.config import STRICT
 from pals.labeling import agreement
-from pals.losses import soft_cross_entropy
-from pals.methods import topology
+from pals.labeling.neighbors import Neighbors, nearest
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.by_neighbors import ByNeighbors
-from pals.methods.contrastive import best_of, members
-from pals.mixing import blend, draw_weights, partners
-from pals.neighbors import Neighbors, nearest
-from pals.sampling import drawn
+from pals.methods.parts import topology
+from pals.methods.parts.by_neighbors import ByNeighbors
+from pals.methods.parts.contrastive import best_of, members
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.sampling import drawn
+from pals.util.config import STRICT
 
 LEAST_WINDOW = 5  # epochs in which an item must hold out to be salvaged, however short the training
 SMALLEST_SHARE = 1e-8  # of the votes, for a candidate that nobody named

@@ -14,12 +14,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.config import STRICT
-from pals.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.base import Batch, Context, Group, Kind, Phase, Plan, Problem, Selection
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
-from pals.methods.held_out import HeldOut
-from pals.sampling import part, passes, shuffled
+from pals.methods.parts.held_out import HeldOut
+from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
+from pals.methods.parts.sampling import part, passes, shuffled
+from pals.util.config import STRICT
 
 SEPARATION: Mapping[str, Any] = {
     "schedule": "constant",

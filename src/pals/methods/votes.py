@@ -10,10 +10,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.config import STRICT
-from pals.losses import soft_cross_entropy, uniform_on
 from pals.methods.base import Batch, Context, Kind, Method, Problem
-from pals.mixing import blend, draw_weights, partners
+from pals.methods.parts.losses import soft_cross_entropy, uniform_on
+from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.util.config import STRICT
 
 
 class SoftVotes(Method):

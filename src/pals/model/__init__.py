@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
-from pals.model.frozen import encode_images, image_standardizer
 from pals.model.predict import predict_folder
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
 
@@ -15,11 +14,9 @@ __all__ = [
     "Model",
     "Part",
     "check_saveable",
-    "encode_images",
     "expected_calibration_error",
     "export_onnx",
     "fit_temperature",
-    "image_standardizer",
     "is_model",
     "predict_folder",
 ]

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 COLDEST, HOTTEST = 0.05, 20.0
 """Where a temperature is looked for. Logits that separate all targets would be best at 0, those that mislead at infinity."""

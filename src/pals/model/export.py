@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from pals import __version__
-from pals.errors import InputError
-from pals.files import write_bytes
 from pals.model.saved import Model
+from pals.util.errors import InputError
+from pals.util.files import write_bytes
 
 Numbers = Literal["uint8", "float32"]
 OPSET = 18

@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pals.errors import InputError
-from pals.images import BadImage, BadImageError, decode, list_images
-from pals.model.frozen import BATCH
 from pals.model.saved import Description, Model
+from pals.training.inference import BATCH
+from pals.util.errors import InputError
+from pals.vision.images import BadImage, BadImageError, decode, list_images
 
 Progress = Callable[[int, int], None]
 

@@ -16,12 +16,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from pals.augment.views import Standardize
-from pals.backbones import Network, Output, build_network
-from pals.errors import InputError
-from pals.files import write_bytes
-from pals.images import How
-from pals.model.frozen import BATCH, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.training.inference import BATCH, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.util.errors import InputError
+from pals.util.files import write_bytes
+from pals.vision.augment.views import Standardize
+from pals.vision.backbones import Network, Output, build_network
+from pals.vision.images import How
 
 FORMAT = 1
 FILE_NAME = "model.safetensors"

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from pals.errors import InputError, unknown
 from pals.readers.build import NO_ANSWER, build
-from pals.readers.cleanlab import read_cleanlab
-from pals.readers.coco import read_coco
 from pals.readers.columns import Columns
-from pals.readers.cvat import read_cvat
-from pals.readers.datumaro import read_datumaro
-from pals.readers.dcic import read_dcic
 from pals.readers.detect import detect
-from pals.readers.label_studio import read_label_studio
-from pals.readers.long import read_candidates, read_long
-from pals.readers.mat import read_mat
+from pals.readers.formats.cleanlab import read_cleanlab
+from pals.readers.formats.coco import read_coco
+from pals.readers.formats.cvat import read_cvat
+from pals.readers.formats.datumaro import read_datumaro
+from pals.readers.formats.dcic import read_dcic
+from pals.readers.formats.label_studio import read_label_studio
+from pals.readers.formats.long import read_candidates, read_long
+from pals.readers.formats.mat import read_mat
+from pals.readers.formats.peerannot import read_peerannot
+from pals.readers.formats.records import metadata_file, read_huggingface, read_json_list, read_jsonl
+from pals.readers.formats.wide import read_wide
+from pals.readers.formats.zooniverse import read_zooniverse
 from pals.readers.matching import Match
-from pals.readers.peerannot import read_peerannot
-from pals.readers.records import metadata_file, read_huggingface, read_json_list, read_jsonl
 from pals.readers.source import Source
 from pals.readers.summary import ReadSummary, Skipped
 from pals.readers.tables import Table
 from pals.readers.votes import Votes
-from pals.readers.wide import read_wide
-from pals.readers.zooniverse import read_zooniverse
+from pals.util.errors import InputError, unknown
 
 __all__ = ["FORMATS", "NO_ANSWER", "Match", "ReadSummary", "Skipped", "Votes", "read_votes"]
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pals.errors import InputError, unknown
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.votes import Votes
-from pals.words import how_many
+from pals.util.errors import InputError, unknown
+from pals.util.words import how_many
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>"})
 """How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""

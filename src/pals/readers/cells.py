@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pals.errors import InputError
 from pals.readers.source import Source, text_of
 from pals.readers.tables import Coded, Table, nobody
+from pals.util.errors import InputError
 
 YES = frozenset({"1", "1.0", "true", "t", "yes", "y"})
 NO = frozenset({"", "0", "0.0", "false", "f", "no", "n", "nan", "na", "none", "null"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pals.errors import InputError, unknown
 from pals.readers.source import Source
+from pals.util.errors import InputError, unknown
 
 Columns = Mapping[str, str | Sequence[str]]
 """What the user says: {"item": "photo", "label": "species"}."""

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pals.errors import InputError
 from pals.readers.columns import KNOWN, plain
 from pals.readers.source import Source
+from pals.util.errors import InputError
 
 REFUSED = (  # first bytes, what it is, what to do
     (b"PK\x03\x04", "a ZIP or Excel file", "Unpack it, or save the sheet as CSV (UTF-8)."),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pals.errors import InputError
 from pals.readers.summary import some
-from pals.words import how_many
+from pals.util.errors import InputError
+from pals.util.words import how_many
 
 SEVERAL = -2  # in place of a file's number
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
-from pals.errors import InputError
+from pals.util.errors import InputError
 
 MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF8, "utf-8"),

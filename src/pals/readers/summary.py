@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pals.words import how_many
+from pals.util.words import how_many
 
 EXAMPLES = 3
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pals.candidates import CandidateSets, OnEmpty
-from pals.errors import InputError
+from pals.labels.candidates import CandidateSets, OnEmpty
 from pals.readers.matching import Match, match_names
 from pals.readers.summary import ReadSummary
+from pals.util.errors import InputError
 
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
 

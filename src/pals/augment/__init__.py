@@ -1,8 +1,0 @@
-"""Augmented views of batches of images or vectors, made on the device that holds them."""
-
-from __future__ import annotations
-
-from pals.augment.steps import View
-from pals.augment.views import Views, image_views, vector_views
-
-__all__ = ["View", "Views", "image_views", "vector_views"]

@@ -1,0 +1,75 @@
+"""The demonstration: PALS on real handwritten digits whose labels were made ambiguous and noisy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pals.bench.tables.learning_curves import draw_curves
+from pals.data import load_dataset
+from pals.labels.metrics import mean_and_std
+from pals.runs import Run, RunConfig, check_base
+from pals.util.config import merge
+from pals.util.files import write_json
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "pals": {"method": {"name": "pals"}},
+    "average": {"method": {"name": "average"}},
+    "truth": {"method": {"name": "average"}, "data": {"supervision": "truth"}},
+}
+EXPLAIN = {
+    "pals": "PALS",
+    "average": "plain average over the candidates",
+    "truth": "true labels (upper bound)",
+}
+
+
+def demo_runs(
+    out: Path, seeds: Sequence[int], values: Mapping[str, Any], *, fresh: bool = False
+) -> Iterator[tuple[str, int, Run]]:
+    """Every variant with every seed, all on the same candidate sets: those that the authors' generator draws. If `fresh`,
+    the results of an earlier demonstration are deleted first."""
+    check_base(out, runs="*/seed-*")
+    configs = {
+        (name, seed): RunConfig.of(merge({"data": {"name": "digits", "draws": "official"}, "seed": seed}, variant, values))
+        for name, variant in VARIANTS.items()
+        for seed in seeds
+    }
+    torch.set_num_threads(1)  # in a network this small more threads mostly wait for one another
+    dataset = load_dataset("digits")
+    if fresh:
+        Run(next(iter(configs.values())), dataset=dataset)  # before anything is deleted: whether it can be run at all
+        forget_demo(out)
+    for (name, seed), config in configs.items():
+        yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
+
+
+def forget_demo(out: Path) -> None:
+    """Delete what an earlier demonstration left, and nothing else."""
+    runs = [config.parent for name in VARIANTS for config in (out / name).glob("seed-*/config.yaml")]
+    if runs:
+        for name in ("summary.json", "curves.png"):
+            (out / name).unlink(missing_ok=True)
+    for run in runs:
+        shutil.rmtree(run)
+
+
+def demo_folder(out: Path, name: str, seed: int) -> Path:
+    return out / name / f"seed-{seed}"
+
+
+def summarise(
+    out: Path, accuracies: Mapping[str, Sequence[float]], seeds: Sequence[int], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write `summary.json` and `curves.png`; gives the summary. Accuracies are percentages of the held-out digits."""
+    scores = {name: mean_and_std(values) | {"runs": list(values)} for name, values in accuracies.items()}
+    summary = {**scores, "unit": "percent of held-out digits, last epoch", "seeds": list(seeds), **about}
+    write_json(out / "summary.json", summary)
+    groups = {name: [demo_folder(out, name, seed) for seed in seeds] for name in VARIANTS}
+    title = "Handwritten digits, five candidate labels each, the right one missing for about 3 in 10"
+    draw_curves(groups, out / "curves.png", title=title, main="pals")
+    return summary

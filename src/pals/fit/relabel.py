@@ -1,0 +1,202 @@
+"""Which items should a person look at next? A queue from a finished run, for a spreadsheet or for Label Studio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from pals.fit.tables import UNNAMED, tally
+from pals.util.errors import InputError
+
+TRUST = 0.75
+"""How far the result's own confidence is trusted to say whether it is wrong; the rest is left to the votes."""
+COLUMNS = ("rank", "item", "suggestion", "confidence", "second", "reason", "said")
+TO_FILL_IN = ("label", "annotator")
+NEEDED = {
+    "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
+    "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
+    "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
+}
+SEVERAL = "|"  # between the labels of one answer in votes.csv
+LOCAL_FILES = "/data/local-files/?d="
+
+
+def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
+    """The `top` items of a run whose result a person's answer is most likely to improve, first those to look at first.
+
+    Columns: rank, item, suggestion (the result), confidence, second (the label that most of the others chose), reason (why
+    it is in the queue), said (what people answered). Items with a known right label are never in it.
+    """
+    if top < 1:
+        raise InputError(f"A queue of {top} items: give at least 1.")
+    labels, doubtful, votes = (_read(Path(run), name) for name in NEEDED)
+    labels = labels[labels["status"] != "gold"]
+    benefit_N = expected_benefit(
+        _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
+    )
+    chosen = labels.iloc[spread_over_classes(benefit_N, labels["label"].to_numpy(dtype=object), top)]
+    said = _said(votes[votes["item"].isin(set(chosen["item"]))])
+    worst = doubtful.drop_duplicates("item").set_index("item")  # the file has the most certain first
+    rows = []
+    for rank, row in enumerate(chosen.to_dict("records"), start=1):
+        answers = said.get(row["item"], {})
+        others = [label for label in _single(answers) if label != row["label"]]
+        rows.append(
+            {
+                "rank": rank,
+                "item": row["item"],
+                "suggestion": row["label"],
+                "confidence": float(row["confidence"]),
+                "second": others[0] if others else "",
+                "reason": _reason(row, answers, worst.loc[row["item"]] if row["item"] in worst.index else None),
+                "said": tally(answers),
+            }
+        )
+    return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+
+
+def expected_benefit(confidence_N: np.ndarray, votes_N: np.ndarray, agreement_N: np.ndarray) -> np.ndarray:
+    """The chance that an item's result is wrong, which is what a right answer would mend: TRUST times what the result itself
+    admits, 1 - confidence, and for the rest what the votes say alone: (votes against + 1/2) / (votes + 1), which is a half
+    where nobody has answered and falls with every person who agrees."""
+    against_N = (votes_N * (1 - agreement_N) + 0.5) / (votes_N + 1)
+    benefit_N: np.ndarray = TRUST * (1 - confidence_N) + (1 - TRUST) * against_N
+    return benefit_N
+
+
+def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) -> np.ndarray:
+    """The rows of the `top` items, best first. The k-th best item of a class (from 0) counts its benefit divided by
+    1 + k / (top / classes): a class with twice the benefit of the others may have more than its even share of the queue, but
+    none fills it alone while others have something to gain."""
+    frame = pd.DataFrame({"benefit": benefit_N, "label": label_N})
+    frame = frame.sort_values("benefit", ascending=False, kind="stable")
+    share = top / max(frame["label"].nunique(), 1)
+    value = frame["benefit"] / (1 + frame.groupby("label").cumcount() / share)
+    order: np.ndarray = value.sort_values(ascending=False, kind="stable").index.to_numpy()
+    return order[:top]
+
+
+def _said(votes: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """For each item its labels with their weight in votes, the most frequent first."""
+    gold = votes["is_gold"].str.casefold().isin({"true", "1"})
+    votes = votes[~gold].assign(weight=lambda frame: _numbers(frame, "weight", missing=1.0))
+    counts = votes.groupby(["item", "label"], sort=True)["weight"].sum().sort_values(ascending=False, kind="stable")
+    found: dict[str, dict[str, float]] = {}
+    for (item, label), weight in counts.items():
+        found.setdefault(item, {})[label] = round(float(weight), 6)
+    return found
+
+
+def _single(answers: dict[str, float]) -> dict[str, float]:
+    """The same label by label, the most frequent first: an answer that names several counts as a part for each."""
+    parts: dict[str, float] = {}
+    for answer, weight in answers.items():
+        labels = answer.split(SEVERAL)
+        for label in labels:
+            parts[label] = parts.get(label, 0.0) + weight / len(labels)
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def _reason(row: dict[str, Any], answers: dict[str, float], doubt: pd.Series | None) -> str:
+    """Why a person should look, the strongest reason first."""
+    if not answers:
+        return "nobody answered"
+    answers, reasons = _single(answers), []
+    total = sum(answers.values())
+    most = max(answers.values())
+    if len(answers) > 1 and sum(count == most for count in answers.values()) > 1:
+        reasons.append("a tie")
+    elif row["label"] not in answers:
+        reasons.append(f"nobody said {row['label']}")
+    elif answers[row["label"]] < most:
+        reasons.append("against what most said")
+    elif len(answers) > 1:
+        reasons.append(f"{total - answers[row['label']]:g} of {total:g} said something else")
+    elif total == 1:
+        reasons.append("one answer only")
+    if float(row["confidence"]) < 0.5:
+        reasons.append("the result is unsure")
+    if doubt is not None:
+        who = "somebody" if doubt["worker"] in ("", UNNAMED) else doubt["worker"]
+        reasons.append(f"{who}'s {doubt['answer']} is probably wrong ({float(doubt['probability_wrong']):.2f})")
+    return "; ".join(reasons) or "the least sure of those that are agreed on"
+
+
+# ---- what goes out
+
+
+def to_fill_in(queue: pd.DataFrame) -> pd.DataFrame:
+    """The queue with two blank columns, label and annotator, for a person to fill in. What is left blank is no answer; the
+    file, saved as CSV, is read like any other with votes."""
+    blank = queue.assign(**dict.fromkeys(TO_FILL_IN, ""))
+    return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:]]]
+
+
+def to_label_studio(
+    queue: pd.DataFrame,
+    *,
+    prefix: str = LOCAL_FILES,
+    question: str = "label",
+    image: str = "image",
+    version: str = "pals",
+) -> list[dict[str, Any]]:
+    """Tasks to import into Label Studio, each with the suggestion as a prediction.
+
+    prefix: what stands before the item's path to make the address of its image: the folder of local files by default (write
+    "/data/local-files/?d=photos/" where the images lie in `photos` below the document root), "https://host/photos/" for a
+    server; "" leaves the path as it is. question and image: `name` of <Choices> and of <Image> in the project's settings; the
+    image is `value="$image"` there.
+    """
+    tasks = []
+    for row in queue.to_dict("records"):
+        path = quote(row["item"]) if prefix else row["item"]
+        choice = {
+            "id": f"pals-{row['rank']}",
+            "from_name": question,
+            "to_name": image,
+            "type": "choices",
+            "value": {"choices": [row["suggestion"]]},
+        }
+        prediction = {"model_version": version, "score": round(float(row["confidence"]), 4), "result": [choice]}
+        # The image first: a reader that looks for it among the data takes the first that looks like one.
+        data = {"image": f"{prefix}{path}", "reason": row["reason"], "said": row["said"]}
+        tasks.append({"data": data, "predictions": [prediction]})
+    return tasks
+
+
+# ---- what comes in
+
+
+def _read(run: Path, name: str) -> pd.DataFrame:
+    """A table of the run, all cells as text."""
+    path = run / name
+    if not path.is_file():
+        raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    except (OSError, ValueError) as error:  # pandas' parser errors and wrong encodings are ValueErrors
+        reason = " ".join(str(error).split())
+        raise InputError(f"Cannot read {path}: {reason}. Fit again to have it written anew.") from None
+    missing = [column for column in NEEDED[name] if column not in frame.columns]
+    if missing or not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
+        found = f"no column {missing[0]!r}" if missing else "rows with more cells than its header"
+        raise InputError(f"{path} has {found}. Fit again to have it written anew.")
+    return frame
+
+
+def _numbers(frame: pd.DataFrame, column: str, missing: float | None = None) -> np.ndarray:
+    """A column of numbers; blank cells are `missing`, or an error where that is None."""
+    cells = frame[column].astype(str).str.strip()
+    values = pd.to_numeric(cells.where(cells != "", "nan" if missing is None else str(missing)), errors="coerce")
+    bad = np.flatnonzero(~np.isfinite(values.to_numpy(dtype=np.float64)))
+    if len(bad):
+        item = frame["item"].iloc[bad[0]]
+        raise InputError(
+            f"The {column} of {item!r} is {cells.iloc[bad[0]]!r}, not a number. Fit again to have it written anew."
+        )
+    numbers: np.ndarray = values.to_numpy(dtype=np.float64)
+    return numbers

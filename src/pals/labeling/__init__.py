@@ -1,0 +1,44 @@
+"""The labelling step of PALS: nearest neighbours, their votes, the belief, and the selection of items worth training on.
+
+Pure functions on tensors: no network, no training loop, no files, and never the truth. `pseudo_label` is the whole step.
+"""
+
+from __future__ import annotations
+
+from pals.labeling.neighbors import Backend, Metric, Neighbors, nearest, nearest_to
+from pals.labeling.step import (
+    Labeling,
+    VoteOn,
+    Weighting,
+    add_confident,
+    agreement,
+    belief,
+    neighbor_weight,
+    pseudo_label,
+    quota_of,
+    select_reliable,
+    share_,
+    threshold_at,
+    vote,
+)
+
+__all__ = [
+    "Backend",
+    "Labeling",
+    "Metric",
+    "Neighbors",
+    "VoteOn",
+    "Weighting",
+    "add_confident",
+    "agreement",
+    "belief",
+    "nearest",
+    "nearest_to",
+    "neighbor_weight",
+    "pseudo_label",
+    "quota_of",
+    "select_reliable",
+    "share_",
+    "threshold_at",
+    "vote",
+]

@@ -1,0 +1,21 @@
+"""cleanlab's frame: a wide table whose cells are class numbers or blank."""
+
+from __future__ import annotations
+
+import re
+
+from pals.readers.columns import Columns
+from pals.readers.formats.wide import read_wide
+from pals.readers.source import Source
+from pals.readers.tables import Table
+from pals.util.errors import InputError
+
+
+def read_cleanlab(source: Source, columns: Columns) -> Table:
+    """As a wide table; a cell that is no whole number is an error."""
+    table = read_wide(source, columns)
+    for code, name in enumerate(table.label.names):
+        if not re.fullmatch(r"[0-9]+(\.0*)?", str(name).strip()) and str(name).strip() not in ("", "nan", "NaN"):
+            where = table.place(int((table.label.code_R == code).argmax()))
+            raise InputError(f"{where}: {name!r} is not a class number. If cells hold names: --format wide (format='wide').")
+    return table

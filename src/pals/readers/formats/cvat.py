@@ -1,0 +1,78 @@
+"""CVAT's "CVAT for images" XML: image tags. The file does not say who tagged, so one file is one annotator."""
+
+from __future__ import annotations
+
+from xml.parsers import expat
+
+from pals.readers.columns import Columns
+from pals.readers.source import Source
+from pals.readers.tables import Records, Table
+from pals.util.errors import InputError
+
+REMEDY = 'Export each job from CVAT as "CVAT for images 1.1" again.'
+
+
+class _ForbiddenError(Exception):
+    """The file declares entities; CVAT's own files have none, and expanding them can fill the memory or read files."""
+
+
+class _Handler:
+    """Collects images, their tags and the declared labels while the parser runs."""
+
+    def __init__(self) -> None:
+        self.images: list[tuple[str, list[str]]] = []
+        self.classes: list[str] = []
+        self.path: list[str] = []
+        self.text = ""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self.path.append(name)
+        self.text = ""
+        if name == "image" and len(self.path) == 2:
+            if "name" not in attributes:
+                raise ValueError("an <image> has no name")
+            self.images.append((attributes["name"], []))
+        elif name == "tag" and self.path[-2:-1] == ["image"] and self.images:
+            if "label" not in attributes:
+                raise ValueError(f"a <tag> of image {self.images[-1][0]!r} has no label")
+            self.images[-1][1].append(attributes["label"])
+
+    def end(self, name: str) -> None:
+        if self.path[-3:] == ["labels", "label", "name"] and "meta" in self.path:
+            self.classes.append(self.text.strip())
+        self.path.pop()
+
+    def characters(self, text: str) -> None:
+        self.text += text
+
+    def forbid(self, *_: object) -> None:
+        raise _ForbiddenError
+
+
+def read_cvat(source: Source, columns: Columns) -> Table:
+    """Several tags of an image are one answer; the annotator is called like the file."""
+    source.no_columns(columns)
+    handler = _Handler()
+    parser = expat.ParserCreate(source.encoding)
+    parser.StartElementHandler = handler.start
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.characters
+    parser.StartDoctypeDeclHandler = handler.forbid
+    parser.EntityDeclHandler = handler.forbid
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+    try:
+        parser.Parse(source.data, True)
+    except _ForbiddenError:
+        raise InputError(
+            f"{source.path}, line {parser.CurrentLineNumber}: the file declares a document type or entities, which CVAT never "
+            f"writes and which can do harm. It was not read. {REMEDY}"
+        ) from None
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        source.refuse(f"line {parser.CurrentLineNumber} is damaged ({error})", REMEDY)
+    if not handler.images:
+        source.refuse("there is no <image> in this file", REMEDY)
+    records = Records(source.path, "image")
+    for number, (name, labels) in enumerate(handler.images, start=1):
+        records.add(name, source.path.stem, list(labels), number)
+    classes = [name for name in dict.fromkeys(handler.classes) if name]
+    return records.table(classes=classes or None)

@@ -1,0 +1,137 @@
+"""JSON Lines, a JSON list of such objects, and Hugging Face's metadata files: one item or one answer per object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pals.readers.cells import bad_weight, plain, weight_of
+from pals.readers.columns import Columns, find, not_read
+from pals.readers.source import Source, kind, labels_of, text_of
+from pals.readers.tables import Coded, Records, Table, nobody
+from pals.util.errors import InputError
+
+ROLES = ("item", "worker", "label", "candidates", "votes", "weight", "is_gold", "gold")
+UNKNOWN = ("item", "one of label, candidates, votes")
+METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+
+
+def read_jsonl(source: Source, columns: Columns) -> Table:
+    """`{"item": ..., "worker": ..., "label": ...}` per line. `label` may be a list; instead of it `candidates` (a list) or
+    `votes` (a list of `{"worker": ..., "label": ...}`)."""
+    return _read(source, columns, "line", source.json_lines())
+
+
+def read_json_list(source: Source, columns: Columns) -> Table:
+    """The same objects as one JSON list."""
+    if not isinstance(source.json, list):
+        source.refuse(f"the file holds {kind(source.json)}, not a list of objects", "Write [{...}, {...}].")
+    return _read(source, columns, "record", list(enumerate(source.json, start=1)))
+
+
+def read_huggingface(source: Source, columns: Columns) -> Table:
+    """`metadata.jsonl` or `metadata.parquet` of an image folder: `file_name` with `votes`, `candidates` or `label`."""
+    if source.data.lstrip().startswith(b"{"):
+        return read_jsonl(source, columns)
+    frame = source.frame
+    rows = [{str(key): plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
+    return _read(source, columns, "row", list(enumerate(rows, start=source.first_row)))
+
+
+def metadata_file(folder: Path) -> Path | None:
+    """The metadata file of a Hugging Face image folder."""
+    return next((folder / name for name in METADATA if (folder / name).is_file()), None)
+
+
+def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any]]) -> Table:
+    for place, row in rows:
+        if not isinstance(row, dict):
+            source.refuse(f"{unit} {place} holds {kind(row)}, not an object", 'Write {"item": ..., "label": ...}.')
+    names = list(dict.fromkeys(key for _, row in rows for key in row))
+    found = find(names, columns, ROLES, source)
+    answer = next((role for role in ("votes", "label", "candidates") if role in found), None)
+    if "item" not in found or answer is None:
+        missing = UNKNOWN["item" in found]
+        source.refuse(
+            f"no key for {missing}; found: {', '.join(map(repr, names)) or 'none'}",
+            "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
+        )
+    notes = not_read(names, found.values())
+    if set(found) <= {"item", "worker", "label"}:
+        by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
+        if all(set(map(type, values)) <= {str, NoneType} for values in by_role.values()):
+            return _table(source.path, unit, [place for place, _ in rows], by_role, notes)
+    records = Records(source.path, unit)
+    for place, row in rows:
+        try:
+            _add(records, row, found, place, f"{source.path}, {unit} {place}")
+        except TypeError as error:  # from text_of
+            source.refuse(f"{unit} {place} has {error} where a name belongs", "A name is a text or a number.")
+    return records.table(notes=notes)
+
+
+def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[Any]], notes: tuple[str, ...]) -> Table:
+    """Where every row is one label of one person: whole columns at once."""
+    rows = len(places)
+    return Table(
+        path=path,
+        unit=unit,
+        place_R=np.array(places),
+        item=Coded.of(values["item"]),
+        worker=Coded.of(values["worker"]) if "worker" in values else nobody(rows),
+        label=Coded.of(values["label"]),
+        answer_R=np.arange(rows),
+        notes=notes,
+    )
+
+
+def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], place: int, where: str) -> None:
+    def cell(role: str) -> Any:
+        return row.get(found[role]) if role in found else None
+
+    item = text_of(cell("item")) or ""
+    weight = _weight(row, found.get("weight"), where)
+    votes = cell("votes")
+    if votes:
+        if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
+            votes = [{"worker": worker, "label": label} for worker, label in votes.items()]
+        for worker, labels, share in _votes(votes, where):
+            records.add(item, worker, labels, place, weight=weight * share)
+    else:
+        label = cell("label")
+        labels = labels_of(cell("candidates") if label is None else label)
+        records.add(item, text_of(cell("worker")), labels, place, weight=weight, gold=_flag(cell("is_gold"), where))
+    if cell("gold") is not None:
+        records.add(item, None, labels_of(cell("gold")), place, gold=True)
+
+
+def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float]]:
+    for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
+        if isinstance(vote, dict):
+            worker = next((vote[key] for key in ("worker", "annotator", "user") if key in vote), None)
+            yield text_of(worker), labels_of(vote.get("label")), _weight(vote, "weight", where)
+        else:
+            yield None, labels_of(vote), 1.0
+
+
+def _bad_votes(votes: object, where: str) -> NoReturn:
+    raise InputError(f'{where}: the votes are {kind(votes)}. Write a list of {{"worker": ..., "label": ...}}.')
+
+
+def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:
+    if key is None or key not in row:
+        return 1.0
+    weight = weight_of(row[key])
+    if weight != weight:
+        raise bad_weight(where, row[key])
+    return weight
+
+
+def _flag(value: object, where: str) -> bool:
+    if value not in (None, True, False, 0, 1):
+        raise InputError(f"{where}: is_gold is {value!r}. Write true or false.")
+    return bool(value)

@@ -1,0 +1,100 @@
+"""Zooniverse's classification export: a CSV whose cells `annotations` and `subject_data` hold JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pals.readers.cells import flags_in
+from pals.readers.columns import Columns, plain
+from pals.readers.source import Source, kind, labels_of, text_of
+from pals.readers.tables import Records, Table
+from pals.util.errors import InputError
+
+NAMES = ("filename", "file_name", "file", "image", "image_name", "imagename", "name", "path")
+REMEDY = "Export the classifications from Zooniverse again."
+
+
+def read_zooniverse(source: Source, columns: Columns) -> Table:
+    """`columns={"label": "T0", "item": "Filename"}` choose the task and the entry of the subject's data. Rows marked
+    `gold_standard` are gold, not votes. Unnamed visitors count as different people."""
+    for role in columns:
+        if role not in ("item", "label"):
+            raise InputError(f"Zooniverse files need no column for {role!r}; only 'item' and 'label' can be chosen.")
+    for name in ("annotations", "subject_data"):
+        if name not in source.frame:
+            source.refuse(f"there is no column {name!r}", REMEDY)
+    frame = source.frame
+    rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
+    users = frame["user_name"].tolist() if "user_name" in frame else [None] * len(frame)
+    gold = flags_in(source, "gold_standard") if "gold_standard" in frame else [False] * len(frame)
+    answers = [_answers(source, cell, source.first_row + i) for i, (cell, _) in enumerate(rows)]
+    task = _task(source, answers, columns)
+    records = Records(source.path, "row")
+    for i, (answer, (_, subject)) in enumerate(zip(answers, rows, strict=True)):
+        item = _item(source, subject, source.first_row + i, columns)
+        records.add(item, users[i] or None, answer.get(task or "", []), source.first_row + i, gold=bool(gold[i]))
+    workflows = sorted(set(frame["workflow_id"])) if "workflow_id" in frame else []
+    note = f"{len(workflows)} workflows are in this file; their answers to task {task} are read as one question"
+    return records.table(notes=[note] if len(workflows) > 1 else [])
+
+
+def _answers(source: Source, cell: Any, row: int) -> dict[str, list[str | None]]:
+    """The labels given for each task that is a choice; drawings and free transcriptions are passed over."""
+    found: dict[str, list[str | None]] = {}
+    entries = source.parse_json(str(cell), f", row {row}")
+    if not isinstance(entries, list):
+        source.refuse(f"`annotations` in row {row} is {kind(entries)}, not a list", REMEDY)
+    for entry in entries:
+        if not isinstance(entry, dict):
+            source.refuse(f"`annotations` in row {row} holds {kind(entry)}, not an object", REMEDY)
+        labels = _labels(entry.get("value"))
+        if labels is not None:
+            found.setdefault(str(entry.get("task")), []).extend(labels)
+    return found
+
+
+def _labels(value: Any) -> list[str | None] | None:
+    """One choice, several, or those of a survey ([{"choice": "NEWT", ...}]); None if it is nothing of the kind."""
+    if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+        value = [entry.get("choice") for entry in value]
+        if None in value:
+            return None
+    try:
+        return labels_of(value)
+    except TypeError:
+        return None
+
+
+def _task(source: Source, answers: list[dict[str, list[str | None]]], columns: Columns) -> str | None:
+    tasks = sorted({task for answer in answers for task, labels in answer.items() if any(labels)})
+    wanted = columns.get("label")
+    if wanted is not None and wanted not in tasks:
+        source.refuse(f"no answer to task {wanted!r}", f"Found: {', '.join(tasks) or 'none'}.")
+    if wanted is None and len(tasks) > 1:
+        source.refuse(
+            f"there are answers to several tasks: {', '.join(tasks)}",
+            "Choose one: --label-column T0 (columns={'label': 'T0'}).",
+        )
+    return str(wanted) if wanted is not None else tasks[0] if tasks else None
+
+
+def _item(source: Source, cell: Any, row: int, columns: Columns) -> str:
+    """The file's name among the subject's data, or else the subject's number."""
+    subjects = source.parse_json(str(cell), f", row {row}")
+    if not isinstance(subjects, dict) or not subjects:
+        source.refuse(f"`subject_data` in row {row} is not an object with the subject's number", REMEDY)
+    number, data = next(iter(subjects.items()))
+    if not isinstance(data, dict):
+        source.refuse(f"`subject_data` in row {row} is {kind(data)} for subject {number}", REMEDY)
+    wanted = columns.get("item")
+    if wanted is not None:
+        if wanted not in data:
+            source.refuse(f"the subject in row {row} has no {wanted!r}", f"Found: {', '.join(map(repr, data)) or 'nothing'}.")
+        names = [data[str(wanted)]]
+    else:
+        spelled = {plain(key.lstrip("#!/ ")): value for key, value in data.items()}
+        names = [spelled[name] for name in NAMES if isinstance(spelled.get(name), str) and spelled[name]]
+    try:
+        return (text_of(names[0]) if names else None) or number
+    except TypeError as error:
+        source.refuse(f"{wanted!r} of the subject in row {row} is {error}", "Choose an entry that holds a name.")

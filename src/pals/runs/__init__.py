@@ -1,0 +1,38 @@
+"""A run: settings in, a folder out. Its settings and their defaults, its folder, and what puts the parts together.
+
+Every default of a setting is here (`defaults`) or beside the class that reads it. Nothing here knows `pals fit`, the
+paper or the command line.
+"""
+
+from __future__ import annotations
+
+from pals.runs.run import (
+    Run,
+    check_base,
+    check_folder,
+    claim_folder,
+    commit,
+    default_folder,
+    evaluate,
+    load_run_config,
+    starting_network,
+    summarise_seeds,
+)
+from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+
+__all__ = [
+    "DataConfig",
+    "NetworkConfig",
+    "Run",
+    "RunConfig",
+    "VotesConfig",
+    "check_base",
+    "check_folder",
+    "claim_folder",
+    "commit",
+    "default_folder",
+    "evaluate",
+    "load_run_config",
+    "starting_network",
+    "summarise_seeds",
+]

@@ -1,0 +1,331 @@
+"""A run: settings in, a folder out. Puts data, noise, network, method and trainer together."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pals
+from pals.data import OPTIONS, Dataset, find_weights, load_dataset
+from pals.labels.candidates import CandidateSets
+from pals.labels.metrics import mean_and_std
+from pals.labels.noise import Noise, make_candidates, official_candidates
+from pals.methods import Problem, find_method
+from pals.model import Model, is_model
+from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+from pals.training.checkpoint import refuse_other_settings
+from pals.training.engine import Engine
+from pals.training.trainer import Trainer
+from pals.util.config import merge, read_yaml, to_yaml
+from pals.util.errors import InputError
+from pals.util.files import is_unfinished, read_json, write_json, write_text
+from pals.vision.backbones import Network, build_network, load_weights
+from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
+
+LOOKED_AT = 1000
+"""Items by which data are known again."""
+
+__all__ = ["DataConfig", "NetworkConfig", "Run", "RunConfig", "VotesConfig"]
+
+
+def load_run_config(folder: Path) -> RunConfig:
+    if not (folder / "config.yaml").exists():
+        raise InputError(
+            f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
+            "(their --out)."
+        )
+    return RunConfig.of(read_yaml(folder / "config.yaml"))
+
+
+class Run:
+    """A run that is ready to start, or to go on where its folder ends."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path | None = None,
+        data_dir: Path | None = None,
+        dataset: Dataset | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`about` is what `run.json` shall hold besides versions, machine and command."""
+        find_method(config.method_name)
+        engine = Engine(config.engine)
+        self.config, self.folder = config, folder
+        if folder is not None:
+            check_folder(folder, config)
+        self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
+        self.dataset = dataset if dataset is not None else chosen_dataset(config.data, data_dir)
+        self.candidates, self.noise = candidates_for(config, self.dataset)
+        about = dict(about or {})
+        if folder is not None:
+            about["data_mark"] = data_mark(self.dataset.train.inputs, self.candidates)
+            _refuse_other_data(folder, about["data_mark"])
+        torch.manual_seed(config.seed)  # the network's first weights
+        method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
+        self.trainer = Trainer(
+            method,
+            self.dataset.train,
+            self.dataset.views,
+            config.train,
+            engine,
+            seed=config.seed,
+            truth=self.dataset.truth,
+            test=self.dataset.graded_test,
+            folder=folder,
+            settings=config.to_dict(),
+        )
+        if folder is not None:
+            claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
+        self.trainer.resume()
+        self.resumed_at = self.trainer.progress.total
+
+    def _network(self, name: str | None = None) -> Network:
+        """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
+        wanted, shape, classes = self.network, self.dataset.view_shape, len(self.dataset.class_names)
+        if wanted.frozen or name not in (None, wanted.name):
+            return build_network(name or wanted.trained, shape, classes)
+        return starting_network(wanted, shape, self.dataset.class_names)
+
+    def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
+        """Train, one record per epoch; at the end `summary.json` is written. Once `asked`, it is saved and ends early."""
+        if self.trainer.log is not None and self.trainer.progress.total == 0:
+            self.trainer.log.clear()
+            self.trainer.log.append("start", **self.describe())
+        for record in self.trainer.epochs(stop_after):
+            yield record
+            if asked() and not self.trainer.progress.done:
+                self.trainer.save()
+                return
+        if self.trainer.progress.done and self.folder is not None:
+            write_json(self.folder / "summary.json", self.summary())
+
+    def describe(self) -> dict[str, Any]:
+        """What is being run, on what."""
+        noise: dict[str, Any] = {}
+        if self.noise is not None and isinstance(self.config.data, DataConfig):
+            rates = {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
+            noise = {"protocol": self.config.data.protocol, **rates}
+        return {
+            "method": self.config.method_name,
+            "data": self.config.data.name,
+            "seed": self.config.seed,
+            "items": len(self.candidates),
+            "mean_set_size": self.candidates.statistics().mean_size,
+            **noise,
+            "engine": self.trainer.engine.describe(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        scores = {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
+        return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
+
+
+def chosen_dataset(data: DataConfig | VotesConfig, data_dir: Path | None = None) -> Dataset:
+    """The data set of these settings; one that has no such choice refuses it."""
+    if isinstance(data, VotesConfig):
+        raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
+    return load_dataset(data.name, data_dir=data_dir, seed=data.seed, **data.options)
+
+
+def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:
+    """The same with the path of the weights, which may lie in the data folder."""
+    ready = config.frozen or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD)
+    if config.weights is None or ready:
+        return config
+    return replace(config, weights=str(find_weights(config.weights, data_dir)))
+
+
+def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
+    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
+    which the classes that are known by name are taken over."""
+    if config.name.startswith(PREFIX):
+        return build_timm(config.name, shape, len(class_names), weights=config.weights)
+    network = build_network(config.name, shape, len(class_names))
+    if config.weights is not None and is_model(Path(config.weights)):
+        _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
+    elif config.weights is not None:
+        load_weights(network, config.weights, classifier=False)
+    return network
+
+
+def _take_over(network: Network, class_names: Sequence[str], model: Model, path: str) -> None:
+    own, theirs = network.state_dict(), model.network.state_dict()
+    body = {name: value for name, value in theirs.items() if not name.startswith("classifier.")}
+    if {name: value.shape for name, value in body.items()} != {
+        name: value.shape for name, value in own.items() if not name.startswith("classifier.")
+    }:
+        raise InputError(f"{path} holds another network than {type(network).__name__}. Use the settings of the run it is from.")
+    place = {name: c for c, name in enumerate(model.class_names)}
+    known = [(c, place[name]) for c, name in enumerate(class_names) if name in place]
+    with torch.no_grad():
+        for name, value in body.items():
+            own[name].copy_(value)
+        for name in ("classifier.weight", "classifier.bias"):
+            for mine, other in known:
+                own[name][mine] = theirs[name][other]
+
+
+def _refuse_rates(data: DataConfig) -> None:
+    """Where people answered, nothing is drawn."""
+    for key, value in data.drawing.items():
+        raise InputError(f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; leave this out.")
+
+
+def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
+    """The candidate sets of a run, and how noisy they were made (None where nothing was made: the truth, or real votes)."""
+    data, ids = config.data, dataset.train.ids
+    if isinstance(data, DataConfig) and data.supervision == "truth" and dataset.truth is not None:
+        return CandidateSets.from_truth(dataset.truth, ids), None
+    if dataset.votes is not None:
+        if isinstance(data, DataConfig):
+            _refuse_rates(data)
+        return dataset.votes, None
+    assert isinstance(data, DataConfig) and dataset.truth is not None  # what such a data set is made from
+    rates: dict[str, Any] = {
+        "partial_rate": data.partial_rate,
+        "noise_rate": data.noise_rate,
+        "group_C": dataset.group_C,
+        "ids": ids,
+    }
+    if data.draws == "official":
+        if data.protocol != "g1":
+            raise InputError("The official draws exist for protocol g1 alone; drop data.protocol or data.draws.")
+        noise = official_candidates(dataset.truth, seed=data.seed, **rates)
+    else:
+        generator = torch.Generator().manual_seed(data.seed)
+        noise = make_candidates(dataset.truth, protocol=data.protocol, generator=generator, **rates)
+    return noise.candidates, noise
+
+
+def check_folder(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder that holds another run, or something else."""
+    if (folder / "config.yaml").exists():
+        refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), config.to_dict())
+    elif not _is_free(folder):
+        raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
+    """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
+    row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), LOOKED_AT), dtype=torch.float64).long()
+    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
+    for part in (inputs[row_M], candidates.allowed_NC):
+        mark.update(part.contiguous().cpu().numpy().data)
+    return mark.hexdigest()
+
+
+def _refuse_other_data(folder: Path, mark: str) -> None:
+    """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
+    if not (folder / "run.json").exists():
+        return
+    if read_json(folder / "run.json").get("data_mark", mark) != mark:
+        raise InputError(
+            f"{folder} holds a run on other items or candidate sets than these. Give the data it was begun with (--data-dir), "
+            f"or choose another --out."
+        )
+
+
+def check_base(base: Path, runs: str) -> None:
+    """The same for the folder above several runs; `runs` is the pattern of their folders."""
+    if (base / "config.yaml").exists():
+        raise InputError(f"{base} is the folder of a single run. Choose another --out for several.")
+    if not _is_free(base) and not any(base.glob(f"{runs}/config.yaml")):
+        raise InputError(f"{base} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is there, or only what a process killed at its very start left behind."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.is_dir() or is_unfinished(path) for path in folder.rglob("*"))
+
+
+def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None = None) -> None:
+    """Make the run's folder; `check_folder` has found it free, or the run's own."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if is_unfinished(path):
+            path.unlink()
+    if not (folder / "config.yaml").exists():
+        write_text(folder / "config.yaml", to_yaml(config.to_dict()))
+    if (folder / "run.json").exists():
+        return
+    about = {
+        "pals": pals.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+        "machine": platform.platform(),
+        "command": sys.argv,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": config.seed,
+        **(more or {}),
+    }
+    write_json(folder / "run.json", about)
+
+
+@cache
+def commit() -> str | None:
+    """Of the code that runs, with "+changes" where it was changed since; PALS_COMMIT says it where there is no checkout."""
+    if os.environ.get("PALS_COMMIT"):
+        return os.environ["PALS_COMMIT"]
+    root = Path(pals.__file__)
+    git = ["git", "-C", str(root.parent)]
+    tracked = [*git, "ls-files", "--error-unmatch", root.name]  # an installation may lie in somebody's checkout
+    status = [*git, "status", "--porcelain=v2", "--branch", "--", "."]
+    try:
+        subprocess.run(tracked, capture_output=True, check=True, timeout=20)
+        answer = subprocess.run(status, capture_output=True, check=True, timeout=20, text=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    heading = "# branch.oid "
+    first = next((line.removeprefix(heading) for line in answer.splitlines() if line.startswith(heading)), None)
+    changed = any(not line.startswith("#") for line in answer.splitlines())
+    return f"{first}+changes" if first and changed else first
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Where a run goes when nobody says: named after what tells runs apart."""
+    data = config.data
+    apart = ""
+    if data.name in OPTIONS and isinstance(data, DataConfig):
+        apart = f"-slice{data.slice}-answers{data.answers}{'-real' if data.annotators == 'real' else ''}"
+    elif isinstance(data, DataConfig):
+        apart = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    return Path("runs") / f"{data.name}-{config.method_name}{apart}"
+
+
+def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | None:
+    """Mean and spread over finished runs, written to `summary.json` where there are several; None while one is unfinished."""
+    if not all((folder / "summary.json").exists() for folder in folders):
+        return None
+    accuracies = [read_json(folder / "summary.json")["test_accuracy"] for folder in folders]
+    scores = {"test_accuracy": mean_and_std(accuracies), "runs": [str(folder) for folder in folders]}
+    if len(folders) > 1:
+        write_json(base / "summary.json", scores)
+    return scores
+
+
+def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = None) -> dict[str, Any]:
+    """Scores of a run's last checkpoint on the test items. Changes nothing in the folder."""
+    loaded = load_run_config(folder)
+    if isinstance(loaded.data, VotesConfig):
+        raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
+    settings = loaded.to_dict()
+    ready = {"network": {"weights": None}}  # they are in the checkpoint
+    config = RunConfig.of(merge(settings, ready if device is None else {**ready, "engine": {"device": device}}))
+    trainer = Run(config, data_dir=data_dir).trainer
+    trainer.load(folder / "checkpoint.pt", settings, to_train=False)
+    return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

@@ -1,0 +1,208 @@
+"""All settings of a run, checked: where its data come from, method, network, training, engine, seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings
+
+from pals.methods import find_method, method_options
+from pals.runs.defaults import DEFAULTS, PUBLISHED
+from pals.training.engine import EngineConfig
+from pals.training.optim import TrainConfig
+from pals.util.config import SEEDS, STRICT, build, merge, to_dict
+from pals.util.errors import InputError, unknown
+
+SECTIONS = ("data", "method", "network", "train", "engine", "seed")
+
+
+@settings(frozen=True, config=STRICT)
+class DataConfig:
+    name: str = "digits"
+    partial_rate: float = Field(default=0.5, ge=0, le=1)
+    "q: chance that a wrong label is a candidate."
+    noise_rate: float = Field(default=0.3, ge=0, le=1)
+    "eta: chance that the true label is left out."
+    protocol: Literal["g1", "g2", "g3", "g4"] = "g1"
+    "How candidate sets are drawn; the published protocols differ (docs/noise.md)."
+    draws: Literal["own", "official"] = "own"
+    "official: the very sets that the authors' generator draws (protocol g1)."
+    seed: int = Field(default=42, ge=0, lt=SEEDS)
+    "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
+    supervision: Literal["candidates", "truth"] = "candidates"
+    "truth: train on the true labels, as an upper bound."
+    slice: int = Field(default=1, ge=1, le=3)
+    "Of a crowd set: which folds are trained and tested on (docs/datasets.md)."
+    answers: int = Field(default=10, ge=1)
+    "Of a crowd set: labels per picture."
+    annotators: Literal["resampled", "real"] = "resampled"
+    "Of a crowd set: labels drawn with replacement from all answers for a picture, as the authors do, or answers as they are."
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was chosen of the data set, where that is not the default."""
+        return self._chosen("slice", "answers", "annotators")
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """The same of how candidate sets are drawn."""
+        return self._chosen("partial_rate", "noise_rate", "protocol", "draws")
+
+    def _chosen(self, *keys: str) -> dict[str, Any]:
+        chosen, default = to_dict(self), to_dict(DataConfig())
+        return {key: chosen[key] for key in keys if chosen[key] != default[key]}
+
+
+@settings(frozen=True, config=STRICT)
+class VotesConfig:
+    """The data of a run on one's own items: pictures or feature vectors, and what people said of them."""
+
+    votes: tuple[str, ...]
+    "Files with the answers."
+    earlier: str | None = None
+    "The answers of the run that this one goes on from (its votes.csv), read before the others."
+    images: str | None = None
+    "Folder of the pictures."
+    features: str | None = None
+    "Instead of pictures: an .npy file with one row per item, in the order of the votes' items or of `names`."
+    names: str | None = None
+    "For feature vectors: a text file with one item name per line."
+    format: str | None = None
+    "Of the answers; by default the content decides (docs/formats.md)."
+    columns: dict[str, str] = Field(default_factory=dict)
+    "Which column holds what, e.g. item: photo."
+    class_names: tuple[str, ...] | None = None
+    "All classes, also those that nobody chose; by default those that occur."
+    separator: str | None = "|"
+    "Between several labels in one cell."
+    encoding: str | None = None
+    "Of a text file that is neither UTF-8 nor marked."
+    size: int = Field(default=32, ge=8)
+    "Pixels a side that pictures are brought to."
+    resize: Literal["squash", "crop", "pad"] = "squash"
+    "How a picture that is not square becomes so."
+    skip_bad: bool = False
+    "Go on without pictures that cannot be read."
+    gold: bool = True
+    "Take an answer marked as gold as the only candidate of its item."
+    folds: int = Field(default=0, ge=0)
+    "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
+    fold_epochs: int = Field(default=40, ge=1)
+    "How long each of them is trained (by soft-votes, which is quick)."
+    fingerprint: str = ""
+    "Of the items and answers: a run goes on only with those it began with."
+    name: str = "votes"
+
+
+@settings(frozen=True, config=STRICT)
+class NetworkConfig:
+    name: str = "small-cnn"
+    "One of ours, or timm:NAME."
+    weights: str | None = None
+    "A local file of weights to start from: torchvision's or timm's names, or a run's own model.safetensors."
+    frozen: bool = False
+    "Leave the network as it is in the file, and train `head` on its features."
+    head: str = "mlp"
+    "What learns when the network is frozen."
+
+    @property
+    def trained(self) -> str:
+        return self.head if self.frozen else self.name
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a run, checked."""
+
+    data: DataConfig | VotesConfig
+    method_name: str
+    method: Any  # the method's own Config
+    network: NetworkConfig
+    train: TrainConfig
+    engine: EngineConfig
+    seed: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunConfig:
+        """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
+        given = _checked_sections(values)
+        kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
+        data_name = given["data"].get("name", kind.name)
+        name = str(given["method"].get("name", "pals"))
+        full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
+        method = {key: value for key, value in full["method"].items() if key != "name"}
+        return cls(
+            data=build(kind, full["data"], "data"),
+            method_name=name,
+            method=method_options(name, method),
+            network=build(NetworkConfig, full["network"], "network"),
+            train=build(TrainConfig, full["train"], "train"),
+            engine=build(EngineConfig, full["engine"], "engine"),
+            seed=_checked_seed(values.get("seed")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting with its value, as written to `config.yaml`; `of` reads it back."""
+        return {
+            "data": to_dict(self.data),
+            "method": {"name": self.method_name, **to_dict(self.method)},
+            "network": to_dict(self.network),
+            "train": to_dict(self.train),
+            "engine": to_dict(self.engine),
+            "seed": self.seed,
+        }
+
+
+def never_comes(config: RunConfig) -> list[str]:
+    """The method's options that put something after the last epoch."""
+    method, epochs = find_method(config.method_name), config.train.epochs
+    first = {name: getattr(config.method, name) for name in method.counted_in_epochs if name.endswith("_from")}
+    first |= {name: getattr(config.method, name) + 1 for name in method.begins_after}
+    return [name for name, epoch in first.items() if epoch is not None and epoch > epochs]
+
+
+def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: milestones, periods and the method's
+    options that count epochs or steps change in proportion."""
+    share: float = epochs / values["train"]["epochs"]
+
+    def scaled(name: str, value: int | None) -> int | None:
+        if value is None:
+            return None
+        before = int(name.endswith("_from"))  # epochs that have begun when none has passed
+        return before + math.ceil((value - before) * share)
+
+    train, method = values["train"], values["method"]
+    counted = {name: scaled(name, method[name]) for name in find_method(method["name"]).counted_in_epochs}
+    schedule = {
+        "epochs": epochs,
+        "milestones": [math.ceil(epoch * share) for epoch in train["milestones"]],
+        "period": max(1, math.ceil(train["period"] * share)),
+    }
+    return merge(values, {"train": schedule, "method": counted})
+
+
+def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Every section, empty where nothing was given; `train: 5` and unknown sections are errors."""
+    sections: dict[str, Mapping[str, Any]] = {name: {} for name in SECTIONS if name != "seed"}
+    for name, section in values.items():
+        if name not in SECTIONS:
+            raise unknown("section", name, SECTIONS)
+        if name == "seed" or section is None:
+            continue
+        if not isinstance(section, Mapping):
+            raise InputError(f"Setting {name} = {section!r}: this is a section; write {name}.key=value.")
+        sections[name] = section
+    return sections
+
+
+def _checked_seed(seed: Any) -> int:
+    if seed is None:
+        return 1
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:
+        raise InputError(f"Setting seed = {seed!r}: a seed is a whole number from 0 to {SEEDS - 1}.")
+    return seed

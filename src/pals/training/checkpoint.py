@@ -1,0 +1,78 @@
+"""Save and load all that a run needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pals.util.config import differences
+from pals.util.errors import InputError
+from pals.util.files import write_bytes
+
+FORMAT = 1
+DIGEST = 64  # bytes of a SHA-256 in hexadecimal
+
+
+def save_checkpoint(path: Path, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Write atomically: after a crash at any moment the file is the old one or the new one, whole."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, "settings": dict(settings), "state": dict(state)}, buffer)
+    _seal(buffer)
+    write_bytes(path, buffer.getbuffer())
+
+
+def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The saved state. Refuses a damaged file and, where `settings` are given, one that was written under others."""
+    try:
+        data = path.read_bytes()
+        if not _is_sealed(data):
+            raise ValueError("its checksum is wrong")
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"There is no checkpoint {path}.") from None
+    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: "
+            f"restore it from a copy, or delete it to start the run again."
+        ) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a checkpoint of this version (format {FORMAT}). Delete it to start the run again.")
+    if settings is not None:
+        refuse_other_settings(path, content["settings"], settings)
+    state: dict[str, Any] = content["state"]
+    return state
+
+
+def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """An error that names the first differing setting."""
+    differing = list(differences(found, wanted))
+    if differing:
+        key, old, new = differing[0]
+        more = f" ({len(differing) - 1} more differ)" if len(differing) > 1 else ""
+        raise InputError(
+            f"{path} belongs to a run with other settings: {key} is {old!r} there and {new!r} here{more}. "
+            f"Choose another output folder, or use the old settings to continue that run."
+        )
+
+
+def _seal(buffer: io.BytesIO) -> None:
+    """Put a checksum of the whole file into the comment at its end, for which torch's format (a zip) has room. The zip's own
+    checksums do not cover its directory, and torch looks at none."""
+    buffer.seek(-2, io.SEEK_END)
+    buffer.write(DIGEST.to_bytes(2, "little"))  # the comment's length, the last field of a zip
+    buffer.write(_digest(buffer.getbuffer()))
+
+
+def _is_sealed(data: bytes) -> bool:
+    return len(data) > DIGEST and _digest(memoryview(data)[:-DIGEST]) == data[-DIGEST:]
+
+
+def _digest(data: memoryview) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()

@@ -1,0 +1,46 @@
+"""The log of a run: one JSON object per line, each line whole before the next begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pals.util.errors import InputError
+from pals.util.files import read_json_lines, write_text
+
+
+class RunLog:
+    """Appends events to `log.jsonl`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, event: str, **values: Any) -> None:
+        line = json.dumps({"event": event, **values}) + "\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            raise InputError(
+                f"Could not write {self.path}: {error.strerror or error}. Make room and run the same command again."
+            ) from None
+
+    def clear(self) -> None:
+        write_text(self.path, "")
+
+    def keep(self, epochs: int) -> None:
+        """Forget what was logged after this many epochs: the run goes on from there and will log it again."""
+        kept = [
+            e
+            for e in read_json_lines(self.path)
+            if e["event"] == "start" or (e["event"] == "epoch" and e["total_epoch"] <= epochs)
+        ]
+        write_text(self.path, "".join(json.dumps(e) + "\n" for e in kept))
+
+
+def read_epochs(folder: Path) -> list[Mapping[str, Any]]:
+    """The records of a run's epochs."""
+    return [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]

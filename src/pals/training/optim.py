@@ -1,0 +1,87 @@
+"""How parameters are changed: training settings, the learning rate, the optimiser."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from pals.methods import Method, Phase
+from pals.training import schedules
+from pals.training.engine import Engine
+from pals.util.config import STRICT
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainConfig:
+    epochs: int = Field(default=40, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    lr: float = Field(default=0.05, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(default=1e-3, ge=0)
+    decay: Literal["all", "weights"] = "all"
+    "Weight decay on every parameter, or on none of the biases and normalisations."
+    encoder_lr_scale: float = Field(default=1.0, ge=0)
+    "Learning rate of everything before the classifier, as a share of `lr`."
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    schedule: Literal["cosine", "cosine-epoch", "short-cosine", "linear", "step", "exponential", "constant"] = "cosine"
+    "How the learning rate falls; the cosine at every step, or once an epoch, or (short) at every step to a fifth."
+    floor: float = Field(default=1e-4, ge=0)
+    "Last learning rate of the cosine and of the line."
+    warmup: float = Field(default=0.0, ge=0)
+    "Epochs in which the learning rate first rises in a line, on top of any schedule."
+    milestones: tuple[int, ...] = ()
+    "Epochs after which the step schedule acts."
+    factor: float = Field(default=0.2, gt=0)
+    "What it multiplies the learning rate by; the exponential schedule does so in each `period`."
+    period: int = Field(default=50, ge=1)
+    "Epochs in which the exponential schedule multiplies by `factor`."
+    tail: Literal["keep", "fill"] = "keep"
+    "A last batch that is not full: keep it short, or fill it from the epoch's first draws, so that all steps are alike."
+    feature_batch: int = Field(default=2000, ge=1)
+    "Items per batch where no gradient is needed."
+    checkpoint_every: int = Field(default=1, ge=1)
+    "Epochs between checkpoints."
+
+
+def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
+    """At this point of a phase, measured in epochs, whole or not."""
+    rate = _scheduled(config, epochs_done, epochs)
+    return rate * min(1.0, epochs_done / config.warmup) if config.warmup else rate
+
+
+def _scheduled(config: TrainConfig, epochs_done: float, epochs: int) -> float:
+    if config.schedule == "cosine":
+        return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
+    if config.schedule == "cosine-epoch":
+        return schedules.cosine(config.lr, config.floor, int(epochs_done) / epochs)
+    if config.schedule == "short-cosine":
+        return schedules.short_cosine(config.lr, epochs_done / epochs)
+    if config.schedule == "linear":
+        return schedules.linear(config.lr, config.floor, epochs_done / epochs)
+    if config.schedule == "exponential":
+        return schedules.exponential(config.lr, config.factor, config.period, int(epochs_done))
+    if config.schedule == "step":
+        return schedules.stepped(config.lr, config.factor, config.milestones, int(epochs_done))
+    return config.lr
+
+
+def make_optimizer(engine: Engine, method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
+    """The optimiser of what the phase trains. Parameters with the same treatment form one group."""
+    modules = phase.modules if phase.modules is not None else [method]
+    wanted = {parameter for module in modules for parameter in module.parameters() if parameter.requires_grad}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in method.named_parameters():  # by full names: a phase may train a classifier alone
+        if parameter in wanted:
+            scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
+            decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0
+            groups.setdefault((scale, decay), []).append(parameter)
+    treated = [{"params": found, "scale": scale, "weight_decay": decay} for (scale, decay), found in groups.items()]
+    treated = treated or [{"params": [], "scale": 1.0, "weight_decay": 0.0}]  # a method may have nothing to train
+    if config.optimizer == "adam":
+        return engine.optimizer(torch.optim.Adam, treated)
+    return engine.optimizer(torch.optim.SGD, treated, momentum=config.momentum, nesterov=config.nesterov)

@@ -1,0 +1,384 @@
+"""The one training loop: plan -> views -> loss -> step -> evaluate -> log. It knows no method and no data set by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pals.data import Items
+from pals.labels import metrics
+from pals.labels.candidates import Truth
+from pals.methods import Batch, Group, Method, Phase, Plan
+from pals.methods.parts.sampling import shuffled
+from pals.training.checkpoint import load_checkpoint, save_checkpoint
+from pals.training.engine import Engine, Step
+from pals.training.log import RunLog
+from pals.training.optim import TrainConfig, learning_rate, make_optimizer
+from pals.util.errors import InputError
+from pals.vision.augment import Views
+from pals.vision.backbones import Output
+
+USUAL_ITEM = 3 * 32 * 32
+"""Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
+
+
+@dataclass
+class Progress:
+    """How far the run is; part of the checkpoint."""
+
+    phase: int = 0
+    epoch: int = 0  # finished, in this phase
+    total: int = 0  # finished, in all phases
+    done: bool = False
+
+
+@dataclass
+class EpochContext:
+    """What the method sees of the run (`methods.base.Context`); passes over the data are kept for one epoch."""
+
+    trainer: Trainer
+    phase: str
+    epoch: int
+    epochs: int
+    batch_size: int
+    generator: torch.Generator
+    rng: np.random.Generator
+    _kept: dict[tuple[nn.Module, str, Tensor | None], Output] = field(default_factory=dict)
+
+    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
+        trainer = self.trainer
+        network = network if network is not None else trainer.method.predictor
+        key = (network, view, rows_M)  # the objects themselves: an id may come back once its owner is gone
+        if key not in self._kept:
+            inputs = trainer.inputs if rows_M is None else trainer.engine.take(trainer.inputs, rows_M)
+            self._kept[key] = trainer.infer(network, inputs, view)
+        return self._kept[key]
+
+    def features(self, network: nn.Module | None = None) -> Tensor:
+        return self.outputs(network).features
+
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
+        return self.outputs(network, view).logits.softmax(dim=1)
+
+    def known_logits(self) -> Tensor | None:
+        """What the predictor says of all items, if the method has asked for it anyway."""
+        kept = self._kept.get((self.trainer.method.predictor, "eval", None))
+        return None if kept is None else kept.logits
+
+    def forget(self) -> None:
+        self._kept.clear()  # the network has changed
+
+
+class Trainer:
+    """Trains a method on items; `epochs()` yields one record per finished epoch and may be left at any time."""
+
+    def __init__(
+        self,
+        method: Method,
+        items: Items,
+        views: Views,
+        config: TrainConfig,
+        engine: Engine,
+        *,
+        seed: int,
+        truth: Truth | None = None,
+        test: tuple[Items, Truth] | None = None,
+        folder: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method, self.views, self.config, self.engine = method, views, config, engine
+        self.truth, self.settings = truth, settings or {}
+        self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
+        self.feature_batch = config.feature_batch
+        _check_inputs(items, method.num_items)
+        with engine.memory("Take a smaller network, or --device cpu; or end other programs that use the GPU."):
+            engine.place(method)
+            self.inputs = engine.hold(items.inputs)
+            self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
+        self.generator = engine.generator(seed)
+        self.rng = np.random.default_rng(seed)
+        self.progress = Progress()
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.checkpoint = None if folder is None else folder / "checkpoint.pt"
+        self.log = None if folder is None else RunLog(folder / "log.jsonl")
+
+    def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Train to the end, or for `stop_after` epochs from here."""
+        last = None if stop_after is None else self.progress.total + stop_after
+        while not self.progress.done:
+            if self.method.phase(self.progress.phase) is None:
+                self.progress.done = True
+                self.save()
+                break
+            if self.progress.epoch == 0:
+                self.method.begin_phase(self.progress.phase)
+                self.engine.place(self.method)
+                self.optimizer = None
+            phase = self.method.phase(self.progress.phase)  # asked again: its modules may have been made just now
+            assert phase is not None
+            yield from self._run_phase(phase, last)
+            if last is not None and self.progress.total >= last and not self.progress.done:
+                break
+
+    def _run_phase(self, phase: Phase, last: int | None) -> Iterator[dict[str, Any]]:
+        config = replace(self.config, **dict(phase.settings))
+        epochs = phase.epochs if phase.epochs is not None else config.epochs
+        number = self.progress.phase
+        if self.optimizer is None:
+            self.optimizer = make_optimizer(self.engine, self.method, phase, config)
+        step = self.engine.step(self.method, self.optimizer)
+        while self.progress.phase == number and (last is None or self.progress.total < last):
+            started, warm = time.perf_counter(), self.engine.warmup_seconds
+            sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
+            with self.engine.memory(f"Lower {sizes}, take a smaller network, or end other programs that use the GPU."):
+                record, ended = self._run_epoch(phase.name, epochs, config, step)
+            record["seconds"] = round(time.perf_counter() - started, 4)
+            if self.engine.warmup_seconds > warm:  # compilation and the like, which is in `seconds` too
+                record["warmup_seconds"] = round(self.engine.warmup_seconds - warm, 4)
+            self.progress.epoch += 1
+            self.progress.total += 1
+            place = {"phase": phase.name, "epoch": self.progress.epoch, "epochs": epochs, "total_epoch": self.progress.total}
+            record = place | record
+            if ended or self.progress.epoch >= epochs:
+                self.progress.phase, self.progress.epoch, self.optimizer = number + 1, 0, None
+                self.progress.done = self.method.phase(number + 1) is None
+            if self.log is not None:
+                self.log.append("epoch", **record)
+            if self.progress.done or self.progress.total == last or self.progress.total % config.checkpoint_every == 0:
+                self.save()
+            yield record
+
+    def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
+        epoch = self.progress.epoch + 1
+        ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
+        parts = self.method.plans(epoch, epochs)
+        total, steps = torch.zeros((), device=self.engine.device), 0
+        for part in range(parts):
+            with torch.no_grad():
+                plan = self.method.plan_epoch(ctx) or self._default_plan()
+                plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
+                count = plan.steps(config.batch_size)
+                random = self.method.draw(ctx, count)
+                before = self._agreement(ctx)
+                ctx.forget()
+            times = [epoch - 1 + (part + number / count) / parts for number in range(count)]
+            total += self._train(plan, times, random, epochs, config, step)
+            steps += count
+        loss = self._mean_loss(total, steps, config)
+        with torch.no_grad():
+            ended = self.method.end_epoch(ctx)
+            after = self._agreement(ctx)
+        newest = before if after is None else after
+        agreement = {} if newest is None else metrics.read_agreement(newest)
+        record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs), "loss": loss}
+        return {**record, **self.method.statistics(), **agreement, **self._grade(plan)}, ended
+
+    def _agreement(self, ctx: EpochContext) -> Tensor | None:
+        """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
+        be worth. Left on the device: nothing waits for it before the steps."""
+        logits_NC = ctx.known_logits()
+        if logits_NC is None:
+            return None
+        self.candidates_NC = self.candidates_NC.to(logits_NC.device)
+        return metrics.agreement(logits_NC, self.candidates_NC)
+
+    def _train(
+        self, plan: Plan, times: Sequence[float], random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
+    ) -> Tensor:
+        """The steps of a plan, each at its time in epochs; gives the sum of their losses, still on the device."""
+        assert self.optimizer is not None
+        self.method.train()
+        total = torch.zeros((), device=self.engine.device)
+        for time_, batch in zip(times, self._batches(plan, len(times), config.batch_size, random), strict=True):
+            self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
+            total += step(batch)
+        self.method.eval()
+        return total
+
+    def _mean_loss(self, total: Tensor, steps: int, config: TrainConfig) -> float | None:
+        """Read from the device once an epoch."""
+        if not steps:
+            return None
+        loss = float(total / steps)
+        if not math.isfinite(loss):
+            raise InputError(
+                f"The loss is {loss} in epoch {self.progress.total + 1}: training has diverged. Lower train.lr "
+                f"(now {config.lr}); the last checkpoint is from before."
+            )
+        return loss
+
+    def _default_plan(self) -> Plan:
+        everything = torch.arange(len(self.inputs), device=self.engine.device)
+        return Plan.of(shuffled(everything, self.generator))
+
+    def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
+        """Batches of all groups, their views made for many steps at once."""
+        largest = max(group.batch_size or batch_size for group in plan.groups.values())
+        per_chunk = max(1, items_at_once(self.engine, self.inputs[0].numel()) // largest)
+        for first in range(0, steps, per_chunk):
+            stop = min(steps, first + per_chunk)
+            made = {
+                name: self._make(name, group, group.batch_size or batch_size, first, stop)
+                for name, group in plan.groups.items()
+            }
+            for number in range(stop - first):
+                parts = {name: batches[number] for name, batches in made.items()}
+                now = {name: values[first + number] for name, values in random.items()}
+                yield replace(parts.pop("main"), random=now, groups=parts)
+
+    def _make(self, name: str, group: Group, size: int, first: int, stop: int) -> list[Batch]:
+        index = group.order_M[first * size : stop * size]
+        if name != "main" and len(index) < (stop - first) * size:  # a side group shorter than the epoch goes round
+            index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
+        inputs = self.engine.take(self.inputs, index)
+        wanted = self.method.views if group.views is None else group.views
+        views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
+        target = None if group.target is None else torch.split(group.target[index], size)
+        return [
+            Batch(index_B, tuple(view[i] for view in views), None if target is None else target[i])
+            for i, index_B in enumerate(torch.split(index, size))
+        ]
+
+    def infer(self, network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+        """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
+        hold are halved, and stay so for the rest of the run."""
+        drawn = self.generator.get_state()
+        while True:
+            try:
+                return self._infer(network, inputs, view)
+            except torch.OutOfMemoryError:
+                if self.feature_batch == 1:
+                    raise
+            self.feature_batch //= 2
+            self.engine.free_memory()
+            self.generator.set_state(drawn)
+            if self.log is not None:
+                self.log.append("memory", feature_batch=self.feature_batch)
+
+    def _infer(self, network: nn.Module, inputs: Tensor, view: str) -> Output:
+        kept: Output | None = None  # two buffers made once
+        with self.engine.inference(network) as forward:
+            for start in range(0, len(inputs), self.feature_batch):
+                part = inputs[start : start + self.feature_batch].to(self.engine.device, non_blocking=True)
+                made = self.views.make(view, part, self.generator)
+                if start and self.engine.compiled:  # a batch of another size would be compiled anew
+                    made = filled(made, self.feature_batch)
+                output = forward(made)
+                if kept is None:
+                    with torch.inference_mode(False):  # ordinary tensors, which a method may write to
+                        kept = Output(*(torch.empty(len(inputs), o.shape[1], device=o.device) for o in output))
+                for whole, piece in zip(kept, output, strict=True):
+                    whole[start : start + len(part)] = piece[: len(part)]
+        assert kept is not None
+        return kept
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores of the predictor on the test items."""
+        if self.test is None:
+            return {}
+        inputs, truth = self.test
+        return metrics.score_predictions(self.infer(self.method.predictor, inputs).logits, truth)
+
+    def _grade(self, plan: Plan) -> dict[str, Any]:
+        """What the log says of this epoch; nothing of it is seen by the method."""
+        record: dict[str, Any] = {f"test_{name}": value for name, value in self.evaluate().items()}
+        belief_NC = self.method.belief()
+        if belief_NC is not None:
+            record["belief"] = metrics.belief_histogram(belief_NC, self.truth)
+        if plan.selection is not None and self.truth is not None:
+            record |= metrics.grade_selection(plan.selection.chosen_N, plan.selection.label_N, self.truth)
+        elif plan.selection is not None:
+            record["selected"] = int(plan.selection.chosen_N.sum())
+        return record
+
+    def save(self) -> None:
+        """A checkpoint of now; only between two epochs."""
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, self.settings, self.state())
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        return {
+            "progress": dict(vars(self.progress)),
+            "method": self.method.state_dict(),
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "torch": self.engine.random_state(),
+            "scaler": self.engine.scaler.state_dict(),  # empty but for fp16
+        }
+
+    def resume(self) -> bool:
+        """Go back to the last checkpoint, if there is one."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return False
+        self.load(self.checkpoint, self.settings)
+        if self.log is not None:
+            self.log.keep(self.progress.total)
+        return True
+
+    def load(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> None:
+        """Take over a saved state. If it is not to be trained on, any kind of device will do."""
+        state = load_checkpoint(path, settings)
+        try:
+            self.load_method(state)
+            if to_train:
+                self.load_training(state)
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"The checkpoint {path} does not fit this data, device or version ({reason}). "
+                f"Go back to those it was written with, or delete it to start the run again."
+            ) from None
+
+    def load_method(self, state: Mapping[str, Any]) -> None:
+        """What answers, and how far it is."""
+        self.progress = Progress(**state["progress"])
+        for number in range(self.progress.phase + (self.progress.epoch > 0)):
+            self.method.begin_phase(number)  # makes the modules that the state belongs to
+        self.engine.place(self.method)
+        self.method.load_state_dict(state["method"])
+
+    def load_training(self, state: Mapping[str, Any]) -> None:
+        """The optimiser, its scale and all generators."""
+        phase = self.method.phase(self.progress.phase)
+        if state["optimizer"] is not None and phase is not None:
+            self.optimizer = make_optimizer(self.engine, self.method, phase, replace(self.config, **dict(phase.settings)))
+            self.engine.load_optimizer(self.optimizer, state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        self.engine.set_random_state(state["torch"])
+        if state.get("scaler"):  # older checkpoints have none
+            self.engine.scaler.load_state_dict(state["scaler"])
+
+
+def _check_inputs(items: Items, expected: int) -> None:
+    if len(items.inputs) != expected:
+        raise InputError(f"There are {len(items.inputs)} inputs but candidate sets for {expected} items.")
+    if items.inputs.is_floating_point():
+        bad_N = ~items.inputs.flatten(1).isfinite().all(dim=1)
+        if bad_N.any():
+            row = int(bad_N.int().argmax())
+            raise InputError(
+                f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
+                f"Drop them, or fill the gaps."
+            )
+
+
+def items_at_once(engine: Engine, numbers: int) -> int:
+    """How many items of so many numbers have their views made together."""
+    return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))
+
+
+def filled(batch: Tensor, size: int) -> Tensor:
+    """The batch with its last row again and again, up to this size."""
+    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch

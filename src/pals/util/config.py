@@ -1,0 +1,128 @@
+"""Settings: frozen dataclasses checked by pydantic, read from YAML, changed by `section.key=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from pals.util.errors import InputError, unknown
+
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+"""For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
+describes it."""
+
+SEEDS = 2**32  # as many as every generator used here can tell apart
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """A settings object from plain values, every value checked; errors name the key."""
+    _refuse_unknown(cls, values, where)
+    try:
+        return TypeAdapter(cls).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # a rule between settings, which says itself what is wrong
+            raise InputError(first["msg"].removeprefix("Value error, ")) from None
+        key = ".".join([where, *map(str, first["loc"])]).strip(".")
+        raise InputError(f"Setting {key} = {first['input']!r}: {first['msg']}.") from None
+
+
+def _refuse_unknown(cls: type[Any], values: Mapping[str, Any], where: str) -> None:
+    known = get_type_hints(cls)
+    for key, value in values.items():
+        if key not in known:
+            raise unknown("setting", f"{where}.{key}".strip("."), [f"{where}.{name}".strip(".") for name in known])
+        kind = known[key]
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+            _refuse_unknown(kind, value, f"{where}.{key}".strip("."))
+
+
+def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """The same values with each `section.key=value` put in; the value is read as YAML."""
+    result: dict[str, Any] = _copy(values)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise InputError(
+                f"Cannot read the setting {assignment!r}; write it as section.key=value, for example train.lr=0.05."
+            )
+        place = result
+        for key in keys[:-1]:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise InputError(f"Setting {path!r}: {key!r} is a value, not a section.")
+        place[keys[-1]] = _parse(text, f"the setting {assignment!r}")
+    return result
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; sections are merged key by key."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(result.get(key), dict)
+            result[key] = merge(result[key], value) if both else _copy(value)
+    return result
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the settings file {path}: {error}.") from None
+    values = _parse(text, str(path))
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path} should hold sections such as `train:`; found {type(values).__name__}.")
+    return values
+
+
+def to_yaml(values: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Plain values, as YAML can hold them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(settings).items()}
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every key whose value differs, as (dotted key, old, new)."""
+    for key in [*old, *(k for k in new if k not in old)]:
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}", a, b
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise InputError(f"Cannot read {where}{line}: {reason}.") from None
+    return _number(value) if isinstance(value, str) else value
+
+
+def _number(text: str) -> str | float:
+    """YAML 1.1 reads 1e-3 as a word; people mean the number."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _copy(value: Any) -> Any:
+    return {key: _copy(item) for key, item in value.items()} if isinstance(value, Mapping) else value

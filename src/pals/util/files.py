@@ -1,0 +1,78 @@
+"""Files that are either whole or not there: written beside the target, then put in its place in one step."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pals.util.errors import InputError
+
+UNFINISHED = ".part"
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Replace `path` by `data`. On any failure the old file is untouched and nothing half-written stays behind."""
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException as error:  # a key pressed to stop it must not leave half a file behind either
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise InputError(
+            f"Could not write {path} ({len(data):,} bytes): {error.strerror or error}. What was there before is intact; "
+            f"make room or choose another folder, then run the same command again to continue."
+        ) from None
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a killed process left this behind while it was writing."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist.") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
+
+
+def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """One object per line; a last line cut off by a crash is passed over."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise InputError(
+                    f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it."
+                ) from None

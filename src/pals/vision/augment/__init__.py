@@ -1,0 +1,8 @@
+"""Augmented views of batches of images or vectors, made on the device that holds them."""
+
+from __future__ import annotations
+
+from pals.vision.augment.steps import View
+from pals.vision.augment.views import Views, image_views, vector_views
+
+__all__ = ["View", "Views", "image_views", "vector_views"]

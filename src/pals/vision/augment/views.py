@@ -1,0 +1,160 @@
+"""Named views: what a method asks for (`weak`, `strong`, `eval`, ...) turned into augmented, normalised float32 batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Literal, get_args
+
+import torch
+from torch import Generator, Tensor
+
+from pals.util.errors import InputError, unknown
+from pals.vision.augment import geometry, randaugment, resample, steps
+from pals.vision.augment.policies import CIFAR10_POLICY, IMAGENET_POLICY, apply_policy
+from pals.vision.augment.steps import View
+
+Strong = Literal["light", "cifar", "imagenet"]
+STAND_INS = {"pico_weak": "weak", "pico_strong": "strong", "fixmatch_strong": "strong", "crdpll_strong": "strong"}
+"""Views of images that some methods were published with, and what takes their place where there are no images."""
+
+
+class Views:
+    """A table of views, made once per data set. `finish` turns augmented inputs into what a network reads."""
+
+    def __init__(self, table: Mapping[str, View], finish: Callable[[Tensor], Tensor]) -> None:
+        self.table = MappingProxyType(dict(table))
+        self.finish = finish
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.table)
+
+    def make(self, name: str, inputs: Tensor, generator: Generator) -> Tensor:
+        """A fresh draw of the view, float32, normalised. The generator lives on the device of the inputs. On a GPU give it
+        as many images at a time as fit: a policy costs some 600 kernel launches and one host read, however many they are."""
+        if name not in self.table:
+            raise unknown("view", name, self.names)
+        return self.finish(self.table[name](inputs, generator))
+
+
+class Standardize:
+    """(x - mean) / std as float32. The two constants are copied to each device once, so that no call waits for a copy."""
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        self.scale = 1 / std.to(torch.float32)
+        self.shift = -mean.to(torch.float32) * self.scale
+        self._on_device: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        if inputs.shape[1] != len(self.scale):
+            raise InputError(
+                f"Inputs of shape {tuple(inputs.shape)} have {inputs.shape[1]} channels or features; "
+                f"the views were made for {len(self.scale)}."
+            )
+        device = inputs.device
+        if device not in self._on_device:
+            self._on_device[device] = self.scale.to(device), self.shift.to(device)
+        scale, shift = self._on_device[device]
+        return torch.addcmul(shift, inputs.to(torch.float32), scale)
+
+
+def image_views(
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    pad: int,
+    flip: bool,
+    strong: Strong = "light",
+    cutout: int | None = None,
+    size: int | None = None,
+    scale: tuple[float, float] | None = None,
+) -> Views:
+    """Views of uint8 images. `mean` and `std` are per channel, of pixels from 0 to 1.
+
+    weak: flip, then a random crop of the image padded with its mirror by `pad` pixels. strong: the same, then an AutoAugment
+    policy, then one black square of side `cutout`; "light", for toy images, changes brightness and contrast instead, and its
+    square has a quarter of the image's side if not told otherwise. eval: nothing.
+
+    `size` brings all views to size x size pixels. With `scale` weak and strong do so by a random resized crop (a box of that
+    share of the area) and eval by a central crop (shorter side to 8/7 of the size, as 256 is to 224); else by resizing.
+
+    Some methods were published with views of their own; these are there as well. pico_weak: random resized crop, flip, colour
+    jitter, now and then no colour. pico_strong: the same crop and flip, three random operations, a square. fixmatch_strong:
+    weak, then two random operations and a square. crdpll_strong: strong with the square before the policy.
+    """
+    if strong not in get_args(Strong):
+        raise unknown("strong view", strong, get_args(Strong))
+    if scale is not None and size is None:
+        raise InputError("A random resized crop (scale) needs a size to bring its boxes to.")
+    mirror: list[View] = [steps.random_flip] if flip else []
+    weak = steps.chain(
+        *mirror,
+        *_fit(size, scale, training=True),
+        *([partial(steps.random_crop, pad=pad)] if pad else []),
+    )
+    change, square = _change(strong), _square(cutout, strong)
+    box = partial(steps.random_resized_crop, size=size, scale=scale or (0.2, 1.0))
+    jitter = partial(randaugment.color_jitter, spread=0.4, turn=0.1, probability=0.8)
+    table: dict[str, View] = {
+        "weak": weak,
+        "strong": steps.chain(weak, change, *square),
+        "eval": steps.chain(*_fit(size, scale, training=False)),
+        "pico_weak": steps.chain(box, *mirror, jitter, partial(randaugment.random_gray, probability=0.2)),
+        "pico_strong": steps.chain(box, *mirror, randaugment.pico_randaugment),
+        "fixmatch_strong": steps.chain(weak, randaugment.fixmatch_randaugment),
+        "crdpll_strong": steps.chain(weak, *square, change),
+    }
+    return Views(table, Standardize(255 * _per_channel(mean), 255 * _per_channel(std)))
+
+
+def _fit(size: int | None, scale: tuple[float, float] | None, *, training: bool) -> list[View]:
+    """The step that brings images to the size wanted, if one is wanted."""
+    if size is None:
+        return []
+    if scale is None:
+        return [lambda images, _: resample.resize(images, size, size)]
+    if training:
+        return [partial(steps.random_resized_crop, size=size, scale=scale)]
+    return [lambda images, _: geometry.center_crop(resample.resize_short(images, size * 8 // 7), size, size)]
+
+
+def _change(strong: Strong) -> View:
+    if strong == "light":
+        return steps.random_light
+    policy = CIFAR10_POLICY if strong == "cifar" else IMAGENET_POLICY
+    return lambda images, generator: apply_policy(images, policy, generator)
+
+
+def _square(cutout: int | None, strong: Strong) -> list[View]:
+    if cutout is None and strong == "light":
+        return [lambda images, generator: steps.random_cutout(images, generator, side=images.shape[3] // 4)]
+    return [partial(steps.random_cutout, side=cutout)] if cutout else []
+
+
+def _per_channel(values: Sequence[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)[:, None, None]
+
+
+def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: float = 0.1) -> Views:
+    """Views of float vectors, all standardised. weak: Gaussian noise of deviation `noise`. strong: twice that noise, then
+    each feature set to its mean with probability `dropout`. eval: nothing. A feature that never varies is only centred.
+    The names of the views that some methods were published with on images lead to weak and strong (`STAND_INS`)."""
+    standardize = Standardize(mean_D, torch.where(std_D > 0, std_D, 1.0))
+
+    def weak(inputs: Tensor, generator: Generator) -> Tensor:
+        return _add_noise(standardize(inputs), generator, noise)
+
+    def strong(inputs: Tensor, generator: Generator) -> Tensor:
+        noisy = _add_noise(standardize(inputs), generator, 2 * noise)
+        kept = torch.rand(noisy.shape, generator=generator, device=noisy.device) >= dropout
+        return noisy * kept
+
+    table: dict[str, View] = {"weak": weak, "strong": strong, "eval": lambda inputs, _: standardize(inputs)}
+    stand_ins = {name: table[simple] for name, simple in STAND_INS.items()}
+    return Views({**table, **stand_ins}, finish=lambda inputs: inputs)
+
+
+def _add_noise(inputs: Tensor, generator: Generator, deviation: float) -> Tensor:
+    return inputs + deviation * torch.randn(inputs.shape, generator=generator, device=inputs.device)

@@ -1,0 +1,51 @@
+"""Convolution, norm, sum and ReLU: one operation where nothing is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, relu
+
+from pals.vision.backbones.norm import BatchNorm2d
+
+
+def conv_norm_relu(conv: nn.Conv2d, norm: BatchNorm2d, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+    """relu(norm(conv(x)) + shortcut).
+
+    In evaluation at half precision the norm, by then a fixed scale and shift per channel, moves into the weights, and the sum
+    and the ReLU into the convolution: none of them passes over memory again.
+    """
+    device = x.device.type
+    out: Tensor
+    learning = norm.training or torch.is_grad_enabled()
+    if learning or conv.groups > 1 or not torch.is_autocast_enabled(device):
+        out = norm(conv(x))
+        return relu(out if shortcut is None else out + shortcut, inplace=True)
+    dtype = torch.get_autocast_dtype(device)
+    weight, bias = fold(conv, norm)
+    shortcut = None if shortcut is None else shortcut.to(dtype)
+    out = conv_relu(x.to(dtype), weight.to(dtype), bias.to(dtype), shortcut, conv.stride, conv.padding)
+    return out
+
+
+def fold(conv: nn.Conv2d, norm: BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the convolution that does what both do one after the other, the norm being in evaluation."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    mean = norm.running_mean if conv.bias is None else norm.running_mean - conv.bias
+    return conv.weight * scale.view(-1, 1, 1, 1), norm.bias - mean * scale
+
+
+def _conv_relu(
+    x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    out = conv2d(x, weight, bias, tuple(stride), tuple(padding))
+    return relu(out if shortcut is None else out + shortcut)
+
+
+SCHEMA = "(Tensor x, Tensor weight, Tensor bias, Tensor? shortcut, int[] stride, int[] padding) -> Tensor"
+conv_relu = torch.library.custom_op("pals::conv_relu", _conv_relu, mutates_args=(), schema=SCHEMA)
+"""relu(conv(x) + bias + shortcut) as one operation; the engine has a kernel for it where the device's library does."""
+conv_relu.register_fake(_conv_relu)

@@ -1,0 +1,25 @@
+"""A folder of pictures as names and one uint8 tensor, decoded once into a cache on disk."""
+
+from __future__ import annotations
+
+from pals.vision.images.decoding import HOWS, BadImageError, How, decode
+from pals.vision.images.listing import ENDINGS, list_images
+from pals.vision.images.look import Survey, image_statistics, survey
+from pals.vision.images.store import default_cache
+from pals.vision.images.table import BadImage, ImageTable, load_images
+
+__all__ = [
+    "ENDINGS",
+    "HOWS",
+    "BadImage",
+    "BadImageError",
+    "How",
+    "ImageTable",
+    "Survey",
+    "decode",
+    "default_cache",
+    "image_statistics",
+    "list_images",
+    "load_images",
+    "survey",
+]

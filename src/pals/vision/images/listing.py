@@ -1,0 +1,94 @@
+"""Which pictures a folder holds: names only, nothing is opened."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pals.util.errors import InputError
+
+ENDINGS = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".avif"}
+    | {".jp2", ".j2k", ".ppm", ".pgm", ".pbm", ".pnm", ".pfm", ".tga"}
+)
+NOT_PICTURES = {"__MACOSX", "@eaDir", "$RECYCLE.BIN"}  # what systems put beside the pictures, often small copies of them
+
+
+def list_images(folder: str | Path) -> list[str]:
+    """Paths of all pictures in the folder and its subfolders, relative, with forward slashes, sorted.
+
+    A picture is a file with one of `ENDINGS` in small or capital letters. Hidden files and folders are left out. Links are
+    followed wherever they lead, since many collections are folders of links; each real folder is read once, so a link to a
+    folder that is read anyway, or around in a circle, adds nothing. A link that leads nowhere is listed, so that loading can
+    complain of it. A name that is not valid text is listed with its odd bytes spelled out; `load_images` counts it as bad.
+    """
+    folder = existing_folder(folder)
+    names: list[str] = []
+    others: Counter[str] = Counter()
+    for path in _files(folder):
+        ending = os.path.splitext(path)[1].lower()  # noqa: PTH122 (a million times)
+        if ending in ENDINGS:
+            names.append(printable(path))
+        else:
+            others[ending or "no ending"] += 1
+    if not names:
+        raise InputError(_no_image(folder, others))
+    return sorted(set(names))
+
+
+def existing_folder(folder: str | Path) -> Path:
+    folder = Path(folder)
+    if not folder.exists():
+        raise InputError(f"The image folder {folder} does not exist. Check the path.")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file, not a folder. Name the folder that holds the pictures.")
+    return folder
+
+
+def printable(name: str) -> str:
+    """The name as text that can be written to any file. Bytes that are no text are spelled out: "caf\\udce9.png"."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def unprintable(name: str) -> str:
+    """What `printable` made its name from, if it had to change anything."""
+    return re.sub(r"\\u(d[89a-f][0-9a-f]{2})", lambda code: chr(int(code[1], 16)), name)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Relative paths of the files. Links to folders wait until all real folders are read: real paths win."""
+    waiting, links, seen = [""], list[str](), set[tuple[int, int]]()
+    while waiting or links:
+        inside = waiting.pop() if waiting else links.pop(0)
+        path = folder / inside
+        try:
+            found = path.stat()
+            if (found.st_dev, found.st_ino) in seen:
+                continue
+            seen.add((found.st_dev, found.st_ino))
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = f"{inside}/{entry.name}" if inside else entry.name
+                    if entry.name.startswith(".") or entry.name in NOT_PICTURES:
+                        continue
+                    if entry.is_dir():
+                        (links if entry.is_symlink() else waiting).append(name)
+                    elif entry.is_file() or entry.is_symlink():  # not what would wait for ever: pipes, devices
+                        yield name
+        except OSError as error:
+            raise InputError(
+                f"Cannot read the folder {printable(str(path))}: {error.strerror or error}. Make it readable or move it away."
+            ) from None
+        links.sort()
+
+
+def _no_image(folder: Path, others: Counter[str]) -> str:
+    found = ", ".join(f"{count:,} x {printable(ending)}" for ending, count in others.most_common(3))
+    return (
+        f"The folder {folder} holds no picture that can be read"
+        + (f" (found: {found}). " if found else "; it is empty. ")
+        + f"Endings that are read: {' '.join(sorted(ENDINGS))}. Name another folder or convert the files."
+    )

@@ -1,0 +1,238 @@
+"""Pictures: written as asked, the same each time, names where they can be read, what is shown is what there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Annotation, Text
+
+from pals.bench.paper.recipes import RECIPES
+from pals.bench.tables.curves import paper_points
+from pals.bench.tables.figures import Curve, Marks, bars, heat_map, save, selected
+from pals.bench.tables.speed import speed_figure
+from pals.bench.tables.table import Column, Entry, RunLink, Score, Speed, Table
+from pals.util.config import merge
+from pals.util.errors import InputError
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def score(mean: float, std: float | None = None) -> Score:
+    return Score(mean, std, (RunLink(1, mean, 30, False, "r"),))
+
+
+def column(name: str, group: str = "Set") -> Column:
+    return Column(f"{group}, {name}", group, "g1", 0.3, 0.3)
+
+
+GRID = Table(
+    "1",
+    "A title that is much longer than the picture of a small table is wide, so that it must go on in a second line of it",
+    (
+        Entry("A", "Set, q=1", "Set", score(90.0), (91.0, 0.5), "worse"),
+        Entry("A", "Set, q=2", "Set", None, (80.0, 0.5), "not run"),
+        Entry("B", "Set, q=1", "Set", score(70.2), (70.0, 0.5), "within"),
+    ),
+    (column("q=1"), column("q=2")),
+)
+ABLATION = Table(
+    "7",
+    "Ablations",
+    (
+        Entry("K = 1", "Set, q=1", "K", score(70.0, 0.5), (71.0, None), "worse"),
+        Entry("K = 2", "Set, q=1", "K", None, (72.0, None), "not run"),
+        Entry("Long-ResNet-34x10", "Set, q=1", "Net", None, (73.0, None), "not run"),
+    ),
+    (column("q=1"),),
+)
+
+
+def study(points: Sequence[tuple[str, float, float]], std: float | None = 0.1) -> Table:
+    entries = tuple(
+        Entry(name, "Set, q=1", "Set", score(mean, std), None, "", speed=Speed(s / 30, s, s / 30, 2.0, "X1"))
+        for name, mean, s in points
+    )
+    return Table("s", "Study", entries, (column("q=1"),), study_epochs=30)
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_the_ending_decides_and_the_file_is_the_same_each_time(tmp_path: Path, ending: str, start: bytes) -> None:
+    first, second = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
+    save(heat_map(GRID), first)
+    save(heat_map(GRID), second)
+    assert first.read_bytes().startswith(start)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\.png, \.svg, \.pdf"):
+        save(heat_map(GRID), tmp_path / "a.gif")
+
+
+def test_the_heat_map_shows_differences_and_what_was_not_run(tmp_path: Path) -> None:
+    figure = heat_map(GRID)
+    assert words(figure) == ["−1.00", "90.00", "80.00", "+0.20 ≈", "70.20"]
+    suptitle = figure.get_suptitle()
+    assert "\n" in suptitle
+    save(figure, tmp_path / "a.png")
+    assert imread(tmp_path / "a.png").shape[1] >= 900
+    with pytest.raises(InputError, match="no published numbers"):
+        heat_map(study([("A", 1.0, 1.0)]))
+    with pytest.raises(InputError, match="seconds, which depend on the machine"):
+        heat_map(replace(GRID, quantity="seconds"))
+
+
+def test_bars_show_ours_and_the_papers() -> None:
+    figure = bars(ABLATION)
+    shown = words(figure)
+    assert {"70.00", "71.00", "72.00", "73.00", "not run"} <= set(shown)
+    assert shown.count("not run") == 1  # a panel without any run has no gaps to explain
+    assert "the axis starts at 65" in figure.get_suptitle()
+    labels = [label.get_text() for label in figure.axes[1].get_xticklabels()]
+    assert labels == ["Long-ResNet-34x10"]
+    assert [axes.get_title() for axes in bars(ABLATION, "k").axes] == ["K"]
+    with pytest.raises(InputError, match="K, Net"):
+        bars(ABLATION, "J")
+
+
+def test_names_of_dots_do_not_lie_on_one_another() -> None:
+    crowd = [(f"Method-{k}", 90 + 0.05 * (k % 4), 60 + 1.5 * k) for k in range(9)] + [
+        ("PALS", 90.07, 65.0),
+        ("Slow", 89.0, 600.0),
+    ]
+    figure = speed_figure(study(crowd))
+    axes: Axes = figure.axes[0]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    names = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert sorted(text.get_text() for text in names) == sorted(name for name, _, _ in crowd)
+    boxes = [Text.get_window_extent(text, renderer) for text in names]
+    for k, box in enumerate(boxes):
+        assert axes.bbox.x0 <= box.x0
+        assert box.x1 <= axes.bbox.x1
+        assert not box.count_overlaps(boxes[:k] + boxes[k + 1 :])
+    assert [text.get_text() for text in names if text.get_fontweight() == "bold"] == ["PALS"]
+
+
+def test_the_time_axis_is_logarithmic_and_in_words() -> None:
+    points, epochs = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
+    assert points.get_xscale() == "log"
+    assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
+    assert [label.get_text() for label in epochs.get_yticklabels()] == ["B", "A"]  # the quickest on top
+    with pytest.raises(InputError, match="no runs with times: none is finished, or each shared its device"):
+        speed_figure(replace(study([("A", 1.0, 1.0)]), entries=()))
+
+
+def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
+    curve = Curve("run", [1, 2, 3], [10, 20, 30], [5, 15, 29], [50.0, 60.0, 70.25])
+    figure = selected([curve], Marks({1: (11, 6), -1: (31, 28)}), "T")
+    pairs, accuracy = figure.axes
+    marked = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in pairs.lines if len(line.get_xdata()) == 1}  # type: ignore[arg-type,index]
+    assert marked == {(1, 11), (1, 6), (3, 31), (3, 28)}
+    assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["last epoch 70.25"]  # type: ignore[union-attr]
+    assert len(selected([replace(curve, accuracy=[])]).axes) == 1
+    assert len(selected([curve, replace(curve, name="other")]).axes[0].lines) == 4
+    assert len(accuracy.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("published", "said"),
+    [((77.867, 0.29), "paper 77.87 ± 0.29"), ((30.0, None), "paper 30.00"), ((96.0, 0.1), "paper 96.00 ± 0.10")],
+)
+def test_the_papers_accuracy_is_a_line_with_its_number(published: tuple[float, float | None], said: str) -> None:
+    curve = Curve("run", [1, 2, 3], [10, 20, 30], [5, 15, 29], [50.0, 60.0, 70.25])
+    figure = selected([curve], Marks(accuracy=published))
+    pairs, accuracy = figure.axes
+    assert words(figure) == [said]
+    assert len(pairs.lines) == 2  # nothing is known of pairs
+    (line,) = [line for line in accuracy.lines if line.get_linestyle() == "--"]
+    assert set(line.get_ydata()) == {published[0]}  # type: ignore[arg-type]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    box, height = accuracy.texts[0].get_window_extent(renderer), accuracy.transData.transform((1, published[0]))[1]
+    assert height < box.y0 and box.y1 <= accuracy.bbox.y1
+    assert words(selected([replace(curve, accuracy=[])], Marks(accuracy=published))) == []
+
+
+def test_what_the_paper_has_for_a_kept_table_is_found_by_its_record(tmp_path: Path) -> None:
+    hundred, ten = (RESULTS / f"{name}_h200_2026-11-15.csv" for name in ("cifar100_q0.05_eta0.3", "cifar10_q0.5_eta0.3"))
+    figure2 = {1: (7211, 4036), -1: (45285, 40330)}
+    for wanted in (True, None):
+        assert paper_points([hundred], wanted) == Marks(figure2, (77.87, 0.29))
+        assert paper_points([ten], wanted) == Marks({}, (94.18, 0.10))
+    assert paper_points([hundred], False) is None
+    assert paper_points([hundred, ten], None) == Marks()
+    with pytest.raises(InputError, match="not the same for all"):
+        paper_points([hundred, ten], True)
+    stranger = tmp_path / ten.name  # no record beside it
+    stranger.write_bytes(ten.read_bytes())
+    assert paper_points([stranger], None) == Marks()
+    assert paper_points([stranger], True) == Marks(figure2)
+    assert paper_points([ten, stranger], True) == Marks({}, (94.18, 0.10))
+
+
+def test_what_the_paper_has_for_a_run_is_found_by_its_settings(tmp_path: Path) -> None:
+    def run(name: str, **changes: object) -> Path:
+        folder = tmp_path / name.replace("/", "-") / "-".join(changes)
+        folder.mkdir(parents=True)
+        values = merge(RECIPES[name].config(2).to_dict(), {"method": changes, "train": {"checkpoint_every": 20}})
+        (folder / "config.yaml").write_text(json.dumps(values), encoding="utf-8")  # YAML too
+        return folder
+
+    hundred = "table1/cifar100-q0.05-eta0.3/pals"
+    first = run(hundred)
+    found = paper_points([first], None)
+    assert found is not None and len(found.pairs) == 2
+    assert found.accuracy == (77.87, 0.29)  # of table 1, not of table 7, which has the same run
+    ablation = run("table7/cifar100-q0.05-eta0.3/K-25")
+    assert paper_points([ablation], None) == Marks({}, (78.29, None))
+    assert paper_points([run(hundred, neighbors=26)], None) == Marks()
+    assert paper_points([first, ablation], None) == Marks()
+
+
+def test_epochs_are_whole_numbers() -> None:
+    figure = selected([Curve("run", [1, 2], [3.0, 4.0], [2.0, 3.0], [50.0, 60.0])])
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_times_stand_beside_their_bars_where_there_is_room() -> None:
+    """Room before the line of the count, none, a line within the bar, no count."""
+    rows = {"far": (3.0, 9.0, "far"), "near": (2.0, 2.2, "line"), "inside": (1.5, 1.0, "far"), "none": (1.0, None, "far")}
+    whole = study([(name, 90.0, 30 * seconds) for name, (seconds, _, _) in rows.items()])
+    speeds = [Speed(s, 30 * s, s, count, "X1") for s, count, _ in rows.values()]
+    entries = tuple(replace(entry, speed=speed) for entry, speed in zip(whole.entries, speeds, strict=True))
+    figure = speed_figure(replace(whole, entries=entries))
+    axes: Axes = figure.axes[1]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in axes.texts] == ["3.00 s  (3.0×)", "2.00 s  (2.0×)", "1.50 s  (1.5×)", "1.00 s  (1.0×)"]
+    for y, (text, (seconds, count, where)) in enumerate(zip(axes.texts, rows.values(), strict=True)):
+        box = text.get_window_extent(renderer)
+        start = count if where == "line" and count is not None else seconds
+        assert 0 < box.x0 - axes.transData.transform((start, y))[0] < 12 * figure.dpi / 72
+        assert box.y0 < axes.transData.transform((0, y))[1] < box.y1
+        if count is not None:
+            assert not box.x0 < axes.transData.transform((count, y))[0] < box.x1 + 2
+
+
+def test_what_has_no_time_is_named_where_it_is_missing() -> None:
+    whole = study([("PALS", 90.0, 45.0), ("B", 80.0, 30.0)])
+    assert "not shown" not in speed_figure(whole).get_suptitle()
+    shared = replace(whole, entries=(replace(whole.entries[0], speed=None), whole.entries[1]))
+    assert "not shown, since they shared their device: PALS" in speed_figure(shared).get_suptitle()

@@ -1,0 +1,519 @@
+"""Recipes against the printed tables: none missing, none twice, settings as the authors have them; costs as measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from _toy import Answer
+from pals.bench.paper.choices import chosen_by_rates
+from pals.bench.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, in_words, left, seconds
+from pals.bench.paper.numbers import Published, caption, epoch_seconds, numbers, published, selected_pairs
+from pals.bench.paper.recipe import Recipe
+from pals.bench.paper.recipes import RECIPES, TABLES, find, narrowed, select
+from pals.methods import METHODS
+from pals.runs.settings import RunConfig, shortened
+from pals.util.config import merge
+from pals.util.errors import InputError
+from pals.vision.backbones import build_network
+
+ROOT = Path(__file__).parents[2]
+ALL = list(RECIPES.values())
+PRINTED = [
+    (table, group, row, column, Published(*number))
+    for table, content in numbers()["tables"].items()
+    for group, rows in content["groups"].items()
+    for row, cells in rows.items()
+    for column, number in cells.items()
+]
+Pals = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def configs() -> dict[str, RunConfig]:
+    return {recipe.name: recipe.config(1) for recipe in ALL}
+
+
+# ---- the printed numbers ----
+
+
+@pytest.mark.parametrize(
+    ("place", "mean", "std"),
+    [
+        (("1", "CIFAR-10", "PALS", "CIFAR-10, q=0.1, eta=0.1"), 96.28, 0.05),
+        (("1", "CIFAR-10", "LWS", "CIFAR-10, q=0.5, eta=0.3"), 39.42, 3.09),
+        (("1", "CIFAR-100", "UPLLRS", "CIFAR-100, q=0.05, eta=0.3"), 70.31, 0.22),
+        (("2", "CIFAR-100", "PALS", "CIFAR-100, q=0.1, eta=0"), 80.77, 0.12),
+        (("3", "CIFAR-100", "ALIM-Scale", "CIFAR-100, q=0.05, eta=0.5"), 72.26, 0.25),
+        (("4", "CIFAR-100H", "PALS", "CIFAR-100H, q=0.5, eta=0.2"), 75.16, 0.59),
+        (("4", "CUB-200", "PiCO+", "CUB-200, q=0.01, eta=0"), 69.83, 0.07),
+        (("5", "Ten human annotators", "PiCO", "Treeversity, 10 annotators"), 84.74, 0.42),
+        (("5", "Three human annotators", "PALS", "Benthic, 3 annotators"), 76.52, 0.03),
+        (("6", "CIFAR-100", "PiCO", "CIFAR-100, q=0.05, eta=0.3"), 58.18, 0.60),
+        (("7", "r", "r = 0.0", "CIFAR-100, q=0.05, eta=0.5"), 65.63, None),
+        (("7", "Backbone", "Wide-ResNet-34x10", "CIFAR-100, q=0.05, eta=0.3"), 81.30, None),
+        (("7", "Eq. 1", "Eq. 1 off", "CIFAR-100, q=0.05, eta=0.5"), 72.86, None),
+    ],
+)
+def test_numbers_are_those_of_the_paper(place: tuple[str, str, str, str], mean: float, std: float | None) -> None:
+    assert published(*place) == (mean, std)
+
+
+def test_as_many_numbers_as_the_paper_has() -> None:
+    assert Counter(table for table, *_ in PRINTED) == {"1": 190, "2": 18, "3": 15, "4": 22, "5": 24, "6": 40, "7": 46}
+    assert all(20 < number.mean < 97 and (number.std is None or 0 < number.std < 4) for *_, number in PRINTED)
+    assert published("1", "CIFAR-10", "UPLLRS", "CIFAR-10, q=0.1, eta=0.2") is None  # a dash
+    assert published("9", "", "", "") is None
+    assert str(Published(95.5, 0.08)) == "95.50 ± 0.08" and str(Published(81.3, None)) == "81.30"
+
+
+def test_numbers_come_with_their_source() -> None:
+    content = numbers()
+    assert "2402.04835" in content["source"]["where"] and content["licence"] and content["notes"]
+    assert selected_pairs() == {
+        "first epoch": {"selected": 7211, "right": 4036},
+        "last epoch": {"selected": 45285, "right": 40330},
+    }
+    assert [epoch_seconds(row, net) for row in ("PALS", "ALIM") for net in ("ResNet-18", "WideResNet")] == [40, 221, 60, 550]
+    assert epoch_seconds("PiCO", "ResNet-18") is None
+    assert all(caption(table) for table in TABLES[:9]) and not caption("partial-check") and not caption("notes")
+
+
+def test_numbers_travel_with_the_package() -> None:
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    assert "bench/paper/numbers.json" in packaged["pals"]
+
+
+def test_where_the_paper_contradicts_itself() -> None:
+    """The notes beside the numbers, said once more by the numbers."""
+    notes = " ".join(numbers()["notes"])
+    places = {(table, row, column): number for table, _, row, column, number in PRINTED}
+    hard, harder = "CIFAR-100, q=0.05, eta=0.3", "CIFAR-100, q=0.05, eta=0.5"
+    for table, row, column in (
+        ("1", "PALS", hard),
+        ("3", "PALS", harder),
+        ("6", "PALS", hard),
+        ("6", "PALS", harder),
+        ("7", "K = 15", hard),
+        ("7", "K = 15", harder),
+        ("7", "no mix-up, no CR", hard),
+        ("7", "no mix-up, no CR", harder),
+        ("1", "PALS", "CIFAR-10, q=0.5, eta=0.1"),
+        ("1", "PALS", "CIFAR-10, q=0.5, eta=0.2"),
+    ):
+        assert f"{places[table, row, column].mean:.2f}" in notes
+    other = [
+        (column, number, twin)
+        for table, row, column in places
+        if table == "6" and row == "PiCO"
+        for number, twin in [(places["6", "PiCO", column], places.get(("1", "PiCO", column)) or places["3", "PiCO", column])]
+        if number != twin
+    ]
+    assert other == [(hard, (58.18, 0.60), (58.18, 0.65))]
+
+
+# ---- every number has its recipe ----
+
+
+def test_every_printed_number_has_one_recipe() -> None:
+    found = Counter((r.table, r.group, r.row, r.column, r.published) for r in ALL if r.published is not None)
+    assert found == Counter(PRINTED)
+
+
+def test_recipes_without_a_number_are_the_dashes() -> None:
+    dashes = {(r.table, r.row, r.column) for r in ALL if r.table.isdigit() and r.published is None}
+    cifar10 = {("1", "UPLLRS", f"CIFAR-10, q={q}, eta=0.2") for q in (0.1, 0.3, 0.5)}
+    cifar100 = {("1", "UPLLRS", f"CIFAR-100, q={q}, eta=0.2") for q in (0.01, 0.03, 0.05)}
+    middle = {("1", "UPLLRS", f"CIFAR-100, q=0.03, eta={eta}") for eta in (0.1, 0.3)}
+    birds = {("4", "ALIM-Onehot", f"CUB-200, q={q}, eta=0") for q in (0.01, 0.05, 0.1)}
+    assert dashes == cifar10 | cifar100 | middle | birds | {("3", "UPLLRS", "CIFAR-100, q=0.05, eta=0.4")}
+
+
+def test_the_list_of_recipes() -> None:
+    assert Counter(recipe.table for recipe in ALL) == {
+        "1": 198, "2": 18, "3": 16, "4": 25, "5": 24, "6": 40, "7": 46,
+        "figure2": 1, "timing": 4, "partial-check": 14, "noisy-comparison": 11,
+    }  # fmt: skip
+    assert tuple(dict.fromkeys(recipe.table for recipe in ALL)) == TABLES
+    for name, recipe in RECIPES.items():
+        assert name == recipe.name and recipe.method in METHODS
+        assert re.fullmatch(r"(table[1-7]|figure2|timing|partial-check|noisy-comparison)/[a-z0-9.-]+/[\w.+-]+", name)
+        assert re.fullmatch(r"[a-z0-9.-]+", recipe.cell) and re.fullmatch(r"[\w.+-]+", recipe.variant)
+        assert len({recipe, recipe}) == 1  # can be put into sets
+
+
+def test_the_same_run_has_the_same_folder_and_no_other() -> None:
+    """Also between schedules: nothing full lies beside something shortened."""
+    by_folder: dict[Path, set[str]] = defaultdict(set)
+    by_config: dict[str, set[Path]] = defaultdict(set)
+    for recipe in ALL:
+        for seed, epochs in ((1, None), (2, None), (1, 30)):
+            config = json.dumps(recipe.config(seed, epochs).to_dict())
+            folder = recipe.folder(Path("runs"), seed, epochs)
+            by_folder[folder].add(config)
+            by_config[config].add(folder)
+    assert all(len(found) == 1 for found in by_folder.values())
+    assert all(len(found) == 1 for found in by_config.values())
+
+
+def test_tables_share_runs() -> None:
+    """What is the same in two tables is run once."""
+    folder = find("table1/cifar100-q0.05-eta0.3/pals").folder(Path(), 1)
+    for name in ("K-15", "r-0.5", "delta-0.25", "mixup-on-cr-on", "resnet18", "eq1-on"):
+        assert find(f"table7/cifar100-q0.05-eta0.3/{name}").folder(Path(), 1) == folder
+    assert (
+        find("figure2/cifar100-q0.05-eta0.3/pals").folder(Path(), 1) == folder == find("timing/resnet18/pals").folder(Path(), 1)
+    )
+    study = find("noisy-comparison/cifar10-q0.3-eta0.3/pals")
+    assert study.folder(Path(), 1) == find("table1/cifar10-q0.3-eta0.3/pals").folder(Path(), 1, 30)
+    assert find("table6/cifar10-q0.1-eta0.1/pico").variant == "pico"
+
+
+def test_all_methods_of_a_cell_see_the_same_data(configs: dict[str, RunConfig]) -> None:
+    seen: dict[str, set[str]] = defaultdict(set)
+    for recipe in ALL:
+        if recipe.variant != "supervised":
+            seen[recipe.cell].add(json.dumps(configs[recipe.name].to_dict()["data"]))
+    assert all(len(found) == 1 for found in seen.values())
+    assert len(set().union(*seen.values())) == len(seen) == 9 + 9 + 3 + 2 + 5 + 6 + 1  # the last: a study without noise
+
+
+# ---- settings ----
+
+CIFAR = {"epochs": 500, "batch_size": 256, "lr": 0.1, "weight_decay": 1e-3, "schedule": "cosine", "floor": 1e-4}
+STEPS = {"lr": 0.05, "weight_decay": 5e-4, "schedule": "step", "factor": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "train", "delta"),
+    [
+        ("table1/cifar10-q0.1-eta0.1/pals", "resnet18", CIFAR, 0.25),
+        ("table2/cifar100-q0.1-eta0/pals", "resnet18", CIFAR, 0.25),
+        ("table4/cifar100h-q0.5-eta0.2/pals", "resnet18", CIFAR, 0.25),
+        (
+            "table4/cub200-q0.05-eta0.2/pals",
+            "imagenet-resnet18",
+            {**STEPS, "epochs": 250, "batch_size": 64, "milestones": [60, 120, 160, 200], "encoder_lr_scale": 1.0},
+            0.25,
+        ),
+        (
+            "table5/plankton-3annotators/pals",
+            "imagenet-resnet50-projected",
+            {**STEPS, "epochs": 100, "batch_size": 32, "milestones": [60], "encoder_lr_scale": 0.01},
+            0.75,
+        ),
+    ],
+)
+def test_pals_as_its_authors_run_it(name: str, network: str, train: dict[str, Any], delta: float) -> None:
+    config = find(name).config(1).to_dict()
+    assert config["network"]["name"] == network
+    assert {key: config["train"][key] for key in train} == train
+    method = {"neighbors": 15, "smoothing": 0.5, "zeta": 1.0, "threshold_high": 0.45, "threshold_low": 0.35}
+    for key, value in {**method, "delta": delta, "mixup": True, "consistency": True, "preset": "official"}.items():
+        assert config["method"][key] == value
+    weights = {"imagenet-resnet18": "resnet18-f37072fd.pth", "imagenet-resnet50-projected": "resnet50-0676ba61.pth"}
+    assert config["network"]["weights"] == weights.get(network)
+
+
+def test_candidate_sets_are_the_authors(configs: dict[str, RunConfig]) -> None:
+    for recipe in ALL:
+        data = configs[recipe.name].to_dict()["data"]
+        if not recipe.slices:
+            assert (data["protocol"], data["draws"], data["seed"]) == ("g1", "official", 42)
+            assert recipe.cell == f"{data['name']}-q{data['partial_rate']:g}-eta{data['noise_rate']:g}-g1"
+
+
+def test_ablations_change_one_thing() -> None:
+    plain = find("table7/cifar100-q0.05-eta0.3/K-15").config(1).to_dict()
+    changed = {"K": {"neighbors"}, "r": {"smoothing"}, "delta": {"delta"}, "Mix-up and CR": {"mixup", "consistency"}}
+    changed |= {"Eq. 1": {"vote_on"}, "Backbone": set()}
+    for recipe in select(7, cells=["*eta0.3*"]):
+        config = recipe.config(1).to_dict()
+        assert {k for k, v in config["method"].items() if v != plain["method"][k]} <= changed[recipe.group]
+        assert (config["network"] != plain["network"]) == (recipe.group == "Backbone" and recipe.row != "ResNet-18")
+        assert merge(config, {"method": plain["method"], "network": plain["network"]}) == plain
+
+
+def test_without_mixup_and_consistency() -> None:
+    for recipe in select(6):
+        options = recipe.config(1).to_dict()["method"]
+        assert not options.get("mixup", False) and not options.get("mixup_weight", 0) and not options.get("consistency", False)
+    longer = {recipe.name for recipe in select(6) if recipe.config(1).train.epochs == 2000}
+    assert longer == {f"table6/cifar10-q0.5-eta0.3/alim-{kind}" for kind in ("scale", "onehot")}
+
+
+def test_fredis_has_the_settings_of_its_page(configs: dict[str, RunConfig]) -> None:
+    """The table in docs/methods/fredis.md, row by row; other rates have the next harder ones."""
+    page = (ROOT / "docs" / "methods" / "fredis.md").read_text(encoding="utf-8")
+    heads, *rows = [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in page[page.index("| rates |") :].splitlines()
+        if line.startswith("| ") and "---" not in line
+    ]
+    known = {
+        (row[0], *map(float, row[1].split(","))): [float(cell) for cell in row[2:]] for row in rows if len(row) == len(heads)
+    }
+    assert len(known) == 16
+    harder = {0.2: 0.3, 0.4: 0.5, 0.03: 0.05}
+    for recipe in (recipe for recipe in ALL if recipe.method == "fredis" and recipe.published):
+        config = configs[recipe.name].to_dict()
+        data, rates = config["data"], (config["data"]["partial_rate"], config["data"]["noise_rate"])
+        exact = (data["name"], *rates) in known
+        wanted = known[(data["name"], *rates) if exact else (data["name"], *(harder.get(rate, rate) for rate in rates))]
+        names = [name if "." in name else f"method.{name}" for name in heads[2:]]
+        assert [config[section][key] for section, key in (name.split(".") for name in names)] == wanted
+        assert bool(recipe.note) != exact
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("table1/cifar10-q0.1-eta0.1/irnet", {"tau": 0.020, "loss": "symmetric"}),
+        ("table1/cifar10-q0.3-eta0.2/irnet", {"tau": 0.010}),
+        ("table1/cifar100-q0.01-eta0.1/irnet", {"tau": 0.004, "loss": "cross-entropy"}),
+        ("table1/cifar100-q0.01-eta0.2/irnet", {"tau": 0.002}),
+        ("table1/cifar10-q0.3-eta0.2/alim-scale", {"adjust_from": 80, "noise_rate": 0.2}),
+        ("table1/cifar10-q0.5-eta0.1/alim-onehot", {"adjust_from": 140, "noise_rate": 0.1}),
+        ("table3/cifar100-q0.05-eta0.4/alim-onehot", {"adjust_from": 80, "noise_rate": 0.4}),
+        ("table4/cub200-q0.1-eta0/alim-scale", {"adjust_from": 60, "confidence_from": 30, "queue": 4096, "noise_rate": 0.0}),
+        ("table5/benthic-3annotators/alim-onehot", {"noise_rate": None, "queue": 4096}),
+        ("table1/cifar10-q0.1-eta0.1/pico+", {"delta": 0.8, "prototypes_from": 6}),
+        ("table1/cifar100-q0.05-eta0.2/pico+", {"delta": 0.6, "prototypes_from": 51, "neighbors": 5}),
+        ("table3/cifar100-q0.05-eta0.5/pico+", {"delta": 0.4}),
+        ("table2/cifar100-q0.05-eta0/pico", {"prototypes_from": 2}),
+        ("table2/cifar100-q0.1-eta0/pico", {"prototypes_from": 101}),
+        ("table4/cub200-q0.05-eta0.2/pico", {"prototypes_from": 101, "queue": 4096}),
+        ("table5/treeversity-10annotators/dividemix", {"labels": "votes", "train_on": "labeled", "warm_up": 1, "zeta": 0.5}),
+        ("table5/treeversity-10annotators/elr+", {"labels": "votes", "slow_rule": "mean"}),
+    ],
+)
+def test_others_as_their_authors_run_them(name: str, options: dict[str, Any]) -> None:
+    found = find(name).config(1).to_dict()["method"]
+    assert {key: found[key] for key in options} == options
+
+
+def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
+    there, here = (find(f"{name}/pico").config(1) for name in ("table1/cifar100-q0.05-eta0.2", "table4/cifar100h-q0.5-eta0.2"))
+    assert (there.train, there.method, there.network) == (here.train, here.method, here.network)
+
+
+@pytest.mark.parametrize(
+    ("method", "q", "eta", "found"),
+    [
+        ("irnet", 0.5, 0.3, {}),  # the rates of the recipe
+        ("irnet", 0.1, 0.1, {"method.tau": 0.02}),
+        ("irnet", 0.2, 0.1, {}),  # no author has these
+        ("alim-scale", 0.1, 0.1, {"method.noise_rate": 0.1, "method.adjust_from": 80}),
+        ("pico+", 0.5, 0.1, {"method.delta": 0.8}),
+        ("fredis", 0.9, 0.9, {}),
+        ("pals", 0.1, 0.1, {}),
+    ],
+)
+def test_what_the_tables_choose_by_the_rates_is_known(method: str, q: float, eta: float, found: dict[str, Any]) -> None:
+    values = {"data": {"name": "cifar10", "partial_rate": q, "noise_rate": eta}, "method": {"name": method}}
+    assert chosen_by_rates(RunConfig.of(values)) == found
+    assert chosen_by_rates(RunConfig.of({"data": {"name": "digits"}, "method": {"name": method}})) == {}
+
+
+def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
+    for table in ("partial-check", "noisy-comparison"):
+        for recipe in select(table):
+            config = configs[recipe.name]
+            epochs = 15 if recipe.method == "fredis" else 30  # of which its warm-up is as long again
+            assert (config.network.name, config.train.batch_size, config.train.epochs) == ("resnet18", 256, epochs)
+            assert recipe.folder(Path("b"), 3) == Path("b", recipe.cell, recipe.variant, f"epochs-{epochs}", "seed-3")
+            assert getattr(config.method, "view", "weak") == ("eval" if recipe.method == "fredis" else "weak")
+            assert getattr(config.method, "noise_rate", None) is None  # nobody is told it
+            assert recipe.config(1, 30) == config  # what is its own length already
+            own = recipe.full_epochs
+            assert own > 30 and recipe.config(1, 10).train.epochs == epochs // 3
+            assert recipe.config(1, own * recipe.parts).train.epochs == own
+    truth = configs["noisy-comparison/cifar10-q0.3-eta0.3/supervised"].to_dict()
+    assert (truth["data"]["supervision"], truth["method"]["name"]) == ("truth", "average")
+    options = {recipe.method: configs[recipe.name].method for recipe in select("noisy-comparison")}
+    assert (options["upllrs"].separator, options["upllrs"].ramp) == ("resnet20", 6)
+    assert (options["dividemix"].warm_up, options["alim-scale"].adjust_from, options["elr+"].slow_ramp) == (5, 10, 3000)
+
+
+def test_seeds_take_the_slices_in_turn() -> None:
+    recipe = find("table5/benthic-10annotators/pals")
+    found = [recipe.config(seed).to_dict()["data"] for seed in (1, 2, 3, 4, 5, 0)]
+    assert [data["slice"] for data in found] == [1, 2, 3, 1, 2, 3]
+    assert {(data["name"], data["answers"], data["annotators"]) for data in found} == {("benthic", 10, "resampled")}
+    assert recipe.config(4).seed == 4
+
+
+def test_config_and_folder() -> None:
+    recipe = find("table1/cifar10-q0.1-eta0.1/pico")
+    full = recipe.config(7)
+    assert (full.seed, full.train.epochs) == (7, 800) and full == recipe.config(7, 800)
+    short = recipe.config(7, 80)
+    assert short == RunConfig.of(shortened(full.to_dict(), 80)) and short.train.epochs == 80
+    extra = {"engine": {"device": "cpu"}, "train": {"batch_size": 64}}
+    assert recipe.config(7, 80, extra).to_dict() == merge(short.to_dict(), extra)
+    place = Path("runs", "cifar10-q0.1-eta0.1-g1", "pico")
+    assert recipe.folder(Path("runs"), 7) == recipe.folder(Path("runs"), 7, 800) == place / "full" / "seed-7"
+    assert recipe.folder(Path("runs"), 7, 80) == place / "epochs-80" / "seed-7"
+    with pytest.raises(InputError, match=r"train\.epochs"):
+        recipe.config(1, 0)
+
+
+# ---- choosing ----
+
+
+def test_select() -> None:
+    assert [len(select(table)) for table in (1, "7", None)] == [198, 46, len(ALL)]
+    chosen = select(1, ["PALS", "alim-scale"], ["cifar10-*"])
+    assert {(recipe.row, recipe.group) for recipe in chosen} == {("PALS", "CIFAR-10"), ("ALIM-Scale", "CIFAR-10")}
+    assert len(chosen) == 18 and chosen == [recipe for recipe in ALL if recipe in chosen]
+    assert select(5, ["divide-mix"]) == select("5", ["dividemix"]) and len(select(5, ["divide-mix"])) == 6
+    assert len(select(7, ["pals"])) == 46 and len(select(7, ["k = 10"])) == 2
+    assert [r.column for r in select(1, ["PALS"], ["CIFAR-100, q=0.05, *"])] == [
+        f"CIFAR-100, q=0.05, eta={eta}" for eta in (0.1, 0.2, 0.3)
+    ]
+    assert narrowed(select(2), ["rc"]) == select(2, ["RC"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"table": "8"}, "Unknown table '8'"),
+        ({"table": 1, "methods": ["palz"]}, "did you mean 'pals'"),
+        ({"table": 2, "methods": ["alim-scale"]}, "Unknown method"),
+        ({"table": 2, "cells": ["cifar10-*"]}, "No cell is called 'cifar10-.*cifar100-q0.01-eta0-g1"),
+    ],
+)
+def test_what_is_not_there_is_said(wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        select(**wanted)
+    with pytest.raises(InputError, match=r"did you mean 'table1/cifar10-q0.1-eta0.1/pals'"):
+        find("table1/cifar10-q0.1-eta0.1/palz")
+
+
+# ---- cost ----
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_counted(name: str) -> None:
+    work, traffic, side = NETWORKS[name]
+    written = 0
+
+    def count(module: nn.Module, given: Any, output: torch.Tensor) -> None:
+        nonlocal written
+        written += output.numel()
+
+    with torch.device("meta"):
+        network = build_network(name, (3, side, side), 10).eval()
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.modules.batchnorm._BatchNorm):
+            module.register_forward_hook(count)
+    with FlopCounterMode(display=False) as counted:
+        network(torch.empty(1, 3, side, side, device="meta"))
+    assert work == pytest.approx(counted.get_total_flops() / 2e9, rel=0.005)
+    assert traffic == pytest.approx(written / 1e6, rel=0.005)
+
+
+def test_measured_methods() -> None:
+    lines = (ROOT / "benchmarks" / "results" / "methods_h200_2026-11-15.jsonl").read_text(encoding="utf-8").splitlines()
+    found = {record["method"]: record["epoch_s"] for record in map(json.loads, lines)}
+    assert found["average"] == pytest.approx(PLAIN_EPOCH, rel=0.01)
+    for method, factor in MEASURED.items():
+        assert found[method] == pytest.approx(factor * PLAIN_EPOCH, rel=0.01)
+
+
+def test_estimates(configs: dict[str, RunConfig]) -> None:
+    pals = estimate(find("table1/cifar10-q0.5-eta0.3/pals"))
+    assert pals == pytest.approx(794, rel=0.05)  # what a run took: benchmarks/results/cifar10_q0.5_eta0.3_h200_2026-11-15.md
+    assert pals is not None and estimate(find("table1/cifar10-q0.5-eta0.3/pals"), 50) == pytest.approx(pals / 10)
+    wide = estimate(find("table7/cifar100-q0.05-eta0.3/wrn-34-10"))
+    assert wide == pytest.approx(12 * pals, rel=0.01)  # by its arithmetic
+    assert estimate(find("table7/cifar100-q0.05-eta0.3/resnext50")) == pytest.approx(7.33 * pals, rel=0.01)  # by its traffic
+    plain = estimate(find("table6/cifar10-q0.5-eta0.3/pals"))
+    assert plain == pytest.approx(pals * 4 / 7)
+    assert estimate(find("table6/cifar10-q0.1-eta0.3/alim-scale")) == pytest.approx(1000 * 1.56 * PLAIN_EPOCH)
+    assert estimate(find("table1/cifar10-q0.5-eta0.3/alim-scale")) == pytest.approx(1000 * 2.33 * PLAIN_EPOCH)
+    fredis = estimate(find("noisy-comparison/cifar10-q0.3-eta0.3/fredis"))
+    assert fredis == pytest.approx(2 * 15 * 3 * PLAIN_EPOCH)  # the warm-up is as long again
+    assert all(0 < (seconds(config) or 0) < 24 * 3600 for config in configs.values())
+
+
+def test_estimates_by_hand() -> None:
+    """A smaller set of larger pictures, and the many small networks of UPLLRS."""
+    items, side = SIZES["benthic"]
+    expected = 100 * 2.10 * PLAIN_EPOCH * (items / 50_000) * (22.2 / 1.23) * (side / 224) ** 2
+    assert estimate(find("table5/benthic-10annotators/pals")) == pytest.approx(expected)
+    main, separation = 263 * 9 * 1.01 / 1.23, 34 * 5 * 0.401 / 1.23
+    assert estimate(find("table1/cifar10-q0.1-eta0.1/upllrs")) == pytest.approx(PLAIN_EPOCH * (main + separation))
+
+
+def test_what_is_left_of_a_run() -> None:
+    """FREDIS has 250 epochs of warm-up and 250 more; those of UPLLRS are of networks of several sizes."""
+    pals, fredis, upllrs = (find(f"table1/cifar10-q0.1-eta0.1/{name}").config(1) for name in ("pals", "fredis", "upllrs"))
+    assert left(pals, 125) == pytest.approx(0.75 * (seconds(pals) or 0))
+    assert left(fredis, 300) == pytest.approx(0.4 * (seconds(fredis) or 0))
+    assert left(pals, 501) == 0
+    assert left(upllrs, 200) == seconds(upllrs)
+    assert left(RunConfig.of({"data": {"name": "digits"}}), 3) is None
+
+
+def test_no_estimate_is_invented() -> None:
+    assert seconds(RunConfig.of({"data": {"name": "digits"}})) is None
+    recipe = Recipe("a/b/c", "grid", "c", "b", "", "b", "c", {"data": {"name": "cifar10"}, "method": {"name": "pals"}})
+    assert estimate(recipe) is not None
+    assert seconds(recipe.config(1, extra={"network": {"name": "timm:convnext_tiny"}})) is None
+    words = [in_words(each) for each in (None, 5, 90, 3600, 40_000)]
+    assert words == ["unknown", "1 min", "2 min", "1.0 h", "11 h"]
+
+
+# ---- the command ----
+
+
+def test_command_lists(pals: Pals) -> None:
+    answer = pals("recipes", "--table", "1", "--methods", "PALS,rc", "--cells", "cifar10-*")
+    assert answer.code == 0 and "Table 1" in answer.out and "arXiv 2402.04835" in answer.out
+    line = next(line for line in answer.out.splitlines() if line.startswith("table1/cifar10-q0.1-eta0.1/pals"))
+    assert line.split()[1:] == ["PALS", "96.28", "±", "0.05", "0.2", "h"]
+    assert "18 recipes, 18 different runs. One seed of each on one H200: about" in answer.out
+
+
+def test_command_counts_shared_runs_once(pals: Pals) -> None:
+    answer = pals("recipes", "--table", "7", "--cells", "*eta0.3*", "--epochs", "50")
+    assert "23 recipes, 18 different runs" in answer.out
+    assert "221 s" in pals("recipes", "--table", "timing").out
+
+
+def test_command_as_json(pals: Pals) -> None:
+    found = json.loads(pals("recipes", "--table", "3", "--methods", "UPLLRS", "--epochs", "100", "--json").out)
+    assert [recipe["published"] for recipe in found] == [None, {"mean": 64.78, "std": 0.53}]
+    assert found[1]["name"] == "table3/cifar100-q0.05-eta0.5/upllrs" and found[1]["epochs"] == 100
+    one = json.loads(pals("recipes", "table1/cifar10-q0.1-eta0.1/pals", "--json", "--seed", "2").out)
+    assert one["config"] == find(one["name"]).config(2).to_dict() and one["about_gpu_hours"] == pytest.approx(0.21)
+
+
+def test_command_shows_settings_that_can_be_run(pals: Pals) -> None:
+    answer = pals("recipes", "table1/cifar100-q0.03-eta0.2/fredis", "--seed", "3", "--epochs", "25")
+    assert answer.code == 0
+    head = answer.out.splitlines()[:3]
+    assert head[0] == "# table1/cifar100-q0.03-eta0.2/fredis: FREDIS, CIFAR-100, q=0.03, eta=0.2; published: 63.86 ± 0.50"
+    assert head[1].startswith("# One run on one H200: about") and "q=0.05, eta=0.3" in head[2]
+    assert RunConfig.of(yaml.safe_load(answer.out)) == find("table1/cifar100-q0.03-eta0.2/fredis").config(3, 25)
+
+
+def test_command_says_what_is_wrong(pals: Pals) -> None:
+    answer = pals("recipes", "table1/cifar10-q0.1-eta0.1/palz")
+    assert answer.code == 2 and "did you mean" in answer.err
+    answer = pals("recipes", "nothing like it")
+    assert answer.code == 2 and "`pals recipes` lists all" in " ".join(answer.err.split())
+    assert len(answer.err) < 300  # not all of them
+    assert pals("recipes", "table1/cifar10-q0.1-eta0.1/pals", "--table", "2").code == 2

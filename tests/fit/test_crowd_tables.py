@@ -1,0 +1,112 @@
+"""The tables for people: their columns, their words, and what is in them by hand."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from _crowd import simulated, votes_of
+from pals.crowd import Result, arguing_neighbors, dawid_skene, rank_doubts
+from pals.fit.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
+from pals.util.errors import InputError
+
+
+def test_the_columns_of_every_table() -> None:
+    votes, _ = simulated(30, [0.8, 0.7])
+    result = Result(votes, dawid_skene(votes).posterior_NC)
+    doubts = rank_doubts(result)
+    tables = {
+        "item,label,confidence,votes,agreement,in_votes,status": labels_table(result),
+        "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
+        "worker,answers,agreement,by_chance,above_chance,confused,right: c0,right: c1,right: c2": annotators_table(result),
+        "worker,result,answer,count": confusion_table(result),
+        "class,items,answers,majority_items,agreement,confidence,corrected,unsure,doubtful_answers,confused": classes_table(
+            result
+        ),
+    }
+    for columns, table in tables.items():
+        assert ",".join(table.columns) == columns
+        back = pd.read_csv(io.StringIO(csv_text(table)))
+        assert len(back) == len(table)
+
+
+def test_tables_of_a_small_case() -> None:
+    rows = [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 2), (2, 0, 0), (2, 1, 0)]
+    votes = replace(votes_of(rows, 3), class_names=("newt", "frog", "toad"), items=("a", "b", "c"), workers=("x", "y", "z"))
+    posterior = np.array([[0.97, 0.02, 0.01], [0.1, 0.2, 0.7], [0.1, 0.85, 0.05]])
+    result = Result(votes, posterior)
+    labels = labels_table(result)
+    assert labels["label"].tolist() == ["newt", "toad", "frog"]
+    assert labels["status"].tolist() == ["agreed", "tie-broken", "corrected"]
+    assert labels["in_votes"].tolist() == [True, True, False]
+    assert labels["agreement"].tolist() == pytest.approx([2 / 3, 1 / 2, 0], abs=1e-6)
+    doubts = rank_doubts(result)
+    near = np.array([[2, 1], [0, 2], [1, 0]])
+    table = doubtful_table(result, doubts, arguing_neighbors(result, doubts, near, np.full((3, 2), 0.5)))
+    assert table[["item", "worker", "answer", "suggestion"]].to_numpy().tolist() == [
+        ["a", "z", "frog", "newt"],
+        ["c", "x", "newt", "frog"],
+        ["c", "y", "newt", "frog"],
+        ["b", "x", "frog", "toad"],
+    ]
+    assert table["others"].tolist() == ["newt x2", "newt", "newt", "toad"]
+    assert confusion_table(result)["count"].sum() == 7
+    assert classes_table(result).set_index("class").loc["frog", "corrected"] == 1
+    assert annotators_table(result).set_index("worker").loc["z", "confused"] == "newt -> frog 1 of 1"
+    assert csv_text(labels).splitlines()[1] == "a,newt,0.97,3,0.666667,true,agreed"
+
+
+def test_every_status() -> None:
+    rows = [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 0), (2, 0, 0), (3, 0, 0), (4, 0, 1)]
+    votes = votes_of(rows, 6, gold={4: 2})
+    posterior_NC = np.array([[0.9, 0.1, 0], [1, 0, 0], [0, 0, 1.0], [0.4, 0.3, 0.3], [0, 0, 1], [0.2, 0.8, 0]])
+    status = ["tie-broken", "agreed", "corrected", "unsure", "gold", "no-answer"]
+    assert labels_table(Result(votes, posterior_NC))["status"].tolist() == status
+    assert labels_table(Result(votes, posterior_NC, unsure=0.95))["status"].tolist()[0] == "unsure"
+    assert np.isnan(labels_table(Result(votes, posterior_NC))["agreement"][5])
+
+
+def test_names_with_commas_quotes_and_line_breaks_survive() -> None:
+    names = ('a,"b"', "two\nlines", "=1+1; x")
+    votes = votes_of([(0, 0, 0), (0, 1, 1), (1, 0, 2)], 2)
+    odd = replace(votes, class_names=names, items=names[:2], workers=names[:2])
+    back = pd.read_csv(io.StringIO(csv_text(labels_table(Result(odd, np.eye(3)[[1, 2]])))))
+    assert back["item"].tolist() == list(names[:2])
+    assert back["label"].tolist() == list(names[1:])
+
+
+def test_agreement_by_chance_by_hand() -> None:
+    """w0 says c0, c0, c1 where the results are c0, c1, c1: right twice; blindly (2/3)(1/3) + (1/3)(2/3) = 4/9."""
+    votes = votes_of([(0, 0, 0), (1, 0, 0), (2, 0, 1)], 3)
+    row = annotators_table(Result(votes, np.eye(3)[[0, 1, 1]])).iloc[0]
+    assert row["agreement"] == pytest.approx(2 / 3, abs=1e-6)
+    assert row["by_chance"] == pytest.approx(4 / 9, abs=1e-6)
+    assert row["above_chance"] == pytest.approx((2 / 3 - 4 / 9) / (1 - 4 / 9), abs=1e-6)
+    assert row["confused"] == "c1 -> c0 1 of 2"
+    assert row["right: c1"] == pytest.approx(0.5)
+    assert np.isnan(row["right: c2"])
+
+
+def test_neighbours_that_argue_against_an_answer() -> None:
+    """Of item 0's neighbours, 1 has the answer's label, 2 and 4 the suggestion, 3 another one."""
+    votes = votes_of([(0, 0, 1)], 5)
+    result = Result(votes, np.eye(3)[[0, 1, 0, 2, 0]])
+    doubts = rank_doubts(result)
+    neighbor_NK, similarity_NK = np.tile([1, 2, 3, 4], (5, 1)), np.tile([0.9, 0.8, 0.7, 0.6], (5, 1))
+    arguing = arguing_neighbors(result, doubts, neighbor_NK, similarity_NK, count=4)
+    assert arguing.index_MK.tolist() == [[2, 4, 3, -1]]
+    words = doubtful_table(result, doubts, arguing)["neighbors"][0]
+    assert words == "i2 (c0 0.80); i4 (c0 0.60); i3 (c2 0.70)"
+
+
+def test_probabilities_that_are_none_are_refused() -> None:
+    votes = votes_of([(0, 0, 1)], 2)
+    for bad in (np.full((2, 3), 0.5), np.array([[1.0, 0, 0], [np.nan, 0, 1]])):
+        with pytest.raises(InputError, match="not shares that sum to one"):
+            Result(votes, bad)
+    with pytest.raises(InputError, match="shape"):
+        Result(votes, np.eye(3))

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pals.labels.candidates import CandidateSets, Statistics, Truth, covered, default_names
+from pals.util.errors import InputError
+
+ANIMALS = ("cat", "dog", "eel")
+
+
+def sets(candidates: CandidateSets) -> list[set[str]]:
+    return [{candidates.class_names[c] for c in row.nonzero().flatten().tolist()} for row in candidates.allowed_NC]
+
+
+class TestTruth:
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            [2, 0, 1],
+            (2, 0, 1),
+            iter([2, 0, 1]),
+            np.array([2, 0, 1], dtype=np.uint8),
+            np.array([2.0, 0.0, 1.0]),
+            np.array([2, 0, 1], dtype=object),
+            torch.tensor([2, 0, 1], dtype=torch.int32),
+        ],
+    )
+    def test_takes_whole_numbers_in_any_container(self, labels: Any) -> None:
+        truth = Truth.of(labels)
+        assert truth.label_N.tolist() == [2, 0, 1]
+        assert truth.label_N.dtype == torch.int64
+        assert truth.class_names == ("0", "1", "2")
+        assert (len(truth), truth.num_classes) == (3, 3)
+
+    def test_names_may_go_beyond_the_labels(self) -> None:
+        assert Truth.of([0, 0], ANIMALS).num_classes == 3
+
+    def test_may_be_empty(self) -> None:
+        assert len(Truth.of([])) == 0
+
+    @pytest.mark.parametrize(
+        ("labels", "message"),
+        [
+            ([0, 3], r"True label 3 of item 1 .* 3 classes \(0 to 2\)"),
+            ([0, 1, -1], "True label -1 of item 2"),
+            ([[0], [1]], r"shape \(2, 1\)"),
+            (5 * torch.ones(()), r"shape \(\)"),
+            ([0, 1.5], "item 1 is 1.5, not a class number"),
+            ([0, math.nan], "item 1 is nan, not a class number"),
+            ([0, None], "item 1 is None, not a class number"),
+            (["cat"], "item 0 is .*cat.*, not a class number"),
+        ],
+    )
+    def test_refuses(self, labels: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            Truth.of(labels, ANIMALS)
+
+
+class TestFromMatrix:
+    matrix: Any = ((1, 0, 1), (0, 1, 0))
+
+    @pytest.mark.parametrize(
+        "kind", [list, np.array, torch.tensor, lambda m: torch.tensor(m).bool(), lambda m: np.array(m) * 1.0]
+    )
+    def test_any_container(self, kind: Any) -> None:
+        candidates = CandidateSets.from_matrix(kind(self.matrix), class_names=ANIMALS, ids=["a", "b"])
+        assert sets(candidates) == [{"cat", "eel"}, {"dog"}]
+        assert candidates.ids == ("a", "b")
+        assert candidates.allowed_NC.dtype == torch.bool
+        assert candidates.frequency_NC is None
+
+    def test_names_are_numbers_where_none_are_given(self) -> None:
+        candidates = CandidateSets.from_matrix(self.matrix)
+        assert candidates.ids == ("0", "1")
+        assert candidates.class_names == default_names(3) == ("0", "1", "2")
+        assert (len(candidates), candidates.num_classes, candidates.size_N.tolist()) == (2, 3, [2, 1])
+
+    @pytest.mark.parametrize(
+        ("matrix", "message"),
+        [
+            ([1, 0, 1], r"two dimensions.* shape \(3,\)"),
+            ([[1, 0], [0, 2]], "Row 1 of the candidate matrix"),
+            ([[1, 0], [1, 0], [0.5, 1]], "Row 2 of the candidate matrix"),
+            ([[1, 0], [math.nan, 1]], "Row 1 of the candidate matrix"),
+            ([[1, 0], [1]], r"Row 1 of the candidate matrix is \[1\]"),
+            ([[1, 0], ["x", "y"]], r"Row 1 of the candidate matrix is \['x', 'y'\]"),
+            ([[1, 0], [1, None]], r"Row 1 of the candidate matrix is \[1, None\]"),
+            ([[1, 0], [0, 0], [0, 0]], "2 of 3 items have no candidate label; the first is '1'.*on_empty='all'"),
+            ([[1], [1]], r"Only one class \(0\).*at least two"),
+            ([[], []], "No class.*at least two"),
+        ],
+    )
+    def test_refuses(self, matrix: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            CandidateSets.from_matrix(matrix)
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            ({"ids": ["a"]}, "1 item names for 2 items"),
+            ({"class_names": ["cat", "dog"]}, r"shape \(2, 3\); expected .* 2 items .* 2 classes"),
+            ({"class_names": ["cat", "cat", "dog"]}, "same name"),
+            ({"on_empty": "al"}, "Unknown on_empty 'al': did you mean 'all'"),
+        ],
+    )
+    def test_refuses_what_does_not_fit(self, more: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            CandidateSets.from_matrix(self.matrix, **more)
+
+
+class TestFromLists:
+    def test_names(self) -> None:
+        candidates = CandidateSets.from_lists([["dog", "cat"], {"eel"}, ("dog", "dog")])
+        assert candidates.class_names == ANIMALS
+        assert sets(candidates) == [{"cat", "dog"}, {"eel"}, {"dog"}]
+
+    def test_names_keep_the_given_order_of_the_classes(self) -> None:
+        candidates = CandidateSets.from_lists([["dog"], ["cat"]], class_names=["dog", "eel", "cat"])
+        assert candidates.allowed_NC.int().tolist() == [[1, 0, 0], [0, 0, 1]]
+
+    def test_numbers(self) -> None:
+        candidates = CandidateSets.from_lists([[2, 0], np.array([1])], ids=["a", "b"])
+        assert candidates.class_names == ("0", "1", "2")
+        assert candidates.allowed_NC.int().tolist() == [[1, 0, 1], [0, 1, 0]]
+
+    def test_numbers_are_places_among_the_named_classes(self) -> None:
+        assert sets(CandidateSets.from_lists([[2], [0, 1]], class_names=ANIMALS)) == [{"eel"}, {"cat", "dog"}]
+
+    def test_numbers_among_names_are_names(self) -> None:
+        assert sets(CandidateSets.from_lists([[1, "x"], ["1"]])) == [{"1", "x"}, {"1"}]
+
+    @pytest.mark.parametrize(
+        ("labels", "more", "message"),
+        [
+            ([["cat"], ["doog"]], {"class_names": ANIMALS}, "In item '1': Unknown label 'doog': did you mean 'dog'"),
+            ([["cat"], ["doog"]], {"class_names": ANIMALS, "ids": ["a", "b.png"]}, "In item 'b.png': Unknown label"),
+            ([[0], [3]], {"class_names": ANIMALS}, r"Label 3 of item '1' .* 3 classes \(0 to 2\)"),
+            ([[0, 1], [-1]], {}, "Label -1 of item '1'"),
+            ([["cat", "dog"], ["cat", None]], {}, "Label None of item '1' is neither"),
+            ([["cat", "dog"], [math.nan]], {}, "Label nan of item '1' is neither"),
+            ([[0, 1], torch.tensor([1])], {}, r"Label tensor\(1\) of item '1' is neither"),
+            ([["cat", "dog"], "dog"], {}, "item '1' are the text 'dog'; put them into a list"),
+            ([["cat", "dog"], []], {"ids": ["a", "b"]}, "1 of 2 items have no candidate label; the first is 'b'"),
+            ([["cat"]], {}, r"Only one class \(cat\)"),
+            ([], {}, "No class"),
+            ([["cat", "dog"]], {"ids": []}, "0 item names for 1 items"),
+        ],
+    )
+    def test_refuses(self, labels: Any, more: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            CandidateSets.from_lists(labels, **more)
+
+
+class TestFromVotes:
+    def test_counts_become_shares(self) -> None:
+        candidates = CandidateSets.from_votes([("a", "dog"), ("b", "cat"), ("a", "cat"), ("a", "dog"), ("a", "dog")])
+        assert candidates.ids == ("a", "b")
+        assert sets(candidates) == [{"cat", "dog"}, {"cat"}]
+        assert candidates.frequency_NC is not None
+        assert candidates.frequency_NC.tolist() == [[0.25, 0.75], [1, 0]]
+        assert candidates.frequency_NC.dtype == torch.float32
+
+    def test_weights(self) -> None:
+        votes = [("a", 0, 3.0), ("a", 1, 0.0), ("a", 2), ("b", 1, 1e-3), ("b", 1, 1e-3)]
+        candidates = CandidateSets.from_votes(votes)
+        assert sets(candidates) == [{"0", "2"}, {"1"}], "a vote of weight 0 is no vote"
+        assert candidates.frequency_NC is not None
+        assert candidates.frequency_NC.tolist() == [[0.75, 0, 0.25], [0, 1, 0]]
+
+    def test_ids_fix_the_order_and_the_items(self) -> None:
+        votes = [("a", "dog"), ("c", "cat")]
+        with pytest.raises(InputError, match=r"1 of 3 items .* the first is 'b'"):
+            CandidateSets.from_votes(votes, ids=["c", "b", "a"])
+        dropped = CandidateSets.from_votes(votes, ids=["c", "b", "a"], on_empty="drop")
+        assert dropped.ids == ("c", "a")
+        assert sets(dropped) == [{"cat"}, {"dog"}]
+        assert dropped.frequency_NC is not None
+        assert dropped.frequency_NC.tolist() == [[1, 0], [0, 1]]
+
+    def test_no_votes_at_all(self) -> None:
+        candidates = CandidateSets.from_votes([], ids=["a"], class_names=ANIMALS, on_empty="all")
+        assert sets(candidates) == [set(ANIMALS)]
+
+    @pytest.mark.parametrize(
+        ("votes", "more", "message"),
+        [
+            ([("a", "cat", -1.0)], {}, "vote 'cat' for item 'a' has weight -1.0"),
+            ([("a", "cat", math.nan)], {}, "has weight nan"),
+            ([("a", "cat", math.inf)], {}, "has weight inf"),
+            ([("a", "cat"), ("z", "dog")], {"ids": ["a"]}, "vote 'dog' names item 'z', which is not among the 1 items"),
+            ([("a", "cat"), ("b", "dog")], {"ids": ["a", "b", "a"]}, "Item 'a' is named twice"),
+            ([("a", "cat"), ("b", "dgo")], {"class_names": ANIMALS}, "In item 'b': Unknown label 'dgo': did you mean 'dog'"),
+            ([("a", 0), ("b", 7)], {"class_names": ANIMALS}, "Label 7 of item 'b'"),
+            ([("a", "cat"), ("b", None)], {}, "Label None of item 'b'"),
+            ([("a", "cat"), ("b", "dog", 0.0)], {}, "1 of 2 items have no candidate label; the first is 'b'"),
+        ],
+    )
+    def test_refuses(self, votes: Any, more: Any, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            CandidateSets.from_votes(votes, **more)
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3), st.floats(0.5, 8, allow_subnormal=False)), min_size=1
+        )
+    )
+    def test_against_a_loop(self, votes: list[tuple[str, str | int, float]]) -> None:
+        candidates = CandidateSets.from_votes(votes, class_names=default_names(4))
+        assert candidates.frequency_NC is not None
+        for i, item in enumerate(candidates.ids):
+            weight = [sum(w for name, label, w in votes if name == item and label == c) for c in range(4)]
+            assert candidates.allowed_NC[i].tolist() == [w > 0 for w in weight]
+            assert candidates.frequency_NC[i].tolist() == pytest.approx([w / sum(weight) for w in weight])
+
+
+class TestOnEmpty:
+    labels = ((), ("cat",), (), ("dog", "eel"))
+
+    def test_all_puts_every_class_in(self) -> None:
+        candidates = CandidateSets.from_lists(self.labels, on_empty="all")
+        assert sets(candidates) == [set(ANIMALS), {"cat"}, set(ANIMALS), {"dog", "eel"}]
+        assert candidates.ids == ("0", "1", "2", "3")
+
+    def test_all_spreads_the_votes(self) -> None:
+        candidates = CandidateSets.from_votes([("a", 0), ("b", 1, 0.0)], on_empty="all")
+        assert candidates.frequency_NC is not None
+        assert candidates.frequency_NC.tolist() == [[1, 0], [0.5, 0.5]]
+
+    def test_drop_keeps_the_names_of_the_rest(self) -> None:
+        candidates = CandidateSets.from_lists(self.labels, on_empty="drop")
+        assert sets(candidates) == [{"cat"}, {"dog", "eel"}]
+        assert candidates.ids == ("1", "3")
+
+    def test_neither_touches_full_data(self) -> None:
+        matrix = [[1, 0], [1, 1]]
+        for choice in ("error", "all", "drop"):
+            candidates = CandidateSets.from_matrix(matrix, on_empty=choice)  # type: ignore[arg-type]
+            assert candidates.allowed_NC.int().tolist() == matrix
+
+
+class TestFrequencies:
+    @pytest.mark.parametrize(
+        ("frequency", "message"),
+        [
+            ([[1.0, 0.0]], r"frequencies have shape \(1, 2\), candidates \(2, 2\)"),
+            ([[1.0, 0.0], [0.5, 0.6]], "frequencies of item 'b' are not shares"),
+            ([[1.0, 0.0], [-0.5, 1.5]], "frequencies of item 'b' are not shares"),
+            ([[math.nan, 0.0], [0.5, 0.5]], "frequencies of item 'a' are not shares"),
+        ],
+    )
+    def test_refuses(self, frequency: list[list[float]], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            CandidateSets(torch.ones(2, 2), ("a", "b"), ("x", "y"), torch.tensor(frequency))
+
+
+class TestTruthAndCandidates:
+    candidates = CandidateSets.from_lists([["cat"], ["cat", "dog"], ["cat", "dog", "eel"], ["eel", "dog"]])
+
+    def test_from_truth(self) -> None:
+        candidates = CandidateSets.from_truth(Truth.of([2, 0], ANIMALS), ids=["a", "b"])
+        assert sets(candidates) == [{"eel"}, {"cat"}]
+        assert candidates.ids == ("a", "b")
+
+    def test_statistics(self) -> None:
+        expected = Statistics(items=4, classes=3, mean_size=2.0, singletons=0.25, full=0.25, coverage=None)
+        assert self.candidates.statistics() == expected
+
+    def test_coverage(self) -> None:
+        truth = Truth.of([0, 2, 2, 0], ANIMALS)
+        assert covered(self.candidates, truth).tolist() == [True, False, True, False]
+        assert self.candidates.statistics(truth).coverage == 0.5
+        assert CandidateSets.from_truth(truth).statistics(truth).coverage == 1
+
+    @pytest.mark.parametrize(
+        "truth", [Truth.of([0, 0, 0], ANIMALS), Truth.of([0, 0, 0, 2]), Truth.of([0, 0, 0, 0], (*ANIMALS, "fox"))]
+    )
+    def test_coverage_needs_the_same_data(self, truth: Truth) -> None:
+        with pytest.raises(InputError, match=r"Truth \(. items, . classes\) and candidates \(4 items, 3 classes\)"):
+            covered(self.candidates, truth)
+
+
+class TestTake:
+    candidates = CandidateSets.from_votes([("a", 0), ("b", 1), ("b", 0), ("c", 2)])
+
+    @pytest.mark.parametrize(
+        ("index", "ids"),
+        [([2, 0], "ca"), ([1, 1], "bb"), ([-1], "c"), ([True, False, True], "ac"), ([True, True, True], "abc")],
+    )
+    def test_rows_names_and_frequencies_move_together(self, index: list[int], ids: str) -> None:
+        taken = self.candidates.take(torch.tensor(index))
+        assert taken.ids == tuple(ids)
+        assert taken.frequency_NC is not None
+        assert self.candidates.frequency_NC is not None
+        for i, item in enumerate(taken.ids):
+            row = self.candidates.ids.index(item)
+            assert torch.equal(taken.allowed_NC[i], self.candidates.allowed_NC[row])
+            assert torch.equal(taken.frequency_NC[i], self.candidates.frequency_NC[row])
+
+    def test_without_frequencies(self) -> None:
+        assert CandidateSets.from_matrix([[1, 0], [0, 1]]).take(torch.tensor([1])).frequency_NC is None
+
+    def test_leaves_the_original_alone(self) -> None:
+        self.candidates.take(torch.tensor([0])).allowed_NC.fill_(True)
+        assert sets(self.candidates)[0] == {"0"}
+
+
+@given(st.lists(st.sets(st.integers(0, 4), min_size=1), min_size=1))
+def test_lists_and_matrix_agree(labels: list[set[int]]) -> None:
+    matrix = [[int(c in row) for c in range(5)] for row in labels]
+    from_matrix = CandidateSets.from_matrix(matrix)
+    from_lists = CandidateSets.from_lists(labels, class_names=default_names(5))
+    assert torch.equal(from_lists.allowed_NC, from_matrix.allowed_NC)
+    assert from_lists.size_N.tolist() == [len(row) for row in labels]

@@ -1,0 +1,170 @@
+"""What PALS and SRSE offer for the first epochs: more neighbours, patch features, labels made anew, an averaged network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from _toy import small_network, toy_candidates, toy_data, toy_trainer
+from pals.data import Items
+from pals.labels.candidates import Truth
+from pals.labels.noise import make_candidates
+from pals.methods import Problem, method_options
+from pals.methods.pals import PALS
+from pals.methods.parts.by_neighbors import Averaged, neighbors_at
+from pals.methods.parts.losses import smoothed_cross_entropy
+from pals.training.engine import Engine, EngineConfig
+from pals.training.optim import TrainConfig, learning_rate
+from pals.training.trainer import Trainer
+from pals.util.config import build
+from pals.util.errors import InputError
+from pals.vision.augment import image_views
+from pals.vision.backbones import SmallCNN
+
+
+def test_neighbours_fall_geometrically() -> None:
+    counts = [neighbors_at(epoch, 240, 15, 5) for epoch in range(1, 8)]
+    assert counts == [240, 120, 60, 30, 15, 15, 15]  # half as many each time: (15 / 240) ** (1 / 4)
+    assert {neighbors_at(epoch, None, 15, 5) for epoch in range(1, 8)} == {15}
+
+
+def test_average_follows_weights_and_batch_statistics() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(1)
+
+    slow, fast = Averaged(Net()), Net()  # type: ignore[arg-type]
+    fast.norm.weight.data.fill_(3.0)
+    fast.norm.running_mean.fill_(10.0)
+    fast.norm.num_batches_tracked.fill_(7)
+    slow.follow(fast, decay=0.75)
+    assert slow.network.norm.weight.item() == 1.5  # 0.75 * 1 + 0.25 * 3
+    assert slow.network.norm.running_mean.item() == 2.5
+    assert slow.network.norm.num_batches_tracked.item() == 7
+    assert not any(parameter.requires_grad for parameter in slow.parameters())
+
+
+def epochs_of(options: dict[str, Any], epochs: int = 4, **more: Any) -> tuple[Trainer, list[dict[str, Any]]]:
+    trainer = toy_trainer("pals", options=options, train={"epochs": epochs, **more})
+    return trainer, list(trainer.epochs())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"neighbors_start": 40, "early_epochs": 3},
+        {"relabel_every": 0.5},
+        {"average": 0.5},
+        {"average": 0.5, "average_until": 0.5},
+        {"smoothing_end": 0.0},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_every_option_matters_and_a_run_goes_on_alike(options: dict[str, Any], tmp_path: Any) -> None:
+    plain, _ = epochs_of({})
+    whole, records = epochs_of(options)
+    assert records[-1]["test_accuracy"] > 0.6
+    weights = torch.cat([w.flatten() for w in whole.method.predictor.parameters()])
+    assert not torch.equal(weights, torch.cat([w.flatten() for w in plain.method.predictor.parameters()]))
+    first = toy_trainer("pals", options=options, folder=tmp_path)
+    list(first.epochs(stop_after=2))
+    again = toy_trainer("pals", options=options, folder=tmp_path)
+    assert again.resume()
+    list(again.epochs())
+    assert torch.equal(weights, torch.cat([w.flatten() for w in again.method.predictor.parameters()]))
+
+
+def test_labels_are_made_anew_within_early_epochs_alone() -> None:
+    trainer = toy_trainer("pals", options={"relabel_every": 0.25, "early_epochs": 2}, train={"epochs": 3, "batch_size": 10})
+    asked: list[int] = []
+    plan = trainer.method.plan_epoch
+
+    def counting(ctx: Any) -> Any:
+        asked.append(ctx.epoch)
+        return plan(ctx)
+
+    trainer.method.plan_epoch = counting  # type: ignore[method-assign]
+    records = list(trainer.epochs())
+    assert asked == [1, 1, 1, 1, 2, 2, 2, 2, 3]
+    assert [record["steps"] for record in records] == [12, 12, 9]  # 90 items: four times 22 in batches of 10, or 90 at once
+
+
+def test_who_labels_and_who_answers() -> None:
+    trainer = toy_trainer("pals", options={"average": 0.9, "average_until": 0.5}, train={"epochs": 4})
+    method = trainer.method
+    asked: list[nn.Module | None] = []
+    infer = trainer.infer
+
+    def noting(network: nn.Module, inputs: Any, view: str = "eval") -> Any:
+        if len(inputs) == method.num_items:
+            asked.append(network)
+        return infer(network, inputs, view)
+
+    trainer.infer = noting  # type: ignore[method-assign]
+    list(trainer.epochs())
+    averaged, own = method.averaged.network, method.network  # type: ignore[union-attr]
+    assert asked == [averaged, averaged, own, own]
+    assert method.predictor is averaged
+
+
+def pictures_trainer(**options: Any) -> Trainer:
+    """60 pictures of stripes, upright, level or none, in any light: patches tell them apart at once."""
+    generator = torch.Generator().manual_seed(3)
+    label_N = torch.arange(60) % 3
+    light = torch.randint(0, 180, (60, 3, 1, 1), generator=generator)
+    noise = torch.randint(0, 25, (60, 3, 12, 12), generator=generator)
+    stripe = 50 * ((torch.arange(12) // 2) % 2)
+    kind = torch.stack([stripe.expand(12, 12), stripe[:, None].expand(12, 12), torch.full((12, 12), 25)])
+    images = (light + noise + kind[label_N][:, None]).to(torch.uint8)
+    ids = tuple(map(str, range(60)))
+    truth = Truth.of(label_N)
+    candidates = make_candidates(truth, partial_rate=0.3, noise_rate=0.0, generator=generator, ids=ids).candidates
+    torch.manual_seed(1)
+    method = PALS(
+        method_options("pals", {"neighbors": 5, **options}), Problem(candidates, lambda name=None: SmallCNN(3, 3, 12))
+    )
+    views = image_views((0.4, 0.4, 0.4), (0.2, 0.2, 0.2), pad=1, flip=False, strong="cifar", cutout=4)
+    config = build(TrainConfig, {"epochs": 2, "batch_size": 20})
+    return Trainer(method, Items(images, ids), views, config, Engine(EngineConfig(device="cpu")), seed=1, truth=truth)
+
+
+def test_patches_label_better_than_an_untrained_network() -> None:
+    shares = {}
+    for start in ("network", "patches"):
+        trainer = pictures_trainer(start=start, start_epochs=1)
+        records = trainer.epochs()
+        record = next(records)
+        shares[start] = record["correct"] / record["selected"]
+        next(records)
+        assert trainer.method.patch_features_ND is None  # not held longer than needed
+    assert shares["patches"] > 0.9 > shares["network"]
+
+
+def test_patches_need_pictures() -> None:
+    with pytest.raises(InputError, match="these items are feature vectors"):
+        next(toy_trainer("pals", options={"start": "patches"}).epochs())
+
+
+def test_too_many_neighbours_to_start_with_are_refused() -> None:
+    data = toy_data()
+    problem = Problem(toy_candidates(data), small_network(3, 1))
+    with pytest.raises(InputError, match="90 neighbours are to vote"):
+        PALS(method_options("pals", {"neighbors_start": 90}), problem)
+
+
+def test_smoothing_as_a_tensor_is_the_same_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits_BC, label_B = torch.randn(7, 4, generator=generator), torch.randint(4, (7,), generator=generator)
+    for smoothing in (0.0, 0.3, 0.9):
+        expected = smoothed_cross_entropy(logits_BC, label_B, smoothing)
+        torch.testing.assert_close(smoothed_cross_entropy(logits_BC, label_B, torch.tensor(smoothing)), expected)
+
+
+def test_line_and_warm_up() -> None:
+    config = build(TrainConfig, {"lr": 1.0, "floor": 0.0, "schedule": "linear", "warmup": 2.0})
+    rates = [learning_rate(config, done, 10) for done in (0, 1, 2, 5, 10)]
+    assert rates == pytest.approx([0.0, 0.45, 0.8, 0.5, 0.0])

@@ -1,0 +1,510 @@
+"""DivideMix: worked examples, the division of the items, a whole step against a slow loop, and what a network may touch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_partial_losses
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pals_method import Linear
+from torch import Tensor
+
+from _toy import assert_same, assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
+from pals.data import Dataset
+from pals.labels.candidates import CandidateSets
+from pals.methods import Batch
+from pals.methods.dividemix import (
+    LABELED,
+    UNLABELED,
+    clean_probability,
+    divided,
+    negative_entropy,
+    prior_penalty,
+    ramp_at,
+    scaled,
+    sharpened,
+)
+from pals.methods.parts.single_label import Pair, single_labels
+from pals.runs import RunConfig
+from pals.training.optim import learning_rate
+
+seeds = st.integers(0, 2**31)
+
+
+def distributions(seed: int, rows: int, classes: int) -> Tensor:
+    return torch.randn(rows, classes, generator=torch.Generator().manual_seed(seed)).mul(3).softmax(dim=1)
+
+
+# ---- one label per item
+
+
+def votes(*rows: list[float]) -> CandidateSets:
+    share_NC = torch.tensor(rows)
+    ids = tuple(map(str, range(len(rows))))
+    return CandidateSets(share_NC > 0, ids, tuple("abc"), share_NC)
+
+
+def drawn_shares(candidates: CandidateSets, how: Any, row: int = 0) -> list[float]:
+    many = candidates.take(torch.full((20_000,), row))
+    label_N = single_labels(many, how, torch.Generator().manual_seed(0))
+    return (torch.bincount(label_N, minlength=3) / 20_000).tolist()
+
+
+def test_three_ways_to_one_label() -> None:
+    said = votes([0.5, 0.3, 0.2], [0.4, 0.2, 0.4])
+    assert drawn_shares(said, "majority") == [1, 0, 0]
+    assert drawn_shares(said, "majority", 1) == pytest.approx([0.5, 0, 0.5], abs=0.02)  # a tie
+    assert drawn_shares(said, "votes") == pytest.approx([0.5, 0.3, 0.2], abs=0.02)
+    assert drawn_shares(said, "candidates") == pytest.approx([1 / 3] * 3, abs=0.02)
+    uncounted = CandidateSets.from_matrix([[1, 0, 1]])
+    for how in ("majority", "votes", "candidates"):
+        assert drawn_shares(uncounted, how) == pytest.approx([0.5, 0, 0.5], abs=0.02)
+
+
+def test_votes_for_what_is_no_candidate_do_not_count() -> None:
+    said = CandidateSets(
+        torch.tensor([[1, 1, 0], [1, 1, 0]]), ("0", "1"), tuple("abc"), torch.tensor([[0.1, 0.3, 0.6], [0, 0, 1]])
+    )
+    assert drawn_shares(said, "majority") == [0, 1, 0]
+    assert drawn_shares(said, "votes") == pytest.approx([0.25, 0.75, 0], abs=0.02)
+    assert drawn_shares(said, "majority", 1) == pytest.approx([0.5, 0.5, 0], abs=0.02)
+
+
+def test_labels_follow_their_own_seed(noisy: CandidateSets) -> None:
+    """Not that of the run, so that runs can be compared; and they are kept."""
+    one, same, other = (
+        toy_method("dividemix", noisy, {"label_seed": label_seed}, seed=seed).label_N
+        for label_seed, seed in ((0, 1), (0, 2), (1, 1))
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert noisy.allowed_NC.gather(1, one[:, None]).all()
+    assert "label_N" in toy_method("elr+", noisy).state_dict()
+
+
+def test_the_pair_answers_with_the_mean_of_the_logits(noisy: CandidateSets) -> None:
+    pair: Any = toy_method("dividemix", noisy).eval().predictor
+    assert isinstance(pair, Pair)
+    x = torch.randn(5, 6)
+    answer, (one, two) = pair(x), (network(x) for network in pair.both())
+    torch.testing.assert_close(answer.logits, (one.logits + two.logits) / 2)
+    assert torch.equal(answer.logits.argmax(dim=1), (one.logits + two.logits).argmax(dim=1))
+    assert torch.equal(answer.features, torch.cat([one.features, two.features], dim=1))
+    assert not torch.equal(one.logits, two.logits)
+
+
+# ---- formulas
+
+
+def test_sharpening_on_the_worked_example() -> None:
+    v = torch.tensor([[0.5, 0.3, 0.2], [1, 0, 0]])
+    assert sharpened(v, 0.5)[0].tolist() == pytest.approx([0.65789, 0.23684, 0.10526], abs=1e-5)
+    torch.testing.assert_close(sharpened(v, 1.0), v)
+    assert torch.equal(sharpened(v, 0.5)[1], v[1])
+    assert torch.equal(sharpened(v, 0.001)[0], torch.tensor([1.0, 0, 0]))  # the powers would all be 0
+
+
+@given(seeds, st.integers(2, 12), st.floats(0.05, 2))
+def test_sharpened_rows_are_distributions(seed: int, classes: int, temperature: float) -> None:
+    share = distributions(seed, 4, classes)
+    sharp = sharpened(share, temperature)
+    assert (sharp >= 0).all()
+    torch.testing.assert_close(sharp.sum(dim=1), torch.ones(4))
+    assert torch.equal(sharp.argmax(dim=1), share.argmax(dim=1))
+    power = share.double() ** (1 / temperature)
+    torch.testing.assert_close(sharp, (power / power.sum(dim=1, keepdim=True)).float(), atol=1e-5, rtol=1e-4)
+
+
+def test_weight_of_the_unlabelled_items() -> None:
+    assert (25 * ramp_at(torch.tensor([0.0, 10, 14, 26, 300]), 10, 16)).tolist() == [0, 0, 6.25, 25, 25]
+
+
+def test_prior_penalty_on_the_worked_example() -> None:
+    rows = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3]])  # their mean is .5, .3, .2
+    assert float(prior_penalty(rows.log())) == pytest.approx(0.0702403, abs=1e-6)
+    assert float(prior_penalty(torch.tensor([[9.0, 0], [0, 9.0]]))) == pytest.approx(0, abs=1e-6)
+    assert float(prior_penalty(torch.tensor([[400.0, 0.0]]))) == pytest.approx(200 - math.log(2), rel=1e-5)  # p underflows
+
+
+@given(seeds)
+def test_prior_penalty_is_a_divergence(seed: int) -> None:
+    share = distributions(seed, 5, 4)
+    by_hand = sum(0.25 * math.log(0.25 / float(mean)) for mean in share.mean(dim=0))
+    penalty = float(prior_penalty(share.log()))
+    assert penalty == pytest.approx(by_hand, abs=1e-5)
+    distance = float((share.mean(dim=0) - 0.25).abs().sum())
+    assert distance > 0.02
+    assert penalty > 0.99 * distance**2 / 2  # so it is 0 for a uniform mean alone
+    in_turn = torch.stack([share[0].roll(places) for places in range(4)])  # whose mean is uniform
+    assert float(prior_penalty(in_turn.log())) == pytest.approx(0, abs=1e-6)
+
+
+def test_negative_entropy() -> None:
+    share = torch.tensor([[0.5, 0.25, 0.25], [1 / 3] * 3])
+    assert negative_entropy(share.log()).tolist() == pytest.approx([-1.5 * math.log(2), -math.log(3)], abs=1e-6)
+
+
+# ---- the division
+
+
+def two_piles(seed: int = 0) -> Tensor:
+    jitter = 0.02 * torch.randn(200, generator=torch.Generator().manual_seed(seed))
+    return torch.cat([torch.full((100,), 0.05), torch.full((100,), 0.9)]) + jitter
+
+
+def test_the_mixture_finds_two_piles() -> None:
+    loss = two_piles()
+    clean = clean_probability(scaled(loss), 0)
+    assert (clean[:100] > 0.99).all()
+    assert (clean[100:] < 0.01).all()
+    between = torch.cat([loss, torch.linspace(0.06, 0.89, 50)])
+    falling = clean_probability(scaled(between), 0)[200:]
+    assert (falling.diff() <= 1e-9).all()
+    assert falling[0] > 0.9 > 0.1 > falling[-1]
+
+
+@given(st.floats(0.01, 100), st.floats(-50, 50))
+def test_only_the_shape_of_the_losses_counts(factor: float, shift: float) -> None:
+    loss = two_piles().double()
+    torch.testing.assert_close(
+        clean_probability(scaled(factor * loss + shift), 1), clean_probability(scaled(loss), 1), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize("items", [1, 2, 50])
+def test_equal_losses_are_clean(items: int) -> None:
+    loss = torch.full((items,), 0.7)
+    assert torch.equal(scaled(loss), torch.zeros(items))
+    assert torch.equal(clean_probability(scaled(loss), 0), torch.ones(items))
+
+
+def test_two_losses_are_enough() -> None:
+    assert clean_probability(torch.tensor([0.0, 1.0]), 0).tolist() == pytest.approx([1, 0], abs=1e-6)
+
+
+def test_who_keeps_a_label() -> None:
+    clean = torch.tensor([0.9, 0.1, 0.6, 0.5, 0.7])
+    cases: list[tuple[float, int, list[int], list[int]]] = [
+        (0.5, 2, [0, 4, 2], [3, 1]),
+        (0.65, 1, [0, 4], [2, 3, 1]),
+        (0.95, 2, [0, 4], [2, 3, 1]),  # a batch at least
+        (0.0, 2, [0, 4, 2, 3, 1], [3, 1]),  # nobody is left: the least likely
+        (0.5, 99, [0, 4, 2, 3, 1], [0, 4, 2, 3, 1]),
+    ]
+    for threshold, size, labeled, unlabeled in cases:
+        assert [part.tolist() for part in divided(clean, threshold, size)] == [labeled, unlabeled]
+
+
+# ---- a step
+
+
+def network_loss_by_hand(
+    method: Any, networks: tuple[Any, Any], batch: Batch, other: Batch, random: Mapping[str, Tensor]
+) -> Any:
+    """Targets, mixed targets and loss of one network, row by row; `networks` are itself and its peer, both copies."""
+    own, peer = networks
+    c, classes = method.config, method.num_classes
+    assert batch.target is not None
+    with torch.no_grad():
+        x, x2, u, u2 = ([row.softmax(dim=0) for row in own(v).logits] for v in (*batch.views, *other.views))
+        peer.eval()
+        v, v2 = ([row.softmax(dim=0) for row in peer(view).logits] for view in other.views)
+
+    def sharp(share: Tensor) -> Tensor:
+        power = share ** (1 / c.temperature)
+        return power / power.sum()
+
+    refined = []
+    for i, (index, w) in enumerate(zip(batch.index_B.tolist(), batch.target.tolist(), strict=True)):
+        label = torch.eye(classes)[int(method.label_N[index])]
+        refined.append(sharp(w * label + (1 - w) * (x[i] + x2[i]) / 2))
+    guessed = [sharp((u[i] + u2[i] + v[i] + v2[i]) / 4) for i in range(len(u))]
+    inputs = torch.cat([*batch.views, *other.views])
+    targets = torch.stack([*refined, *refined, *guessed, *guessed])
+    order, w = random["uniform"].argsort().tolist(), float(random["weight"])
+    rows = 2 * len(refined) if c.train_on == "labeled" else len(inputs)
+    mixed = torch.stack([w * inputs[i] + (1 - w) * inputs[order[i]] for i in range(rows)])
+    soft = torch.stack([w * targets[i] + (1 - w) * targets[order[i]] for i in range(rows)])
+    share = own(mixed).logits.softmax(dim=1)
+    labeled = 2 * len(refined)
+    loss = -(soft[:labeled] * share[:labeled].log()).sum() / labeled
+    loss = loss + sum(1 / classes * (1 / classes / mean).log() for mean in share.mean(dim=0))
+    if c.train_on == "all":
+        error = (share[labeled:] - soft[labeled:]) ** 2
+        loss = loss + random["unlabeled_weight"] * error.sum() / (len(guessed) * 2 * classes)
+    return targets, soft, loss
+
+
+def main_steps(data: Dataset, **options: Any) -> list[tuple[Any, Batch]]:
+    """Method, as it was, and batch of the steps after the warm-up."""
+    trainer = toy_trainer("dividemix", data, options={"warm_up": 1, **options}, train={"epochs": 3, "batch_size": 16})
+    method: Any = trainer.method
+    original, seen = method.loss, []
+
+    def spy(batch: Batch) -> Tensor:
+        if not method.warm:
+            then = copy.copy(method)
+            vars(then).update(copy.deepcopy({k: v for k, v in vars(method).items() if k != "loss"}))
+            vars(then).pop("loss", None)
+            seen.append((then, batch))
+        return original(batch)
+
+    method.loss = spy
+    run_all(trainer)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"train_on": "labeled", "zeta": 0.5}, {"temperature": 0.8, "labels": "votes"}], ids=str
+)
+def test_a_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
+    steps = main_steps(toy, **options)
+    for method, batch in (steps[0], steps[-1]):
+        groups = {"main": batch, **batch.groups}
+        assert float(batch.random["weight"].min()) >= 0.5
+        twin, total = copy.deepcopy(method), 0.0
+        for k, (own, peer) in enumerate(twin.pair.pairs()):
+            random = {name: rows[k] for name, rows in batch.random.items()}
+            labeled, unlabeled = groups[LABELED[k]], groups[UNLABELED[k]]
+            made = [copy.deepcopy(network) for network in (own, peer)]
+            mine = torch.cat([t for t in twin.soft_targets(*copy.deepcopy(made), labeled, unlabeled) for _ in range(2)])
+            targets, soft, loss = network_loss_by_hand(method, (made[0], made[1]), labeled, unlabeled, random)
+            torch.testing.assert_close(mine, targets)
+            for table in (mine, soft):
+                assert (table >= 0).all()
+                torch.testing.assert_close(table.sum(dim=1), torch.ones(len(table)))
+            alone = twin.mixed_loss(own, peer, labeled, unlabeled, random)
+            torch.testing.assert_close(alone, loss)
+            total += float(random["at_work"] * loss.detach())
+        assert float(method.loss(batch).detach()) == pytest.approx(total, rel=1e-4)
+
+
+def test_refinement_on_the_worked_example(noisy: CandidateSets) -> None:
+    """w = .8, the label 0 and a mean prediction .2, .5, .3 give .84, .10, .06; w = 1 gives the label itself."""
+    method: Any = toy_method("dividemix", noisy)
+    method.label_N.zero_()
+
+    scores = Linear(torch.eye(3))  # whose inputs are the scores themselves
+    one, other, guess = (torch.tensor([p, p]).log() for p in ([0.1, 0.6, 0.3], [0.3, 0.4, 0.3], [0.5, 0.3, 0.2]))
+    labeled = Batch(torch.tensor([0, 1]), (one, other), torch.tensor([0.8, 1.0]))
+    unlabeled = Batch(torch.tensor([2, 3]), (guess, guess), None)
+    refined, guessed = method.soft_targets(scores, scores, labeled, unlabeled)
+    assert refined[0].tolist() == pytest.approx([0.98109, 0.01390, 0.00501], abs=1e-5)
+    assert torch.equal(refined[1], torch.tensor([1.0, 0, 0]))
+    assert guessed[0].tolist() == pytest.approx([0.65789, 0.23684, 0.10526], abs=1e-5)
+
+
+def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
+    """Its peer keeps its parameters and its statistics, and gets no gradient."""
+    method, batch = main_steps(toy)[0]
+    own, peer = method.pair.pairs()[0]
+    before = copy.deepcopy(peer.state_dict())
+    random = {name: batch.random[name][0] for name in ("weight", "uniform")}
+    random["unlabeled_weight"] = torch.tensor(3.0)
+    moved = copy.deepcopy(own.state_dict())
+    method.zero_grad(set_to_none=True)
+    method.mixed_loss(own, peer, batch, batch.groups["main_unlabeled"], random).backward()
+    assert_same(peer.state_dict(), before)
+    assert peer.training
+    assert all(p.grad is None for p in peer.parameters())
+    assert all(p.grad is not None for p in own.parameters())
+    norms = [name for name in moved if name.endswith("num_batches_tracked")]
+    assert all(own.state_dict()[name] == moved[name] + 5 for name in norms)  # four views for the targets, then the mixed rows
+
+
+def test_warm_up_on_both_networks(toy: Dataset) -> None:
+    """Batches of twice the size, one weak view, an order for each; the penalty is the negative entropy."""
+    trainer = toy_trainer(
+        "dividemix", toy, options={"warm_up": 2, "warm_up_penalty": 1.0}, train={"epochs": 2, "batch_size": 16}
+    )
+    method: Any = trainer.method
+    original, seen = method.loss, []
+
+    def spy(batch: Batch) -> Tensor:
+        networks, parts = copy.deepcopy(method.pair).both(), (batch, batch.groups["second"])
+        expected = 0.0
+        for network, part in zip(networks, parts, strict=True):
+            share = network(part.views[0]).logits.double().softmax(dim=1)
+            for row, index in zip(share, part.index_B, strict=True):
+                loss = -row[method.label_N[index]].log() + (row * row.log()).sum()
+                expected += float(loss.detach()) / len(share)
+        value = original(batch)
+        assert float(value.detach()) == pytest.approx(expected, rel=1e-4)
+        seen.append([part.index_B for part in parts])
+        return value
+
+    method.loss = spy
+    records = run_all(trainer)
+    assert [r["steps"] for r in records] == [3, 3]
+    first, second = (torch.cat([step[k] for step in seen[:3]]) for k in range(2))
+    assert sorted(first.tolist()) == list(range(90))
+    assert set(second.tolist()) == set(range(90))
+    assert not torch.equal(first, second[:90])
+    assert method.belief() is None and "labeled_0" not in records[-1]
+
+
+def test_each_learns_from_what_the_other_found(toy: Dataset) -> None:
+    trainer = toy_trainer("dividemix", toy, options={"warm_up": 2}, train={"epochs": 4, "batch_size": 16})
+    method: Any = trainer.method
+    plan_epoch, plans = method.plan_epoch, []
+
+    def spy(ctx: Any) -> Any:
+        rng = copy.deepcopy(ctx.rng)
+        plan = plan_epoch(ctx)
+        if not method.warm:
+            expected = []
+            for network in method.pair.both():
+                loss = torch.nn.functional.cross_entropy(ctx.outputs(network).logits, method.label_N, reduction="none")
+                expected.append(clean_probability((loss - loss.min()) / (loss.max() - loss.min()), int(rng.integers(2**31))))
+            plans.append((plan, expected))
+        return plan
+
+    method.plan_epoch = spy
+    records = run_all(trainer)
+    assert len(plans) == 2
+    for (plan, clean), record in zip(plans, records[2:], strict=True):
+        sizes = []
+        for k in range(2):
+            theirs = clean[1 - k]
+            labeled, unlabeled = plan.groups[LABELED[k]], plan.groups[UNLABELED[k]]
+            torch.testing.assert_close(labeled.target, theirs)
+            assert 16 <= (theirs > 0.5).sum() < 90
+            assert set(labeled.order_M.tolist()) == set((theirs > 0.5).nonzero().flatten().tolist())
+            assert set(unlabeled.order_M.tolist()) <= set((theirs <= 0.5).nonzero().flatten().tolist())
+            sizes.append(int((theirs > 0.5).sum()))
+        assert [record["labeled_0"], record["labeled_1"]] == sizes
+        assert record["steps"] == math.ceil(max(sizes) / 16)
+        assert {len(group.order_M) for group in plan.groups.values()} == {16 * record["steps"]}
+        assert record["selected"] == int((sum(clean) / 2 > 0.5).sum())
+
+
+def test_each_makes_one_pass_and_waits() -> None:
+    """The other one may have been given far more items: that is no reason to learn one's own by heart."""
+    trainer = toy_trainer("dividemix", toy_data(), options={"warm_up": 0, "ramp": 2}, train={"epochs": 1, "batch_size": 16})
+    method: Any = trainer.method
+    clean = torch.zeros(2, 90)
+    clean[0, :80], clean[1, :20] = 1, 1  # found by the first, for the second, and the other way round
+    method._clean_probabilities = lambda ctx: clean
+    original, gradients, weights = method.loss, [], []
+
+    def spy(batch: Batch) -> Tensor:
+        loss = original(batch)
+        found = [torch.autograd.grad(loss, list(n.parameters()), retain_graph=True) for n in method.pair.both()]
+        gradients.append([any(bool(g.any()) for g in grads) for grads in found])
+        weights.append(batch.random["unlabeled_weight"].tolist())
+        return loss
+
+    method.loss = spy
+    (record,) = run_all(trainer)
+    assert (record["labeled_0"], record["labeled_1"], record["steps"]) == (20, 80, 5)
+    assert gradients == [[True, True]] * 2 + [[False, True]] * 3
+    assert weights[:2] == [[0, 0], pytest.approx([25 / 4, 25 / 10])]  # each by how far its own pass is
+
+
+def test_belief_is_label_and_prediction(toy: Dataset) -> None:
+    trainer = toy_trainer("dividemix", toy, train={"epochs": 3})
+    method: Any = trainer.method
+    epochs = trainer.epochs()
+    next(epochs), next(epochs)
+    share = sum(trainer.infer(network, trainer.inputs).logits.softmax(dim=1) for network in method.pair.both()) / 2
+    plan_epoch, kept = method.plan_epoch, []
+
+    def spy(ctx: Any) -> Any:
+        kept.append(plan := plan_epoch(ctx))
+        return plan
+
+    method.plan_epoch = spy
+    next(epochs)
+    clean = (kept[0].groups["main"].target + kept[0].groups["second"].target) / 2
+    expected = clean[:, None] * torch.eye(3)[method.label_N] + (1 - clean[:, None]) * share
+    torch.testing.assert_close(method.belief(), expected)
+
+
+def test_losses_are_averaged_over_the_last_epochs(toy: Dataset) -> None:
+    trainer = toy_trainer("dividemix", toy, options={"warm_up": 1, "history": 3}, train={"epochs": 6, "batch_size": 16})
+    method: Any = trainer.method
+    plan_epoch, losses = method.plan_epoch, []
+
+    def spy(ctx: Any) -> Any:
+        rng = copy.deepcopy(ctx.rng)
+        plan = plan_epoch(ctx)
+        if ctx.epoch > 1:
+            logits = ctx.outputs(method.pair.first).logits
+            loss = torch.nn.functional.cross_entropy(logits, method.label_N, reduction="none")
+            losses.append((loss - loss.min()) / (loss.max() - loss.min()))
+            expected = clean_probability(torch.stack(losses[-3:]).mean(dim=0), int(rng.integers(2**31)))
+            torch.testing.assert_close(plan.groups["second"].target, expected, atol=1e-4, rtol=0)
+        return plan
+
+    method.plan_epoch = spy
+    run_all(trainer)
+    assert len(losses) == 5
+
+
+def test_all_steps_have_one_shape() -> None:
+    """However the items divide: a captured step is made for one."""
+    steps = main_steps(toy_data(items=50), warm_up=0)
+    assert len({tuple(tensor.shape for tensor in batch.tensors()) for _, batch in steps}) == 1
+    assert len({method.path for method, _ in steps}) == 1
+
+
+def test_the_weight_grows_within_an_epoch(toy: Dataset) -> None:
+    steps = main_steps(toy, ramp=4, unlabeled_weight=8.0)
+    weights = [float(batch.random["unlabeled_weight"].min()) for _, batch in steps]  # of the one with more to do
+    assert weights[0] == 0
+    assert weights == sorted(weights)
+    first = next(n for n, w in enumerate(weights) if w >= 2)  # the second epoch of two begins at 1/4 of 8
+    assert weights[:first] == pytest.approx([2 * n / first for n in range(first)])
+
+
+@pytest.mark.parametrize("options", [{"history": 3}, {"train_on": "labeled"}], ids=str)
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_resumes_anywhere(stop: int, options: dict[str, Any], toy: Dataset, tmp_path: Path) -> None:
+    make: dict[str, Any] = {"options": {"warm_up": 1, **options}, "train": {"epochs": 5}}
+    straight = toy_trainer("dividemix", toy, **make)
+    records = run_all(straight)
+    early = run_all(toy_trainer("dividemix", toy, folder=tmp_path, **make), stop_after=stop)
+    torch.manual_seed(stop)
+    second = toy_trainer("dividemix", toy, folder=tmp_path, **make)
+    assert second.resume()
+    assert without_seconds(early + run_all(second)) == without_seconds(records)
+    assert_same_state(straight, second)
+
+
+@pytest.mark.parametrize(
+    "options", [{"train_on": "labeled", "zeta": 0.5, "warm_up_penalty": 1.0}, {"history": 5, "threshold": 0.6}], ids=str
+)
+def test_variants_find_the_right_labels(options: dict[str, Any]) -> None:
+    data = toy_data(items=180)
+    candidates = toy_candidates(data)
+    trainer = toy_trainer("dividemix", data, candidates, options=options, train={"epochs": 12})
+    record = run_all(trainer)[-1]
+    method: Any = trainer.method
+    right = float((method.label_N == data.truth.label_N).float().mean())
+    assert record["test_accuracy"] >= 0.85
+    assert record["correct"] / record["selected"] > right + 0.1
+    assert record["correct"] >= 0.9 * right * 180
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_page_shows_the_settings(data: str) -> None:
+    test_partial_losses.test_pages_show_the_settings("dividemix", data)
+
+
+@pytest.mark.parametrize(("data", "warm_up", "weight"), [("cifar10", 10, 25), ("cifar100", 30, 150)])
+def test_published_settings(data: str, warm_up: int, weight: float) -> None:
+    config = RunConfig.of({"data": {"name": data}, "method": {"name": "dividemix"}})
+    c, train = config.method, config.train
+    assert (c.warm_up, c.unlabeled_weight, c.threshold, c.temperature, c.zeta, c.ramp) == (warm_up, weight, 0.5, 0.5, 4, 16)
+    assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == ("preact-resnet18", 300, 64, 5e-4)
+    assert [learning_rate(train, done, 300) for done in (0, 149, 150, 299)] == pytest.approx([0.02, 0.02, 0.002, 0.002])

@@ -1,0 +1,363 @@
+"""ELR+: worked examples, the averaged networks, and every step against a slow loop."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_partial_losses
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pals_method import Linear
+from torch import Tensor
+
+from _toy import (
+    assert_same,
+    assert_same_state,
+    run_all,
+    toy_candidates,
+    toy_data,
+    toy_method,
+    toy_trainer,
+    watched_steps,
+    without_seconds,
+)
+from pals.data import Dataset
+from pals.labels.candidates import CandidateSets
+from pals.methods import Batch
+from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share
+from pals.methods.parts.mixing import blend, partners
+from pals.runs import RunConfig
+from pals.training.optim import learning_rate
+
+seeds = st.integers(0, 2**31)
+
+
+# ---- formulas
+
+
+def test_regulariser_on_the_worked_example() -> None:
+    memory = torch.tensor([[0.7, 0.2, 0.1]])
+    logits = torch.tensor([[0.6, 0.3, 0.1]]).log().requires_grad_()
+    value = disagreement(logits, memory)
+    assert value.item() == pytest.approx(-0.6733446, abs=1e-6)
+    assert 3 * value.item() == pytest.approx(-2.0200337, abs=1e-6)
+    value.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad[0].tolist() == pytest.approx([-0.2470588, 0.1705882, 0.0764706], abs=1e-6)
+    assert float(logits.grad.sum()) == pytest.approx(0, abs=1e-6)
+
+
+@given(seeds, st.integers(2, 9))
+def test_gradient_of_the_regulariser(seed: int, classes: int) -> None:
+    """-p_k (r_k - <r, p>) / (1 - <r, p>)."""
+    generator = torch.Generator().manual_seed(seed)
+    memory = torch.rand(3, 1, generator=generator) * torch.randn(3, classes, generator=generator).softmax(dim=1)
+    logits = torch.randn(3, classes, generator=generator).requires_grad_()
+    (grad,) = torch.autograd.grad(disagreement(logits, memory).sum(), logits)
+    share = logits.detach().softmax(dim=1)
+    inner = (memory * share).sum(dim=1, keepdim=True)
+    torch.testing.assert_close(grad, -share * (memory - inner) / (1 - inner), atol=1e-5, rtol=1e-4)
+
+
+@given(seeds, st.floats(0, 1), st.sampled_from([1.0, 30.0, 1000.0]))
+def test_the_regulariser_has_bounds(seed: int, total: float, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(4, 5, generator=generator)
+    memory = total * (scale * torch.randn(4, 5, generator=generator)).softmax(dim=1)
+    for value in (disagreement(logits, memory), disagreement(logits, total * logits.softmax(dim=1))):
+        assert (value <= 0).all()
+        assert (value >= math.log(CLIP) - 0.01).all()  # 1 - 1e-4 is rounded
+    assert (disagreement(logits, torch.zeros(4, 5)) == 0).all()
+
+
+def test_labels_times_memory_on_the_worked_example() -> None:
+    label = torch.tensor([[0.7, 0.3, 0], [0, 1, 0], [0, 0, 1]])
+    memory = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.9, 0.1, 0]])
+    product = reweighted(label, memory)
+    assert product[0].tolist() == pytest.approx([0.8909091, 0.1090909, 0], abs=1e-6)
+    assert torch.equal(product[1:], label[1:])  # one-hot labels stay, also where the memory excludes them
+
+
+@given(seeds, st.floats(0.5, 1), st.integers(2, 6))
+def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) -> None:
+    """On the own label and the partner's, the own one counting at least half; times the memory they still sum to one."""
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.eye(classes)[torch.randint(classes, (8,), generator=generator)]
+    partner = partners(torch.rand(8, generator=generator))
+    memory = torch.rand(8, 1, generator=generator) * torch.randn(8, classes, generator=generator).softmax(dim=1)
+    memory[partner[0]] = memory[0] = 0  # of items that were never visited
+    mixed = blend(label, partner, torch.tensor(weight))
+    for made in (mixed, reweighted(mixed, blend(memory, partner, torch.tensor(weight)))):
+        torch.testing.assert_close(made.sum(dim=1), torch.ones(8))
+        assert (made >= 0).all()
+        assert not made[(label + label[partner]) == 0].any()
+    assert (mixed[label.bool()] >= 0.5).all()
+
+
+def test_share_of_the_old_weights() -> None:
+    step = torch.tensor([0.0, 19_999, 39_999, 10**6], dtype=torch.float64)
+    ramp = slow_share(step, 0.997, "ramp", 40_000).tolist()
+    assert ramp == pytest.approx([0.0067194, 0.2856453, 0.997, 0.997], abs=1e-7)
+    mean = slow_share(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
+    assert mean == [0, 0.5, 0.75, 0.9999]
+    assert ramp_up(step, 0).tolist() == [1, 1, 1, 1]
+    assert ramp_up(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
+        [math.exp(-5), math.exp(-1.25), 1, 1]
+    )
+
+
+@torch.no_grad()
+def test_averages(noisy: CandidateSets) -> None:
+    method: Any = toy_method("elr+", noisy)
+    before = copy.deepcopy(method.slow)
+    move_average(method.slow, method.pair, torch.tensor(0.75))
+    for old, new, fast in zip(before.parameters(), method.slow.parameters(), method.pair.parameters(), strict=True):
+        torch.testing.assert_close(new, 0.75 * old + 0.25 * fast)
+    move_average(method.slow, method.pair, torch.tensor(0.0))
+    assert_same(list(method.slow.parameters()), list(method.pair.parameters()))
+    assert not any(p.requires_grad for p in method.slow.parameters())
+
+
+# ---- the memory
+
+
+def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
+    method: Any = toy_method("elr+", noisy, {"memory_momentum": 0.7})
+    share = torch.tensor([0.6, 0.3, 0.1])
+    batch = Batch(torch.tensor([4]), (share.log()[None],), None)
+    for visits in range(1, 6):
+        moved = method.moved_memory(1, Linear(torch.eye(3)), batch)
+        assert not moved.requires_grad
+        method.memory_2NC[1, 4] = moved[0]
+        if visits == 1:
+            assert moved[0].tolist() == pytest.approx([0.18, 0.09, 0.03], abs=1e-6)
+        torch.testing.assert_close(moved[0], (1 - 0.7**visits) * share)
+        assert float(moved.sum()) <= 1
+    assert not method.memory_2NC[0].any()
+
+
+# ---- a step
+
+
+def by_hand(method: Any, k: int, part: Batch, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Loss of one network and the new memory of its items, row by row, with copies of the networks."""
+    c, classes = method.config, method.num_classes
+    own, peer = copy.deepcopy(method.pair.both()[k]), copy.deepcopy(method.slow.both()[1 - k])
+    x, index, size = part.views[0], part.index_B.tolist(), len(part.index_B)
+    with torch.no_grad():
+        new = peer(x).logits.softmax(dim=1)
+    memory = [c.memory_momentum * method.memory_2NC[k, i] + (1 - c.memory_momentum) * new[n] for n, i in enumerate(index)]
+    w, order = float(batch.random["weight"][k]), batch.random["uniform"][k, :size].argsort().tolist()
+    label = torch.eye(classes)[method.label_N]
+    mixed = torch.stack([w * x[n] + (1 - w) * x[m] for n, m in enumerate(order)])
+    share = own(mixed).logits.softmax(dim=1)
+    loss = torch.zeros(())
+    for n, m in enumerate(order):
+        y = w * label[index[n]] + (1 - w) * label[index[m]]
+        r = w * memory[n] + (1 - w) * memory[m]
+        if c.reweight:
+            y = y * r / (y * r).sum()
+        loss = loss - (y * share[n].log()).sum()
+        loss = loss + batch.random["memory_weight"] * (1 - (r * share[n].clamp(1e-4, 1 - 1e-4)).sum()).log()
+    return loss / size, torch.stack(memory)
+
+
+@pytest.mark.parametrize("options", [{}, {"reweight": True, "memory_ramp": 4}, {"slow_rule": "mean", "zeta": 0.3}], ids=str)
+def test_every_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
+    steps = 0
+
+    def look(method: Any, batch: Batch, loss: Tensor) -> Callable[[], None]:
+        nonlocal steps
+        number, steps, c = steps, steps + 1, method.config
+        parts = (batch, batch.groups["second"])
+        assert float(batch.random["weight"].min()) >= 0.5
+        ramp = math.exp(-5 * (1 - min(number, 4) / 4) ** 2) if c.memory_ramp else 1.0
+        assert float(batch.random["memory_weight"]) == pytest.approx(3 * ramp, rel=1e-6)
+        expected = [by_hand(method, k, part, batch) for k, part in enumerate(parts)]
+        torch.testing.assert_close(loss, expected[0][0] + expected[1][0], atol=1e-4, rtol=1e-4)
+        memory, slow = method.memory_2NC.clone(), copy.deepcopy(method.slow)
+        for k, part in enumerate(parts):
+            memory[k, part.index_B] = expected[k][1]
+
+        def later() -> None:
+            torch.testing.assert_close(method.memory_2NC, memory)
+            assert (method.memory_2NC >= 0).all() and (method.memory_2NC.sum(dim=2) <= 1 + 1e-6).all()
+            share = min(1 - 1 / (number + 1), 0.8)
+            if c.slow_rule == "ramp":
+                share = 0.8 * math.exp(-5 * (1 - (number + 1) / 40_000) ** 2)
+            for old, new, fast in zip(slow.parameters(), method.slow.parameters(), method.pair.parameters(), strict=True):
+                torch.testing.assert_close(new, share * old + (1 - share) * fast)
+
+        return later
+
+    # the loss is looked at after the norms have moved: batch statistics do not depend on that
+    watched_steps("elr+", toy, look, options=options, train={"epochs": 2})
+    assert steps == 6
+
+
+def first_step(toy: Dataset, options: dict[str, Any]) -> tuple[Any, Batch]:
+    trainer = toy_trainer("elr+", toy, options=options, train={"epochs": 1})
+    method: Any = trainer.method
+    seen: list[tuple[Any, Batch]] = []
+    original = method.loss
+
+    def spy(batch: Batch) -> Tensor:
+        values = {key: value for key, value in vars(method).items() if key != "loss"}
+        then = type(method).__new__(type(method))
+        vars(then).update(copy.deepcopy(values))
+        seen.append((then, batch))
+        return original(batch)
+
+    method.loss = spy
+    run_all(trainer)
+    return seen[0]
+
+
+def test_without_weight_it_is_mix_up(toy: Dataset) -> None:
+    method, batch = first_step(toy, {"memory_weight": 0.0})
+    expected = torch.zeros(())
+    for k, part in enumerate((batch, batch.groups["second"])):
+        network = copy.deepcopy(method.pair.both()[k])
+        weight, order = batch.random["weight"][k], batch.random["uniform"][k, : len(part.index_B)].argsort()
+        log = network(torch.lerp(part.views[0][order], part.views[0], weight)).logits.log_softmax(dim=1)
+        label = torch.eye(3)[method.label_N[part.index_B]]
+        expected = expected - (log * (weight * label + (1 - weight) * label[order])).sum(dim=1).mean()
+    torch.testing.assert_close(method.loss(batch), expected)
+
+
+def test_a_weight_of_one_does_not_mix(toy: Dataset) -> None:
+    method, batch = first_step(toy, {})
+    random = {**batch.random, "weight": torch.ones(2)}
+    own, peer = method.pair.first, method.slow.second
+    loss, memory = method.network_loss(0, own, peer, batch, random)
+    logits = own(batch.views[0]).logits
+    label = torch.eye(3)[method.label_N[batch.index_B]]
+    expected = -(logits.log_softmax(dim=1) * label).sum(dim=1) + 3 * disagreement(logits, memory)
+    torch.testing.assert_close(loss, expected.mean())
+    assert not memory.requires_grad
+
+
+def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
+    """Of the peer's average nothing but the statistics of its norms move, and nobody else is touched at all."""
+    method, batch = first_step(toy, {})
+    before = copy.deepcopy(method.state_dict())
+    method.zero_grad(set_to_none=True)
+    loss, _ = method.network_loss(0, method.pair.first, method.slow.second, batch, batch.random)
+    loss.backward()
+    assert all(p.grad is not None for p in method.pair.first.parameters())
+    assert all(p.grad is None for m in (method.pair.second, method.slow) for p in m.parameters())
+    moved = {key for key, value in method.state_dict().items() if not torch.equal(value, before[key])}
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    assert moved and all(key.endswith(statistics) for key in moved)
+    assert {".".join(key.split(".")[:2]) for key in moved} == {"pair.first", "slow.second"}
+
+
+def test_both_see_all_items_in_orders_of_their_own(toy: Dataset) -> None:
+    trainer = toy_trainer("elr+", toy, train={"epochs": 1, "batch_size": 16})
+    method: Any = trainer.method
+    plan_epoch, plans = method.plan_epoch, []
+
+    def spy(ctx: Any) -> Any:
+        plans.append(plan_epoch(ctx))
+        return plans[-1]
+
+    method.plan_epoch = spy
+    (record,) = run_all(trainer)
+    first, second = (plans[0].groups[name].order_M for name in ("main", "second"))
+    assert record["steps"] == 6
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(90))
+    assert not torch.equal(first, second)
+    assert (method.memory_2NC.sum(dim=2) > 0.1).all()
+
+
+def test_belief_is_what_is_remembered(toy: Dataset) -> None:
+    trainer = toy_trainer("elr+", toy, train={"epochs": 2})
+    method: Any = trainer.method
+    assert method.belief() is None
+    run_all(trainer)
+    total = method.memory_2NC[0] + method.memory_2NC[1]
+    torch.testing.assert_close(method.belief(), total / total.sum(dim=1, keepdim=True))
+    method.memory_2NC[:, 3] = 0
+    assert method.belief()[3].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:
+    method: Any = toy_method("elr+", noisy)
+    assert method.predictor is method.pair
+    starts = [network.classifier.weight for pair in (method.pair, method.slow) for network in pair.both()]
+    assert len({float(weight.detach().sum()) for weight in starts}) == 4  # four first weights, as published
+
+
+# ---- runs
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_resumes_anywhere(stop: int, toy: Dataset, tmp_path: Path) -> None:
+    make: dict[str, Any] = {"options": {"memory_ramp": 9, "reweight": True, "slow_rule": "mean"}, "train": {"epochs": 4}}
+    straight = toy_trainer("elr+", toy, **make)
+    records = run_all(straight)
+    early = run_all(toy_trainer("elr+", toy, folder=tmp_path, **make), stop_after=stop)
+    torch.manual_seed(stop)
+    second = toy_trainer("elr+", toy, folder=tmp_path, **make)
+    assert second.resume()
+    assert without_seconds(early + run_all(second)) == without_seconds(records)
+    assert_same_state(straight, second)
+
+
+@pytest.mark.parametrize(
+    "options", [{"reweight": True, "memory_ramp": 40}, {"slow_rule": "mean", "labels": "candidates"}], ids=str
+)
+def test_variants_learn(options: dict[str, Any]) -> None:
+    data = toy_data(items=180)
+    records = run_all(toy_trainer("elr+", data, toy_candidates(data), options=options, train={"epochs": 12}))
+    assert records[-1]["test_accuracy"] >= 0.85
+
+
+def test_the_memory_holds_out_against_wrong_labels() -> None:
+    """Trained for long, predictions for items with a wrong label stay with the truth; those of plain mix-up less."""
+    data = toy_data(items=90, apart=4.0)
+    candidates = toy_candidates(data, q=0.3, eta=0.2)
+    right = []
+    for weight in (3.0, 0.0):
+        train = {"epochs": 30, "schedule": "constant"}
+        trainer = toy_trainer("elr+", data, candidates, options={"memory_weight": weight}, train=train)
+        run_all(trainer)
+        method: Any = trainer.method
+        wrong = method.label_N != data.truth.label_N
+        predicted = trainer.infer(method.predictor, trainer.inputs).logits.argmax(dim=1)
+        right.append(float((predicted == data.truth.label_N)[wrong].float().mean()))
+    assert right[0] > 0.8
+    assert right[1] < 0.7
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_page_shows_the_settings(data: str) -> None:
+    test_partial_losses.test_pages_show_the_settings("elr+", data)
+
+
+def test_published_settings() -> None:
+    ten, hundred = (RunConfig.of({"data": {"name": name}, "method": {"name": "elr+"}}) for name in ("cifar10", "cifar100"))
+    for config, options, epochs, milestone in (
+        (ten, (0.7, 3.0, 0, False), 200, 150),
+        (hundred, (0.9, 7.0, 40_000, True), 250, 200),
+    ):
+        c, train = config.method, config.train
+        assert (c.memory_momentum, c.memory_weight, c.memory_ramp, c.reweight) == options
+        assert (c.zeta, c.slow_momentum, c.slow_rule, c.slow_ramp) == (1.0, 0.997, "ramp", 40_000)
+        assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == (
+            "preact-resnet18",
+            epochs,
+            128,
+            5e-4,
+        )
+        rates = [learning_rate(train, done, epochs) for done in (0, milestone - 1, milestone, epochs - 1)]
+        assert rates == pytest.approx([0.02, 0.02, 0.002, 0.002])

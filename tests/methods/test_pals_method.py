@@ -1,0 +1,383 @@
+"""PALS on the common interface: every switch, the presets, and the loss against a hand-written loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
+from pals.data import Dataset
+from pals.labeling import pseudo_label
+from pals.labels.candidates import CandidateSets
+from pals.methods import Batch, Problem, method_options
+from pals.methods.pals import PALS
+from pals.util.errors import InputError
+from pals.vision.augment import Views
+from pals.vision.backbones import Network, Output
+
+OFFICIAL = {
+    "preset": "official",
+    "neighbors": 15,
+    "include_self": True,
+    "weighting": "exp",
+    "temperature": 0.1,
+    "vote_on": "pseudo",
+    "delta": 0.25,
+    "smoothing": 0.5,
+    "mixup": True,
+    "zeta": 1.0,
+    "fold_mixup": True,
+    "consistency": True,
+    "single_view": "strong",
+    "view_pass": "together",
+    "view_loss": "mean",
+    "threshold_high": 0.45,
+    "threshold_low": 0.35,
+    "confident_from": 2,
+    "confident_view": "eval",
+    "draws": "resample",
+    "use_frequencies": True,
+    "early_epochs": 20,
+    "neighbors_start": None,
+    "relabel_every": 1.0,
+    "start": "network",
+    "start_epochs": 5,
+    "average": 0.0,
+    "average_until": 1.0,
+    "smoothing_end": None,
+}
+PAPER = {
+    **OFFICIAL,
+    "preset": "paper",
+    "include_self": False,
+    "weighting": "cosine",
+    "fold_mixup": False,
+    "view_loss": "sum",
+    "single_view": "weak",
+    "confident_view": "weak",
+    "draws": "once",
+}
+
+
+@dataclass
+class StubContext:
+    """What a run would offer, with numbers of our own; remembers what was asked for."""
+
+    features_ND: Tensor
+    predicted_NC: Tensor
+    epoch: int = 1
+    epochs: int = 11
+    batch_size: int = 8
+    phase: str = "main"
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(5))
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
+    asked: list[str] = field(default_factory=list)
+
+    def features(self, network: nn.Module | None = None) -> Tensor:
+        self.asked.append("features")
+        return self.features_ND
+
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
+        self.asked.append(view)
+        return self.predicted_NC
+
+    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
+        raise AssertionError("PALS asks for features and probabilities alone")
+
+
+def context(candidates: CandidateSets, **values: Any) -> StubContext:
+    """Half-clustered random features and confident random predictions."""
+    generator = torch.Generator().manual_seed(11)
+    features_ND = torch.randn(len(candidates), 4, generator=generator)
+    predicted_NC = torch.randn(len(candidates), candidates.num_classes, generator=generator).mul(3).softmax(dim=1)
+    return StubContext(features_ND, predicted_NC, **values)
+
+
+def pals(candidates: CandidateSets, **options: Any) -> PALS:
+    config = method_options("pals", {"neighbors": 5, **options})
+    return PALS(config, Problem(candidates, small_network(candidates.num_classes, seed=1)))
+
+
+@pytest.mark.parametrize(("preset", "documented"), [("official", OFFICIAL), ("paper", PAPER)])
+def test_presets_resolve_to_the_documented_values(preset: str, documented: Mapping[str, Any]) -> None:
+    assert asdict(method_options("pals", {"preset": preset})) == documented
+
+
+def test_no_preset_is_the_official_one() -> None:
+    assert asdict(method_options("pals", {})) == OFFICIAL
+
+
+def test_an_option_wins_over_the_preset() -> None:
+    given = {"preset": "paper", "view_loss": "mean", "delta": 0.5}
+    assert asdict(method_options("pals", given)) == {**PAPER, "view_loss": "mean", "delta": 0.5}
+
+
+def test_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"Unknown preset of pals 'papr': did you mean 'paper'\? Known: official, paper\."):
+        method_options("pals", {"preset": "papr"})
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        ({"neighbors": 3}, {"neighbors": 3}),
+        ({"include_self": False}, {"include_self": False}),
+        ({"weighting": "cosine"}, {"weighting": "cosine"}),
+        ({"temperature": 1.0}, {"temperature": 1.0}),
+        ({"vote_on": "candidates"}, {"vote_on": "candidates"}),
+        ({"delta": 1.0}, {"quantile": 1.0}),
+    ],
+    ids=lambda value: "-".join(value),
+)
+def test_labelling_options_reach_the_labelling(
+    options: Mapping[str, Any], call: Mapping[str, Any], noisy: CandidateSets
+) -> None:
+    """The plan with the option is the labelling with its argument, and not the plan without it."""
+    ctx = context(noisy)
+    method = pals(noisy, **options)
+    method.plan_epoch(ctx)
+    found = method.labeling
+    assert found is not None
+    expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, **{"neighbors": 5, **call})
+    usual = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5)
+    assert torch.equal(found.belief_NC, expected.belief_NC)
+    assert torch.equal(found.label_N, expected.label_N)
+    assert not (torch.equal(found.belief_NC, usual.belief_NC) and torch.equal(found.label_N, usual.label_N))
+
+
+def test_vote_frequencies_are_used_unless_switched_off(noisy: CandidateSets) -> None:
+    share_NC = noisy.allowed_NC * torch.tensor([1.0, 5.0, 20.0])
+    counted = replace(noisy, frequency_NC=share_NC / share_NC.sum(dim=1, keepdim=True))
+    beliefs = []
+    for use in (True, False):
+        method = pals(counted, use_frequencies=use)
+        method.plan_epoch(context(counted))
+        beliefs.append(method.belief())
+        assert ("prior_NC" in method.state_dict()) == use
+    ctx = context(counted)
+    with_share = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5, prior_NC=counted.frequency_NC)
+    assert torch.equal(beliefs[0], with_share.belief_NC)
+    assert torch.equal(beliefs[1], pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5).belief_NC)
+    assert not torch.equal(*beliefs)
+
+
+def test_predictions_join_from_the_epoch_named_on(noisy: CandidateSets) -> None:
+    """Before that the probabilities are not even asked for, so nobody pays for them."""
+    for first, epoch, asked in [(2, 1, []), (2, 2, ["eval"]), (4, 3, []), (4, 4, ["eval"]), (1, 1, ["eval"])]:
+        ctx = context(noisy, epoch=epoch)
+        pals(noisy, confident_from=first).plan_epoch(ctx)
+        assert ctx.asked == ["features", *asked]
+
+
+def test_the_threshold_falls_and_one_turns_it_off(noisy: CandidateSets) -> None:
+    """At epoch 6 of 11 the threshold is half-way, at 0.40."""
+    ctx = context(noisy, epoch=6)
+    method = pals(noisy)
+    method.plan_epoch(ctx)
+    expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5, predicted_NC=ctx.predicted_NC, threshold=0.40)
+    assert torch.equal(method.labeling.belief_NC, expected.belief_NC)
+    off = pals(noisy, threshold_high=1.0, threshold_low=1.0)
+    off.plan_epoch(context(noisy, epoch=6))
+    plain = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5)
+    assert torch.equal(off.labeling.belief_NC, plain.belief_NC)
+    assert not torch.equal(plain.belief_NC, expected.belief_NC)
+
+
+def test_the_view_for_confidence_can_be_the_weak_one(noisy: CandidateSets) -> None:
+    ctx = context(noisy, epoch=2)
+    pals(noisy, confident_view="weak").plan_epoch(ctx)
+    assert ctx.asked == ["features", "weak"]
+
+
+def test_candidates_are_rebuilt_from_the_given_ones(noisy: CandidateSets) -> None:
+    method = pals(noisy)
+    method.plan_epoch(context(noisy, epoch=3))
+    assert torch.equal(method.allowed_NC, noisy.allowed_NC)
+
+
+def test_draws_with_replacement_fill_the_epoch(noisy: CandidateSets) -> None:
+    method = pals(noisy)
+    plan = method.plan_epoch(context(noisy))
+    order_M = plan.groups["main"].order_M
+    chosen_N = method.labeling.chosen_N
+    assert 0 < int(chosen_N.sum()) < len(noisy)
+    assert len(order_M) == len(noisy)
+    assert chosen_N[order_M].all()
+    assert len(order_M.unique()) < len(order_M)
+
+
+def test_one_pass_visits_each_chosen_item_once(noisy: CandidateSets) -> None:
+    method = pals(noisy, draws="once")
+    plan = method.plan_epoch(context(noisy))
+    order_M = plan.groups["main"].order_M
+    assert order_M.sort().values.tolist() == method.labeling.chosen_N.nonzero().flatten().tolist()
+    assert order_M.tolist() != sorted(order_M.tolist())
+    assert torch.equal(plan.groups["main"].target, method.labeling.label_N)
+    assert (plan.groups["main"].target[order_M] >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "views"),
+    [
+        ({}, ["weak", "strong"]),
+        ({"consistency": False}, ["strong"]),
+        ({"consistency": False, "single_view": "weak"}, ["weak"]),
+        ({"preset": "paper", "consistency": False}, ["weak"]),
+    ],
+)
+def test_only_the_views_of_the_method_are_made(
+    options: Mapping[str, Any], views: list[str], toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    original = Views.make
+
+    def spy(self: Views, name: str, inputs: Tensor, generator: torch.Generator) -> Tensor:
+        made.append(name)
+        return original(self, name, inputs, generator)
+
+    monkeypatch.setattr(Views, "make", spy)
+    run_all(toy_trainer("pals", toy, options=options, train={"epochs": 1}))
+    assert [name for name in made if name != "eval"] == views
+
+
+def test_mixup_draws(noisy: CandidateSets) -> None:
+    """One weight and one permutation per step and view; folded weights are the larger halves of the same draws."""
+    folded, plain, off = (pals(noisy, **o).draw(context(noisy), 50) for o in ({}, {"fold_mixup": False}, {"mixup": False}))
+    assert folded["weight"].shape == (50, 2)
+    assert folded["uniform"].shape == (50, 2, 8)
+    assert folded["weight"].min() >= 0.5
+    assert plain["weight"].min() < 0.5
+    torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
+    assert folded["weight"].unique().numel() == 100
+    assert off == {}
+    narrow = pals(noisy, zeta=100.0, fold_mixup=False).draw(context(noisy), 50)["weight"]
+    assert (narrow - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
+    assert pals(noisy, consistency=False).draw(context(noisy), 3)["weight"].shape == (3, 1)
+
+
+class Linear(Network):
+    """A network whose logits are easy to follow."""
+
+    def __init__(self, matrix_DC: Tensor) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(*matrix_DC.shape, bias=False)
+        self.classifier.weight = nn.Parameter(matrix_DC.T.contiguous())
+
+    def encode(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_label_smoothing_by_hand() -> None:
+    """r = 0.5, four classes, p = (.7, .1, .1, .1), label 0: 0.5 * 0.3566749 + 0.125 * (0.3566749 + 3 * 2.3025851)."""
+    sets = CandidateSets.from_matrix(torch.ones(6, 4, dtype=torch.bool))
+    method = pals(sets, neighbors=2, mixup=False, consistency=False)
+    method.network = Linear(torch.eye(4))
+    p = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
+    loss = method.loss(Batch(torch.tensor([0]), (p.log(),), torch.tensor([0])))
+    assert loss.item() == pytest.approx(1.0863912, abs=1e-6)
+
+
+def slow_cross_entropy(z: list[float], label: int, r: float) -> float:
+    total = math.log(sum(math.exp(value) for value in z))
+    return sum((total - value) * ((1 - r) * (c == label) + r / len(z)) for c, value in enumerate(z))
+
+
+def slow_loss(
+    views: list[Tensor], labels: list[int], weights: list[float], uniform: list[list[float]], matrix: Tensor, r: float
+):
+    """Mix-up and smoothing of each view as the sheet has them, one number at a time; one loss per view."""
+    result = []
+    for x, w, u in zip(views, weights, uniform, strict=True):
+        partner = sorted(range(len(labels)), key=lambda i, u=u: u[i])
+        losses = []
+        for i in range(len(labels)):
+            blended = [w * a + (1 - w) * b for a, b in zip(x[i].tolist(), x[partner[i]].tolist(), strict=True)]
+            z = [
+                sum(value * row[c] for value, row in zip(blended, matrix.tolist(), strict=True)) for c in range(matrix.shape[1])
+            ]
+            other = labels[partner[i]]
+            losses.append(w * slow_cross_entropy(z, labels[i], r) + (1 - w) * slow_cross_entropy(z, other, r))
+        result.append(sum(losses) / len(losses))
+    return result
+
+
+@pytest.mark.parametrize("view_loss", ["mean", "sum"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+@pytest.mark.parametrize("mixup", [True, False])
+def test_loss_against_a_slow_loop(view_loss: str, smoothing: float, mixup: bool, noisy: CandidateSets) -> None:
+    generator = torch.Generator().manual_seed(2)
+    matrix = torch.randn(6, 3, generator=generator)
+    views = [torch.randn(5, 6, generator=generator) for _ in range(2)]
+    labels = [0, 2, 1, 1, 0]
+    method = pals(noisy, view_loss=view_loss, smoothing=smoothing, mixup=mixup)
+    method.network = Linear(matrix)
+    ctx = context(noisy, batch_size=8)  # larger than the batch: the last one of an epoch may be short
+    random = {name: values[0] for name, values in method.draw(ctx, 1).items()}
+    loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
+    weights = random["weight"].tolist() if mixup else [1.0, 1.0]
+    uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
+    parts = slow_loss(views, labels, weights, uniform, matrix, smoothing)
+    assert loss.item() == pytest.approx(sum(parts) / (2 if view_loss == "mean" else 1), rel=1e-5)
+    assert parts[0] != pytest.approx(parts[1], rel=1e-2)
+
+
+def test_ways_through_the_network(noisy: CandidateSets) -> None:
+    """Together and separately are the same; joined shares the batch statistics, which is another loss."""
+    generator = torch.Generator().manual_seed(2)
+    views = (torch.randn(9, 6, generator=generator), 3 * torch.randn(9, 6, generator=generator) + 1)
+    batch = Batch(torch.arange(9), views, torch.arange(9) % 3)
+    method = {way: pals(noisy, view_pass=way, mixup=False).train() for way in ("together", "separate", "joined")}
+    loss = {way: m.loss(batch).item() for way, m in method.items()}
+    assert loss["together"] == pytest.approx(loss["separate"], rel=1e-6)
+    assert abs(loss["joined"] - loss["separate"]) > 1e-3
+    torch.testing.assert_close(method["together"].state_dict(), method["separate"].state_dict())
+
+
+def test_the_log_says_what_was_selected(toy: Dataset) -> None:
+    trainer = toy_trainer("pals", toy)
+    for record in trainer.epochs():
+        labeling = trainer.method.labeling
+        right_N = labeling.chosen_N & (labeling.label_N == toy.truth.label_N)
+        assert record["selected"] == int(labeling.chosen_N.sum())
+        assert record["correct"] == int(right_N.sum())
+        assert record["quota"] == labeling.quota
+
+
+def test_more_neighbours_than_items_are_refused_at_once() -> None:
+    few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
+    pals(few, neighbors=5)
+    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
+        pals(few, neighbors=6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delta": 1.5}, "Setting method.delta = 1.5"),
+        ({"neighbors": 0}, "Setting method.neighbors = 0"),
+        ({"zeta": 0.0}, "Setting method.zeta = 0.0"),
+        ({"smoothing": float("nan")}, "Setting method.smoothing = nan"),
+        ({"temperature": float("inf")}, "Setting method.temperature = inf"),
+        ({"view_loss": "max"}, "Setting method.view_loss = 'max'"),
+        ({"smothing": 0.5}, "did you mean 'method.smoothing'"),
+    ],
+)
+def test_bad_options(options: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        method_options("pals", options)
+
+
+def test_learns_better_than_the_average() -> None:
+    """With a quarter of the true labels missing PALS gets nearly everything right and the plain average does not."""
+    data = toy_data(items=180)
+    noisy = toy_candidates(data, eta=0.3)
+    last = {name: run_all(toy_trainer(name, data, noisy, train={"epochs": 12}))[-1] for name in ("pals", "average")}
+    assert last["pals"]["test_accuracy"] >= 0.95
+    assert last["pals"]["test_accuracy"] > last["average"]["test_accuracy"]

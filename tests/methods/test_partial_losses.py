@@ -1,0 +1,480 @@
+"""RC, CC, PRODEN and LWS: numbers worked by hand, what tells them apart, and what must always hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from test_pals_method import Linear
+from torch import Tensor
+
+from _toy import run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer
+from pals.data import Dataset, Items
+from pals.labels.candidates import CandidateSets, Truth
+from pals.labels.noise import make_candidates
+from pals.methods import Batch, Method, Problem, find_method, method_options
+from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
+from pals.runs import RunConfig
+from pals.training.engine import Engine, EngineConfig
+from pals.training.optim import learning_rate
+from pals.util.errors import InputError
+from pals.vision.augment import Views
+from pals.vision.backbones import BACKBONES
+from test_docs import table_rows
+
+NAMES = ("rc", "cc", "proden", "lws")
+P = torch.tensor([[0.5, 0.3, 0.2]])
+LOGITS = P.log()
+SECOND = [0.7142857, 0.0, 0.2857143]  # P cut to classes 0 and 2
+each = pytest.mark.parametrize("name", NAMES)
+
+
+def sets_of(*rows: Sequence[int]) -> CandidateSets:
+    return CandidateSets.from_matrix(list(rows))
+
+
+def method_on(name: str, sets: CandidateSets, matrix_DC: Tensor | None = None, **options: Any) -> Any:
+    """Scores are the inputs times the matrix; without one, the inputs themselves."""
+    matrix_DC = torch.eye(sets.num_classes) if matrix_DC is None else matrix_DC
+    return find_method(name)(method_options(name, options), Problem(sets, lambda: Linear(matrix_DC.clone()))).train()
+
+
+def batch_of(inputs: Tensor, index: Sequence[int] | None = None) -> Batch:
+    return Batch(torch.arange(len(inputs)) if index is None else torch.tensor(index), (inputs,), None)
+
+
+def step(method: Method, batch: Batch, lr: float) -> float:
+    """One step of the real engine: loss, optimiser, what follows."""
+    take = Engine(EngineConfig(device="cpu")).step(method, torch.optim.SGD(method.parameters(), lr=lr))
+    return float(take(batch))
+
+
+def loss_and_gradient(method: Method, logits: Tensor) -> tuple[float, Tensor]:
+    """The gradient is that of the logits (of a network that passes its inputs on)."""
+    inputs = logits.clone().requires_grad_()
+    loss = method.loss(batch_of(inputs))
+    loss.backward()
+    assert inputs.grad is not None
+    return loss.item(), inputs.grad
+
+
+def close(actual: Tensor, expected: Sequence[float] | Sequence[Sequence[float]], atol: float = 1e-6) -> None:
+    torch.testing.assert_close(actual, torch.tensor(expected), atol=atol, rtol=0)
+
+
+# The shared pieces
+
+
+def slow_masked_softmax(logits: list[float], allowed: list[bool]) -> list[float]:
+    top = max((z for z, inside in zip(logits, allowed, strict=True) if inside), default=0.0)
+    weight = [math.exp(z - top) if inside else 0.0 for z, inside in zip(logits, allowed, strict=True)]
+    return [w / (sum(weight) or 1.0) for w in weight]
+
+
+@given(st.lists(st.tuples(st.floats(-1e4, 1e4, width=32), st.booleans()), min_size=2, max_size=6))
+def test_masked_softmax_against_a_slow_loop(row: list[tuple[float, bool]]) -> None:
+    logits, allowed = ([pair[i] for pair in row] for i in (0, 1))
+    found = masked_softmax(torch.tensor([logits]), torch.tensor([allowed]))
+    close(found, [slow_masked_softmax(logits, allowed)], atol=1e-5)
+    assert (found >= 0).all()
+    assert (found[~torch.tensor([allowed])] == 0).all()
+    assert abs(float(found.sum()) - any(allowed)) < 1e-6
+
+
+def test_masked_softmax_where_the_candidates_underflow() -> None:
+    """Where probabilities would give 0/0. A row that allows nothing is zero, its gradient too; half precision goes in."""
+    allowed = torch.tensor([[False, True, True], [False, False, False]])
+    close(masked_softmax(torch.tensor([[300.0, 0.0, 0.0], [1.0, 2.0, 3.0]]), allowed), [[0, 0.5, 0.5], [0, 0, 0]])
+    assert masked_softmax(torch.randn(2, 3).bfloat16(), allowed).dtype == torch.float32
+    logits = torch.randn(2, 3, requires_grad=True)
+    masked_softmax(logits, allowed).square().sum().backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+# Numbers worked by hand
+
+
+@pytest.mark.parametrize("name", ["rc", "proden"])
+def test_first_and_second_visit(name: str) -> None:
+    """p = (.5, .3, .2), candidates 0 and 2. The loss is sum_c w_c (-log p_c), its gradient p - w."""
+    method = method_on(name, sets_of([1, 0, 1]))
+    loss, gradient = loss_and_gradient(method, LOGITS)
+    assert loss == pytest.approx(1.1512925, abs=1e-6)
+    close(gradient, [[0.0, 0.3, -0.3]])
+    close(method.belief(), [[0.5, 0.0, 0.5]])
+    assert step(method, batch_of(LOGITS), lr=0.0) == pytest.approx(1.1512925, abs=1e-6)
+    close(method.belief(), [SECOND])
+    loss, gradient = loss_and_gradient(method, LOGITS)
+    assert loss == pytest.approx(0.9549445, abs=1e-6)
+    close(gradient, [[-0.2142857, 0.3, -0.0857143]])
+
+
+def test_cc_by_hand() -> None:
+    method = method_on("cc", sets_of([1, 0, 1]))
+    loss, gradient = loss_and_gradient(method, LOGITS)
+    assert loss == pytest.approx(0.3566749, abs=1e-6)
+    close(gradient, [[-0.2142857, 0.3, -0.0857143]])
+    step(method, batch_of(LOGITS), lr=0.0)
+    close(method.belief(), [SECOND])
+
+
+SCORES = torch.tensor([[1.0, -0.5, 0.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "visit", "inside", "outside"),
+    [
+        ("sigmoid", 1, 0.1922354, 0.3145844),
+        ("sigmoid", 2, 0.3310826, 0.8426210),
+        ("cross-entropy", 1, 0.9803867, 0.2623931),
+        ("cross-entropy", 2, 1.7297149, 0.9248524),
+    ],
+)
+def test_lws_by_hand(kind: str, visit: int, inside: float, outside: float) -> None:
+    """g = (1, -.5, 0, 2), candidates 0 and 2: the two sums, told apart by beta."""
+    for beta in (0.0, 1.0, 2.0):
+        method = method_on("lws", sets_of([1, 0, 1, 0]), loss=kind, beta=beta)
+        for _ in range(visit - 1):
+            step(method, batch_of(SCORES), lr=0.0)
+        assert method.loss(batch_of(SCORES)).item() == pytest.approx(inside + beta * outside, abs=1e-6)
+
+
+def test_lws_weights_by_hand() -> None:
+    method = method_on("lws", sets_of([1, 0, 1, 0]))
+    assert method.confidence_NC.tolist() == [[0.25] * 4]
+    close(method.belief(), [[0.5, 0.0, 0.5, 0.0]])
+    step(method, batch_of(SCORES), lr=0.0)
+    close(method.confidence_NC, [[0.7310586, 0.0758582, 0.2689414, 0.9241418]])
+    close(method.belief(), [[0.7310586, 0.0, 0.2689414, 0.0]])
+
+
+def test_lws_learning_rate() -> None:
+    train = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "lws"}}).train
+    rates = {epoch: learning_rate(train, epoch, train.epochs) for epoch in (0, 1, 25, 50, 249)}
+    assert rates == pytest.approx({0: 0.05, 1: 0.0493116, 25: 0.0353553, 50: 0.025, 249: 0.0015843}, abs=5e-8)
+
+
+# What tells them apart
+
+
+def test_which_network_the_confidences_come_from() -> None:
+    """After a large step, PRODEN and CC hold what the network said before it; RC and LWS what it says after it."""
+    generator = torch.Generator().manual_seed(0)
+    matrix, inputs = torch.randn(4, 3, generator=generator), torch.randn(6, 4, generator=generator)
+    sets = sets_of(*[[1, 0, 1], [1, 1, 0], [0, 1, 1]] * 2)
+    for name in NAMES:
+        method = method_on(name, sets, matrix)
+        before = masked_softmax(inputs @ matrix, sets.allowed_NC)
+        step(method, batch_of(inputs), lr=5.0)
+        after = masked_softmax(method.network(inputs).logits.detach(), sets.allowed_NC)
+        assert (before - after).abs().max() > 0.1
+        torch.testing.assert_close(method.belief(), before if name in ("proden", "cc") else after)
+
+
+def test_two_steps_part_rc_from_proden() -> None:
+    """The first step is the same, because both start uniform; the second is not."""
+    generator = torch.Generator().manual_seed(1)
+    matrix, inputs = torch.randn(4, 3, generator=generator), torch.randn(3, 4, generator=generator)
+    rc, proden = (method_on(name, sets_of([1, 0, 1], [1, 1, 0], [0, 1, 1]), matrix) for name in ("rc", "proden"))
+    weights = []
+    for _ in range(2):
+        for method in (rc, proden):
+            step(method, batch_of(inputs), lr=2.0)
+            weights.append(method.network.classifier.weight.detach().clone())
+    assert torch.equal(weights[0], weights[1])
+    assert (weights[2] - weights[3]).abs().max() > 1e-2
+
+
+def test_cc_is_proden_without_delay(noisy: CandidateSets) -> None:
+    logits = 3 * torch.randn(len(noisy), 3, generator=torch.Generator().manual_seed(2))
+    _, gradient = loss_and_gradient(method_on("cc", noisy), logits)
+    proden = method_on("proden", noisy)
+    proden.confidence_NC.copy_(masked_softmax(logits, noisy.allowed_NC))
+    torch.testing.assert_close(gradient, loss_and_gradient(proden, logits)[1])
+
+
+def test_mode_of_the_second_pass(noisy: CandidateSets) -> None:
+    """In train mode batch norm counts each batch twice, as the authors' does; in eval mode once."""
+    inputs = torch.randn(9, 6, generator=torch.Generator().manual_seed(3))
+    for name, options, counted in (("rc", {}, 2), ("rc", {"refresh_mode": "eval"}, 1), ("lws", {}, 2), ("proden", {}, 1)):
+        method = toy_method(name, noisy, options).train()
+        step(method, batch_of(inputs), lr=0.1)
+        norms = {key: int(value) for key, value in method.state_dict().items() if key.endswith("num_batches_tracked")}
+        assert norms and set(norms.values()) == {counted}
+        assert all(module.training for module in method.modules())
+        mode = options.get("refresh_mode", "train")
+        if name == "rc":
+            method.network.train(mode == "train")
+            expected = masked_softmax(method.network(inputs).logits, noisy.allowed_NC[:9])
+            torch.testing.assert_close(method.belief()[:9], expected.detach())
+
+
+# The variants of PRODEN
+
+
+@pytest.mark.parametrize("update", ["naive", "iterative"])
+def test_steps_that_leave_confidences_alone(update: str) -> None:
+    method = method_on("proden", sets_of([1, 0, 1]), update=update)
+    for _ in range(2):
+        assert step(method, batch_of(LOGITS), lr=0.0) == pytest.approx(1.1512925, abs=1e-6)
+    assert method.belief().tolist() == [[0.5, 0.0, 0.5]]
+
+
+def test_sudden_update_picks_the_likeliest_candidate() -> None:
+    method = method_on("proden", sets_of([0, 1, 1], [1, 0, 1]), update="sudden")
+    step(method, batch_of(LOGITS.repeat(2, 1)), lr=0.0)
+    assert method.belief().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+def test_momentum_keeps_a_share() -> None:
+    method = method_on("proden", sets_of([1, 0, 1]), momentum=0.25)
+    step(method, batch_of(LOGITS), lr=0.0)
+    close(method.belief(), [[0.25 * 0.5 + 0.75 * SECOND[0], 0.0, 0.25 * 0.5 + 0.75 * SECOND[2]]])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.25])
+def test_iterative_update_of_all_items_now_and_then(momentum: float, toy: Dataset, noisy: CandidateSets) -> None:
+    options = {"update": "iterative", "update_every": 2, "momentum": momentum}
+    trainer = toy_trainer("proden", toy, noisy, options=options)
+    start = held = uniform_on(noisy.allowed_NC)
+    for record in trainer.epochs():
+        if record["epoch"] % 2 == 0:
+            logits = trainer.infer(trainer.method.predictor, toy.train.inputs).logits
+            held = torch.lerp(masked_softmax(logits, noisy.allowed_NC), held, momentum)
+        torch.testing.assert_close(trainer.method.belief(), held)
+    assert (held - start).abs().max() > 0.1
+
+
+def plane(seed: int) -> tuple[Dataset, CandidateSets]:
+    """Three clouds in the plane, 200 points each; every wrong label is a candidate with probability 1/2."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = Truth.of(torch.arange(600) % 3)
+    centre_CD = torch.tensor([[4.0, 0.0], [-4.0, 0.0], [0.0, 4.0]])
+    inputs = centre_CD[truth.label_N] + 0.7 * torch.randn(600, 2, generator=generator)
+    items = Items(inputs, tuple(map(str, range(600))))
+    views = Views({name: lambda x, _: x for name in ("weak", "eval")}, lambda x: x)
+    sets = make_candidates(truth, partial_rate=0.5, generator=generator).candidates
+    return Dataset("plane", truth.class_names, items, truth, items, truth, views), sets
+
+
+def test_proden_identifies_the_labels_of_three_clouds() -> None:
+    for seed in (0, 1):
+        data, sets = plane(seed)
+        torch.manual_seed(seed)
+        method = method_on("proden", sets, 0.1 * torch.randn(2, 3))
+        settings = {"epochs": 10, "batch_size": 50, "lr": 0.1, "weight_decay": 0.0, "schedule": "constant"}
+        run_all(toy_trainer(method, data, sets, train=settings))
+        top_N, label_N = method.belief().max(dim=1)
+        assert top_N.mean() > 0.98
+        assert torch.equal(label_N, data.truth.label_N)
+
+
+# What must always hold
+
+
+@each
+def test_rows_are_distributions_on_the_candidates(name: str, toy: Dataset, noisy: CandidateSets) -> None:
+    trainer = toy_trainer(name, toy, noisy, train={"lr": 1.0, "epochs": 3})
+    for _ in trainer.epochs():
+        belief_NC = trainer.method.belief()
+        torch.testing.assert_close(belief_NC.sum(dim=1), torch.ones(90), atol=1e-6, rtol=0)
+        assert (belief_NC >= 0).all()
+        assert (belief_NC[~noisy.allowed_NC] == 0).all()
+
+
+@each
+def test_only_rows_of_the_batch_change(name: str, noisy: CandidateSets) -> None:
+    method = toy_method(name, noisy)
+    before = method.confidence_NC.clone()
+    index = [i for i in range(90) if noisy.size_N[i] == 2][:5]
+    step(method.train(), batch_of(torch.randn(5, 6, generator=torch.Generator().manual_seed(4)), index), lr=0.1)
+    changed = (method.confidence_NC != before).any(dim=1).nonzero().flatten().tolist()
+    assert changed == index
+
+
+@each
+def test_an_item_twice_in_a_batch_keeps_one_of_its_rows(name: str) -> None:
+    method = method_on(name, sets_of([1, 0, 1], [1, 1, 0]))
+    inputs = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+    step(method, batch_of(inputs, [1, 1]), lr=0.0)
+    rows = masked_softmax(inputs, torch.tensor([[True, True, False]] * 2))
+    assert any(torch.allclose(method.belief()[1], row) for row in rows)
+    assert method.belief()[0].tolist() == [0.5, 0.0, 0.5]
+
+
+@each
+def test_no_gradient_goes_through_the_confidences(name: str, noisy: CandidateSets) -> None:
+    """The gradient is that with the confidences as constants, on a later visit too, and no buffer asks for one."""
+    logits = torch.randn(90, 3, generator=torch.Generator().manual_seed(5))
+    method = method_on(name, noisy)
+    step(method, batch_of(logits), lr=0.0)
+    step(method, batch_of(logits), lr=0.0)
+    assert not any(buffer.requires_grad for buffer in method.buffers())
+    if name != "cc":
+        kept = method.confidence_NC.clone()
+        _, gradient = loss_and_gradient(method, logits)
+        inputs = logits.clone().requires_grad_()
+        if name == "lws":
+            ((kept * torch.where(noisy.allowed_NC, torch.sigmoid(-inputs), torch.sigmoid(inputs))).sum() / 90).backward()
+        else:
+            soft_cross_entropy(inputs, kept).mean().backward()
+        torch.testing.assert_close(gradient, inputs.grad)
+
+
+@pytest.mark.parametrize("name", ["rc", "cc", "proden"])
+def test_singletons_are_ordinary_labels(name: str, toy: Dataset) -> None:
+    sets = CandidateSets.from_truth(toy.truth)
+    method = method_on(name, sets)
+    logits = 5 * torch.randn(90, 3, generator=torch.Generator().manual_seed(6))
+    for _ in range(2):
+        torch.testing.assert_close(method.loss(batch_of(logits)), F.cross_entropy(logits, toy.truth.label_N))
+        step(method, batch_of(logits), lr=0.0)
+        assert torch.equal(method.belief(), sets.allowed_NC.float())
+
+
+@each
+def test_full_sets_believe_the_softmax(name: str) -> None:
+    """Nothing is cut off then. CC learns nothing from such a set, and the second sum of LWS is empty."""
+    method = method_on(name, sets_of([1, 1, 1], [1, 1, 1]))
+    logits = torch.randn(2, 3, generator=torch.Generator().manual_seed(7))
+    step(method, batch_of(logits), lr=0.0)
+    torch.testing.assert_close(method.belief(), logits.softmax(dim=1))
+    loss, gradient = loss_and_gradient(method, logits)
+    if name == "cc":
+        assert loss == 0
+        assert gradient.abs().max() < 1e-6
+    if name == "lws":
+        assert loss == pytest.approx(float((logits.softmax(dim=1) * torch.sigmoid(-logits)).sum()) / 2)
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in NAMES), ("lws", {"loss": "cross-entropy"})], ids=str)
+def test_huge_scores_are_finite(name: str, options: Mapping[str, Any]) -> None:
+    sets = sets_of([1, 0, 1], [0, 1, 1], [0, 0, 1], [1, 1, 1])
+    logits = 1e4 * torch.tensor([[-1.0, 1.0, -1.0], [1.0, -1.0, 0.0], [1.0, 1.0, -1.0], [1.0, -1.0, 1.0]])
+    method = method_on(name, sets, **options)
+    for _ in range(2):
+        loss, gradient = loss_and_gradient(method, logits)
+        assert torch.isfinite(gradient).all()
+        assert math.isfinite(loss)
+        step(method, batch_of(logits), lr=0.0)
+        close(method.belief().sum(dim=1), [1.0] * 4)
+
+
+@each
+def test_numbers_of_classes_mean_nothing(name: str, noisy: CandidateSets) -> None:
+    """Sets and last layer permuted alike: the same loss, confidences permuted."""
+    order = torch.tensor([2, 0, 1])
+    generator = torch.Generator().manual_seed(8)
+    matrix, inputs = torch.randn(6, 3, generator=generator), torch.randn(90, 6, generator=generator)
+    method = method_on(name, noisy, matrix)
+    other = method_on(name, CandidateSets.from_matrix(noisy.allowed_NC[:, order]), matrix[:, order])
+    for _ in range(3):
+        assert step(method, batch_of(inputs), lr=0.5) == pytest.approx(step(other, batch_of(inputs), lr=0.5), rel=1e-5)
+    torch.testing.assert_close(method.belief()[:, order], other.belief(), atol=1e-5, rtol=1e-4)
+
+
+ROWS = st.lists(st.tuples(st.floats(-20, 20, width=32), st.booleans()), min_size=3, max_size=5)
+
+
+@given(ROWS)
+def test_bounds_of_cc(row: list[tuple[float, bool]]) -> None:
+    """At most the smallest cross-entropy of a candidate, at least that less log|S|; a further candidate never costs; a
+    constant added to all logits changes nothing."""
+    logits = torch.tensor([[pair[0] for pair in row]])
+    allowed = [pair[1] for pair in row[:-1]] + [True]
+
+    def loss_of(allowed: list[bool], logits: Tensor = logits) -> float:
+        return method_on("cc", sets_of(list(map(int, allowed)))).loss(batch_of(logits)).item()
+
+    loss, smallest = loss_of(allowed), -float(logits.log_softmax(dim=1)[0, torch.tensor(allowed)].max())
+    assert smallest - math.log(sum(allowed)) - 1e-4 <= loss <= smallest + 1e-4
+    assert loss_of([True, *allowed[1:]]) <= loss + 1e-5
+    assert loss_of(allowed, logits + 7.0) == pytest.approx(loss, abs=1e-4)
+
+
+@given(ROWS, st.sampled_from([0.0, 1.0, 2.0]))
+def test_bounds_of_lws(row: list[tuple[float, bool]], beta: float) -> None:
+    """After a visit each group that is not empty sums to one, so the loss is at most 1 + beta."""
+    scores = torch.tensor([[pair[0] for pair in row]])
+    allowed = torch.tensor([[pair[1] for pair in row[:-1]] + [True]])
+    method = method_on("lws", CandidateSets.from_matrix(allowed), beta=beta)
+    step(method, batch_of(scores), lr=0.0)
+    assert abs(float(method.confidence_NC[allowed].sum()) - 1) < 1e-5
+    assert abs(float(method.confidence_NC[~allowed].sum()) - (not allowed.all())) < 1e-5
+    loss, gradient = loss_and_gradient(method, scores)
+    assert 0 <= loss <= 1 + beta + 1e-5
+    if beta == 0:
+        assert (gradient[~allowed] == 0).all()
+
+
+def test_lws_sees_the_level_of_the_scores() -> None:
+    """Unlike losses on the softmax."""
+    lws, rc = (method_on(name, sets_of([1, 0, 1, 0])) for name in ("lws", "rc"))
+    assert abs(lws.loss(batch_of(SCORES)) - lws.loss(batch_of(SCORES + 1))) > 1e-3
+    assert rc.loss(batch_of(SCORES)).item() == pytest.approx(rc.loss(batch_of(SCORES + 1)).item(), abs=1e-6)
+
+
+# Options and settings
+
+
+@each
+def test_the_view_is_an_option(name: str, noisy: CandidateSets) -> None:
+    for options, views in (({}, ("weak",)), ({"view": "eval"}, ("eval",))):
+        method = find_method(name)(method_options(name, options), Problem(noisy, small_network(3)))
+        assert method.views == views
+    with pytest.raises(InputError, match=r"Setting method\.view = 'strong'"):
+        method_options(name, {"view": "strong"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rc", {"refresh_mode": "both"}),
+        ("proden", {"momentum": 1.0}),
+        ("proden", {"update_every": 0}),
+        ("proden", {"update": "slow"}),
+        ("lws", {"beta": -1.0}),
+        ("lws", {"loss": "hinge"}),
+    ],
+)
+def test_bad_options(name: str, options: Mapping[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"Setting method.{next(iter(options))} = "):
+        method_options(name, options)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "apl", "fredis", "upllrs"])
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+def test_pages_show_the_settings(name: str, data: str) -> None:
+    """What the method's page says is what a run gets, and nothing else differs from the plain average's settings there."""
+    config, plain = (RunConfig.of({"data": {"name": data}, "method": {"name": m}}).to_dict() for m in (name, "average"))
+    page = Path(__file__).parents[2] / "docs" / "methods" / f"{name}.md"
+    shown = {row["setting"]: yaml.safe_load(row[data]) for row in table_rows(page, "setting") if row[data]}
+    actual = {f"{section}.{key}": value for section in ("method", "network", "train") for key, value in config[section].items()}
+    usual = {f"{section}.{key}": value for section in ("network", "train") for key, value in plain[section].items()}
+    assert {key: actual[key] for key in shown} == shown
+    assert {key for key in usual if actual[key] != usual[key]} <= set(shown)
+    assert config["network"]["name"] in BACKBONES
+
+
+@pytest.mark.parametrize(
+    "options", [{"update": "sudden"}, {"update": "iterative", "update_every": 3}, {"momentum": 0.5}], ids=str
+)
+def test_variants_of_proden_learn(options: Mapping[str, Any]) -> None:
+    data = toy_data(items=180)
+    records = run_all(toy_trainer("proden", data, toy_candidates(data), options=options, train={"epochs": 12}))
+    assert records[-1]["test_accuracy"] >= 0.85
+
+
+def test_cross_entropy_version_learns() -> None:
+    data = toy_data(items=180)
+    options = {"loss": "cross-entropy", "beta": 2.0}
+    records = run_all(toy_trainer("lws", data, toy_candidates(data), options=options, train={"epochs": 12}))
+    assert records[-1]["test_accuracy"] >= 0.85

@@ -1,0 +1,266 @@
+"""Sampling, losses, mixing, schedules and metrics: hand-worked values and slow references."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pals.labels.candidates import Truth
+from pals.labels.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
+from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
+from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.sampling import drawn, passes, shuffled
+from pals.training.schedules import cosine, exponential, short_cosine, stepped
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# --- sampling
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 5))
+def test_shuffled_is_a_permutation_and_depends_on_the_generator_alone(items: list[int], seed: int) -> None:
+    index_M = torch.tensor(items, dtype=torch.int64)
+    order = shuffled(index_M, generator(seed))
+    assert sorted(order.tolist()) == sorted(items)
+    torch.manual_seed(seed + 99)
+    assert torch.equal(order, shuffled(index_M, generator(seed)))
+
+
+def test_shuffled_reaches_every_order_equally_often() -> None:
+    one = generator(1)
+    counts: dict[tuple[int, ...], int] = {}
+    for _ in range(1200):
+        order = tuple(shuffled(torch.arange(3), one).tolist())
+        counts[order] = counts.get(order, 0) + 1
+    assert len(counts) == 6
+    assert all(140 < count < 260 for count in counts.values())  # 200 expected, standard deviation 13
+
+
+def test_drawn_is_proportional_to_the_weights() -> None:
+    order = drawn(torch.tensor([0.0, 1.0, 3.0, 0.0]), 40_000, generator())
+    share = torch.bincount(order, minlength=4) / 40_000
+    torch.testing.assert_close(share, torch.tensor([0.0, 0.25, 0.75, 0.0]), atol=0.01, rtol=0)
+    assert len(order) == 40_000
+
+
+@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))
+def test_passes_visit_everyone_before_anyone_again(items: int, length: int, seed: int) -> None:
+    index_M = torch.arange(100, 100 + items)
+    order = passes(index_M, length, generator(seed)).tolist()
+    assert len(order) == length
+    for start in range(0, length, items):
+        one_pass = order[start : start + items]
+        assert len(set(one_pass)) == len(one_pass)
+        assert set(one_pass) <= set(index_M.tolist())
+    assert passes(index_M[:0], length, generator(seed)).tolist() == []
+
+
+def test_passes_are_shuffled_anew() -> None:
+    first, second = passes(torch.arange(50), 100, generator()).split(50)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, torch.arange(50))
+
+
+# --- losses
+
+
+def test_label_smoothing_by_hand() -> None:
+    """r = 0.5, p = (.7, .1, .1, .1), label 0: 0.5 * 0.3566749 + 0.125 * (0.3566749 + 3 * 2.3025851) = 1.0863912."""
+    logits = torch.tensor([[0.7, 0.1, 0.1, 0.1]]).log()
+    assert float(smoothed_cross_entropy(logits, torch.tensor([0]), 0.5)) == pytest.approx(1.0863912, abs=1e-6)
+    assert float(smoothed_cross_entropy(logits, torch.tensor([0]), 0.0)) == pytest.approx(0.3566749, abs=1e-6)
+
+
+def slow_soft(logits: list[float], target: list[float]) -> float:
+    total = math.log(sum(math.exp(z) for z in logits))
+    return sum(t * (total - z) for z, t in zip(logits, target, strict=True))
+
+
+@given(st.integers(2, 6), st.floats(0, 0.99), st.integers(0, 1000))
+def test_losses_against_slow_loops(classes: int, r: float, seed: int) -> None:
+    logits = 3 * torch.randn(5, classes, generator=generator(seed))
+    label = torch.randint(classes, (5,), generator=generator(seed))
+    target = torch.rand(5, classes, generator=generator(seed + 1))
+    target /= target.sum(dim=1, keepdim=True)
+    expected_soft = [slow_soft(z, t) for z, t in zip(logits.tolist(), target.tolist(), strict=True)]
+    smoothed = [[(1 - r) * (c == y) + r / classes for c in range(classes)] for y in label.tolist()]
+    expected_hard = [slow_soft(z, t) for z, t in zip(logits.tolist(), smoothed, strict=True)]
+    assert soft_cross_entropy(logits, target).tolist() == pytest.approx(expected_soft, rel=1e-4, abs=1e-5)
+    assert smoothed_cross_entropy(logits, label, r).tolist() == pytest.approx(expected_hard, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_losses_are_float32_whatever_comes_in(dtype: torch.dtype) -> None:
+    logits = torch.randn(4, 3, generator=generator()).to(dtype)
+    target = torch.full((4, 3), 1 / 3)
+    for loss in (smoothed_cross_entropy(logits, torch.tensor([0, 1, 2, 0]), 0.3), soft_cross_entropy(logits, target)):
+        assert loss.dtype == torch.float32
+        assert loss.shape == (4,)
+    assert torch.equal(soft_cross_entropy(logits, target), soft_cross_entropy(logits.float(), target))
+
+
+def test_losses_bear_extreme_logits() -> None:
+    logits = torch.tensor([[1e4, -1e4, 0.0]])
+    assert torch.isfinite(soft_cross_entropy(logits, torch.tensor([[0.0, 0.5, 0.5]]))).all()
+    assert torch.isfinite(smoothed_cross_entropy(logits, torch.tensor([1]), 0.5)).all()
+
+
+def test_uniform_on() -> None:
+    allowed = torch.tensor([[True, False, True, False], [True] * 4, [False, False, True, False]])
+    assert uniform_on(allowed).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0, 0, 1, 0]]
+
+
+# --- mixing
+
+
+def test_mixup_weights() -> None:
+    plain = draw_weights((3000, 2), 1.0, np.random.default_rng(0), fold=False)
+    folded = draw_weights((3000, 2), 1.0, np.random.default_rng(0), fold=True)
+    assert plain.shape == folded.shape == (3000, 2)
+    assert plain.dtype == torch.float32
+    torch.testing.assert_close(folded, torch.maximum(plain, 1 - plain))
+    assert float(plain.mean()) == pytest.approx(0.5, abs=0.015)  # Beta(1, 1) is uniform
+    assert float(plain.var()) == pytest.approx(1 / 12, abs=0.004)
+    assert float(folded.mean()) == pytest.approx(0.75, abs=0.01)
+    sharp = draw_weights((3000,), 4.0, np.random.default_rng(0), fold=False)
+    assert float(sharp.var()) == pytest.approx(1 / (4 * (2 * 4 + 1)), abs=0.004)  # Beta(a, a): 1 / (4 (2a + 1))
+
+
+def test_partners_are_a_permutation_in_each_row() -> None:
+    assert partners(torch.tensor([0.3, 0.1, 0.2])).tolist() == [1, 2, 0]
+    uniform = torch.rand(4, 9, generator=generator())
+    for row, one in zip(partners(uniform), uniform, strict=True):
+        assert sorted(row.tolist()) == list(range(9))
+        assert torch.equal(row, partners(one))
+
+
+def test_blend_by_hand() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    blended = blend(x, torch.tensor([1, 2, 0]), torch.tensor(0.75))
+    torch.testing.assert_close(blended, torch.tensor([[1.5, 2.5], [3.5, 4.5], [4.0, 5.0]]))
+    assert torch.equal(blend(x, torch.tensor([1, 2, 0]), torch.tensor(1.0)), x)
+    images = torch.randn(3, 2, 4, 4, generator=generator())
+    torch.testing.assert_close(
+        blend(images, torch.tensor([2, 0, 1]), torch.tensor(0.6)), 0.6 * images + 0.4 * images[torch.tensor([2, 0, 1])]
+    )
+    assert blend(x.to(torch.bfloat16), torch.tensor([1, 2, 0]), torch.tensor(0.75)).dtype == torch.bfloat16
+
+
+# --- schedules
+
+
+def test_exponential_by_hand() -> None:
+    """0.05 halved every 50 epochs: .0493116 after 1, .0353553 after 25, .025 after 50, .0015843 after 249."""
+    rates = [exponential(0.05, 0.5, 50, epoch) for epoch in (0, 1, 25, 50, 249)]
+    assert rates == pytest.approx([0.05, 0.0493116, 0.0353553, 0.025, 0.0015843], abs=5e-8)
+
+
+def test_cosine_by_hand() -> None:
+    """lr = 1e-4 + (.1 - 1e-4)(1 + cos(pi s / 98000)) / 2; s = 49,000 gives .05005."""
+    assert cosine(0.1, 1e-4, 0.0) == 0.1
+    assert cosine(0.1, 1e-4, 49_000 / 98_000) == pytest.approx(0.05005)
+    assert cosine(0.1, 1e-4, 1.0) == pytest.approx(1e-4)
+    assert cosine(0.01, 0.01 * 1e-3, 400 / 800) == pytest.approx(0.005005)
+    assert cosine(0.1, 0.0, 1 / 3) == pytest.approx(0.075)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_cosine_falls(a: float, b: float) -> None:
+    early, late = sorted((a, b))
+    assert cosine(0.1, 1e-4, late) <= cosine(0.1, 1e-4, early)
+    assert 1e-4 <= cosine(0.1, 1e-4, a) <= 0.1 + 1e-12
+
+
+def test_short_cosine_by_hand() -> None:
+    assert [short_cosine(2.0, done) for done in (0, 0.5, 1)] == pytest.approx([2, 1.54602, 0.39018], abs=1e-5)
+
+
+def test_stepped_by_hand() -> None:
+    """Times 0.2 after epochs 60, 120, 160 and 200, as for the birds."""
+    rates = [stepped(0.05, 0.2, (60, 120, 160, 200), epoch) for epoch in (0, 59, 60, 119, 120, 160, 199, 200, 249)]
+    factors = [1, 1, 0.2, 0.2, 0.04, 0.008, 0.008, 0.0016, 0.0016]
+    assert rates == pytest.approx([0.05 * f for f in factors])
+    assert stepped(0.05, 0.2, (), 100) == 0.05
+
+
+# --- metrics
+
+
+def slow_scores(logits: list[list[float]], labels: list[int], classes: int) -> dict[str, float]:
+    right = [max(range(classes), key=row.__getitem__) == y for row, y in zip(logits, labels, strict=True)]
+    per_class = []
+    for c in range(classes):
+        mine = [r for r, y in zip(right, labels, strict=True) if y == c]
+        per_class += [sum(mine) / len(mine)] if mine else []
+    losses = [slow_soft(row, [float(c == y) for c in range(classes)]) for row, y in zip(logits, labels, strict=True)]
+    scores = {
+        "accuracy": sum(right) / len(right),
+        "class_accuracy": sum(per_class) / len(per_class),
+        "loss": sum(losses) / len(losses),
+    }
+    if classes > 5:
+        best = [sorted(range(classes), key=row.__getitem__)[-5:] for row in logits]
+        scores["top5"] = sum(y in top for y, top in zip(labels, best, strict=True)) / len(labels)
+    return scores
+
+
+@given(st.integers(2, 9), st.integers(1, 12), st.integers(0, 100))
+def test_scores_against_a_slow_loop(classes: int, items: int, seed: int) -> None:
+    logits = torch.randn(items, classes, generator=generator(seed))
+    label_N = torch.randint(classes, (items,), generator=generator(seed))
+    scores = score_predictions(logits, Truth(label_N, tuple(map(str, range(classes)))))
+    assert scores == pytest.approx(slow_scores(logits.tolist(), label_N.tolist(), classes), rel=1e-5)
+
+
+def test_scores_by_hand() -> None:
+    """Class 0 has 3 of 4 right, class 1 one of 2, class 2 no item: 4/6 in all, (3/4 + 1/2) / 2 per class."""
+    answers = [0, 0, 0, 1, 1, 2]
+    truth = Truth.of([0, 0, 0, 0, 1, 1], ("a", "b", "c"))
+    scores = score_predictions(torch.nn.functional.one_hot(torch.tensor(answers), 3).float(), truth)
+    assert scores["accuracy"] == pytest.approx(4 / 6)
+    assert scores["class_accuracy"] == pytest.approx(0.625)
+    assert "top5" not in scores
+    right, wrong = math.log(2 + math.e) - 1, math.log(2 + math.e)
+    assert scores["loss"] == pytest.approx((4 * right + 2 * wrong) / 6, rel=1e-6)
+
+
+def test_grading_a_selection() -> None:
+    chosen_N = torch.tensor([True, True, False, True])
+    label_N = torch.tensor([0, 1, -1, 2])
+    assert grade_selection(chosen_N, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 3, "correct": 2}
+    nobody = torch.zeros(4, dtype=torch.bool)
+    assert grade_selection(nobody, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 0, "correct": 0}
+
+
+def test_belief_histogram_by_hand() -> None:
+    belief_NC = torch.tensor([[1.0, 0.0], [0.52, 0.48], [0.26, 0.74], [0.0, 1.0]])
+    counts = belief_histogram(belief_NC, Truth.of([0, 1, 1, 0]))
+    assert len(counts["right"]) == len(counts["wrong"]) == BINS == 20
+    assert {b: n for b, n in enumerate(counts["right"]) if n} == {19: 1, 14: 1}  # 1.0 belongs to the last bin
+    assert {b: n for b, n in enumerate(counts["wrong"]) if n} == {10: 1, 19: 1}
+    assert belief_histogram(belief_NC, None)["all"] == [a + b for a, b in zip(counts["right"], counts["wrong"], strict=True)]
+
+
+def test_mean_and_std() -> None:
+    assert mean_and_std([90.0, 92.0, 97.0]) == pytest.approx({"mean": 93.0, "std": math.sqrt(13)})
+    assert mean_and_std([5.0]) == {"mean": 5.0, "std": 0.0}
+
+
+def test_nothing_here_changes_its_arguments() -> None:
+    x: Tensor = torch.rand(4, 6, generator=generator())
+    before = x.clone()
+    uniform_on(x > 0.3)
+    blend(x, torch.arange(4), torch.tensor(0.3))
+    soft_cross_entropy(x, x)
+    score_predictions(x, Truth.of([0, 1, 2, 3], tuple("abcdef")))
+    belief_histogram(x, None)
+    assert torch.equal(x, before)

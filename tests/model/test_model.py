@@ -1,0 +1,671 @@
+"""The saved classifier: it answers what training evaluated, its file is whole or refused, its confidence can be made honest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from _toy import run_all, toy_data, toy_trainer
+from pals.data import Items
+from pals.labels.candidates import CandidateSets, Truth
+from pals.methods import Problem, find_method, method_options
+from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
+from pals.model.calibrate import COLDEST, HOTTEST
+from pals.model.saved import TEXT, checksum
+from pals.training.engine import Engine, EngineConfig
+from pals.training.inference import encode_images
+from pals.training.optim import TrainConfig
+from pals.training.trainer import Trainer
+from pals.util.errors import InputError
+from pals.vision.augment import image_views
+from pals.vision.backbones import Network, build_network
+from pals.vision.images import decode
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+NAMES = ("frog", "newt", "toad, common")
+
+
+def network(name: str = "small-cnn", shape: tuple[int, ...] = (3, 8, 8), classes: int = 3, seed: int = 0) -> Network:
+    """Not fresh: norms have statistics that matter."""
+    torch.manual_seed(seed)
+    made = build_network(name, shape, classes)
+    made.train()
+    for _ in range(3):
+        made(torch.randn(6, *shape) + 0.5)
+    return made
+
+
+def image_model(temperature: float = 0.7, **more: Any) -> Model:
+    part = Part("small-cnn", (3, 8, 8), MEAN, STD)
+    return Model(Description(NAMES, part, temperature=temperature, **more), network(), device="cpu")
+
+
+def frozen_model() -> Model:
+    encoder = network("resnet20", (3, 8, 8), classes=5)
+    head = network("mlp", (encoder.feature_width,))
+    reads = Part("mlp", (encoder.feature_width,), (0.3,) * encoder.feature_width, (0.7,) * encoder.feature_width)
+    about = Description(NAMES, reads, encoder=Part("resnet20", (3, 8, 8), MEAN, STD), temperature=1.5, resize="pad")
+    return Model(about, head, encoder, device="cpu")
+
+
+def vector_model() -> Model:
+    reads = Part("mlp", (4,), (1.0, 2.0, 3.0, 4.0), (1.0, 0.0, 2.0, 0.5))
+    return Model(Description(("a", "b"), reads), network("mlp", (4,), 2), device="cpu")
+
+
+def images(count: int = 7, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+MODEL = image_model()  # for tests that ask it many times
+
+
+# ---- it answers what training evaluated
+
+
+def test_vectors_get_the_logits_that_the_trainer_saw(tmp_path: Path) -> None:
+    data = toy_data()
+    trainer = toy_trainer("average", data)
+    run_all(trainer)
+    predictor = trainer.method.predictor
+    assert isinstance(predictor, Network)
+    assert data.test is not None
+    expected = trainer.infer(predictor, data.test.inputs)
+    mean_D, std_D = data.train.inputs.mean(dim=0), data.train.inputs.std(dim=0)
+    reads = Part("mlp", (6,), tuple(mean_D.tolist()), tuple(std_D.tolist()))
+    model = Model(Description(data.class_names, reads, temperature=0.5), predictor, device="cpu")
+    got = model.outputs(data.test.inputs, batch=2000)
+    assert torch.equal(got.logits, expected.logits) and torch.equal(got.features, expected.features)
+    assert torch.equal(model.features(data.test.inputs, batch=2000), expected.features)
+    assert torch.equal(model.probabilities(data.test.inputs, batch=2000), (expected.logits / 0.5).softmax(dim=1))
+
+
+def test_images_get_the_logits_that_the_trainer_saw(tmp_path: Path) -> None:
+    """Through a file, too: what is loaded answers like what was trained, bit for bit."""
+    inputs = images(24)
+    truth = Truth.of(torch.arange(24) % 3, NAMES)
+    problem = Problem(CandidateSets.from_truth(truth), lambda name=None: build_network("small-cnn", (3, 8, 8), 3))
+    method = find_method("average")(method_options("average", {}), problem)
+    views = image_views(MEAN, STD, pad=1, flip=True)
+    items = Items(inputs, tuple(map(str, range(24))))
+    config = TrainConfig(epochs=2, batch_size=8, lr=0.1, feature_batch=10)
+    trainer = Trainer(method, items, views, config, Engine(EngineConfig(device="cpu")), seed=1)
+    run_all(trainer)
+    predictor = method.predictor
+    assert isinstance(predictor, Network)
+    expected = trainer.infer(predictor, inputs)
+    Model(Description(NAMES, Part("small-cnn", (3, 8, 8), MEAN, STD)), predictor, device="cpu").save(tmp_path / FILE_NAME)
+    got = Model.load(tmp_path, device="cpu").outputs(inputs, batch=10)
+    assert torch.equal(got.logits, expected.logits) and torch.equal(got.features, expected.features)
+
+
+def test_frozen_features_are_those_that_the_head_was_trained_on() -> None:
+    model = frozen_model()
+    assert model.encoder is not None and model.about.encoder is not None
+    features_ND = encode_images(model.encoder, images(), MEAN, STD, device="cpu", batch=3)
+    assert features_ND.shape == (7, model.encoder.feature_width) and features_ND.dtype == torch.float32
+    standardised = (features_ND - 0.3) / 0.7
+    with torch.no_grad():
+        expected = model.network.eval()(standardised)
+    torch.testing.assert_close(model.outputs(images(), batch=3).logits, expected.logits, rtol=1e-4, atol=1e-5)
+    alone = Model(replace(model.about, encoder=None), model.network, device="cpu")
+    assert torch.equal(alone.outputs(features_ND, batch=3).logits, model.outputs(images(), batch=3).logits)
+    assert model.about.input_shape == (3, 8, 8) and alone.about.input_shape == (model.encoder.feature_width,)
+
+
+def test_standardisation_by_hand() -> None:
+    """A pixel of 128 with mean 0.5 and deviation 0.25 is (128 / 255 - 0.5) / 0.25; a vector's constant feature is centred."""
+    pixels = Part("small-cnn", (1, 1, 1), (0.5,), (0.25,)).standardizer()(torch.tensor([[[[128]]]], dtype=torch.uint8))
+    assert pixels.item() == pytest.approx((128 / 255 - 0.5) / 0.25, abs=1e-6)
+    vector = vector_model().about.classifier.standardizer()(torch.tensor([[3.0, 5.0, 7.0, 4.0]]))
+    assert vector.tolist() == [[2.0, 3.0, 2.0, 0.0]]
+
+
+def test_probabilities_are_softmax_of_logits_over_temperature() -> None:
+    model = image_model(temperature=0.25)
+    logits = model.outputs(images()).logits
+    expected = [[math.exp(4 * z) / sum(math.exp(4 * y) for y in row) for z in row] for row in logits.tolist()]
+    got = model.probabilities(images())
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4)
+    assert got.dtype == torch.float32 and not got.is_inference() and not got.requires_grad
+    assert torch.equal(got.argmax(dim=1), logits.argmax(dim=1))
+
+
+@given(batch=st.integers(1, 12), count=st.integers(0, 9))
+def test_batches_change_nothing(batch: int, count: int) -> None:
+    model = MODEL
+    whole, parts = model.probabilities(images(9)), model.probabilities(images(9)[:count], batch=batch)
+    assert parts.shape == (count, 3)
+    torch.testing.assert_close(parts, whole[:count], rtol=1e-5, atol=1e-6)
+
+
+def test_asking_leaves_the_network_as_it_was() -> None:
+    model = image_model()
+    model.network.train()
+    before = {name: value.clone() for name, value in model.network.state_dict().items()}
+    model.probabilities(images())
+    assert model.network.training
+    assert all(torch.equal(value, before[name]) for name, value in model.network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs", "message"),
+    [
+        (image_model, torch.zeros(2, 3, 8, 8), "uint8 images of shape N x 3 x 8 x 8; found float32"),
+        (image_model, torch.zeros(2, 3, 9, 8, dtype=torch.uint8), "found uint8 of shape 2 x 3 x 9 x 8"),
+        (image_model, torch.zeros(3, 8, 8, dtype=torch.uint8), "found uint8 of shape 3 x 8 x 8"),
+        (vector_model, torch.zeros(2, 5), "float vectors of shape N x 4; found float32 of shape 2 x 5"),
+        (vector_model, torch.zeros(2, 4, dtype=torch.int64), "found int64"),
+        (vector_model, torch.tensor([[0.0] * 4, [0.0, math.nan, 0.0, 0.0]]), "Row 1 of the vectors"),
+    ],
+)
+def test_other_inputs_are_refused(make: Callable[[], Model], inputs: Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make().probabilities(inputs)
+
+
+def test_encoders_read_uint8_images() -> None:
+    for wrong in (images().float(), images()[0]):
+        with pytest.raises(InputError, match="An encoder reads uint8 images"):
+            encode_images(network(), wrong, MEAN, STD, device="cpu")
+    with pytest.raises(InputError, match="A batch of 0"):
+        encode_images(network(), images(), MEAN, STD, device="cpu", batch=0)
+
+
+# ---- descriptions
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"class_names": ("a",)}, "at least two classes"),
+        ({"class_names": ("a", "a", "b")}, "different names"),
+        ({"temperature": 0.0}, "temperature is 0.0"),
+        ({"temperature": math.nan}, "temperature is nan"),
+        ({"encoder": Part("mlp", (2,), (0.0, 0.0), (1.0, 1.0))}, "An encoder reads images"),
+        ({"encoder": Part("small-cnn", (3, 8, 8), MEAN, STD)}, "An encoder reads images"),
+        ({"class_names": ("a", "b")}, "tells 3 classes apart, but 2"),
+    ],
+)
+def test_descriptions_that_make_no_sense(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Model(replace(image_model().about, **change), network(), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean", "std", "message"),
+    [
+        ((3, 8), MEAN, STD, "shape"),
+        ((3, 8, 0), MEAN, STD, "shape"),
+        ((10**9,), MEAN, STD, "shape"),
+        ((3, 8, 8), (0.5,), STD, "1 means and 3 deviations"),
+        ((3, 8, 8), MEAN, (0.1, 0.1, 0.0), "above zero"),
+        ((3, 8, 8), MEAN, (0.1, 0.1, math.inf), "finite"),
+        ((2,), (0.0, math.nan), (1.0, 1.0), "finite"),
+        ((2,), (0.0, 0.0), (1.0, -1.0), "above zero"),
+    ],
+)
+def test_parts_that_make_no_sense(shape: Any, mean: Any, std: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Part("small-cnn", shape, mean, std)
+
+
+def test_numbers_of_any_kind_are_plain_in_a_description(tmp_path: Path) -> None:
+    reads = Part("mlp", torch.Size([2]), np.float32([0.1, 2]), torch.tensor([1.0, 3.0]))  # type: ignore[arg-type]
+    about = Description(["a", "b"], reads, temperature=np.float64(0.5))  # type: ignore[arg-type]
+    Model(about, network("mlp", (2,), 2), device="cpu").save(tmp_path / FILE_NAME)
+    again = Model.load(tmp_path, device="cpu").about
+    assert again == about and again.class_names == ("a", "b") and type(again.temperature) is float
+    assert again.classifier.mean == (float(np.float32(0.1)), 2.0)
+
+
+def test_networks_and_description_belong_together() -> None:
+    frozen = frozen_model()
+    with pytest.raises(InputError, match="described encoder must be given"):
+        Model(frozen.about, frozen.network, device="cpu")
+    with pytest.raises(InputError, match="described encoder must be given"):
+        Model(image_model().about, network(), network(), device="cpu")
+    with pytest.raises(InputError, match="features of width 128"):
+        Model(frozen.about, frozen.network, network(), device="cpu")
+    with pytest.raises(InputError, match=r"What answers here \(Identity\) is not a single network"):
+        Model(image_model().about, torch.nn.Identity(), device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="Unknown device 'gpu'"):
+        Model(image_model().about, network(), device="gpu")
+    with pytest.raises(InputError, match=r"engine\.precision"):
+        Model(image_model().about, network(), device="cpu", precision="fp99")
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize("make", [image_model, frozen_model])
+def test_saved_and_loaded_is_the_same(tmp_path: Path, make: Callable[[], Model]) -> None:
+    model = make()
+    model.save(tmp_path / FILE_NAME)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+    for place in (tmp_path, tmp_path / FILE_NAME, str(tmp_path)):
+        again = Model.load(place, device="cpu")
+        assert again.about == model.about and again.class_names == NAMES
+        assert torch.equal(again.probabilities(images()), model.probabilities(images()))
+        assert torch.equal(again.features(images()), model.features(images()))
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / FILE_NAME).read_bytes()
+
+
+def test_the_file_is_plain(tmp_path: Path) -> None:
+    """Whoever has safetensors can read it; an encoder's own classifier is not in it."""
+    frozen_model().save(tmp_path / FILE_NAME)
+    with safe_open(str(tmp_path / FILE_NAME), framework="pt") as file:
+        about = json.loads(file.metadata()["pals"])
+        names = set(file.keys())
+    assert about["format"] == 1 and about["class_names"] == list(NAMES) and about["resize"] == "pad"
+    assert about["encoder"]["network"] == "resnet20" and about["classifier"]["input_shape"] == [64]
+    assert "classifier.classifier.weight" in names and "encoder.conv1.weight" in names
+    assert not [name for name in names if name.startswith("encoder.classifier")]
+
+
+def test_loading_draws_no_random_numbers(tmp_path: Path) -> None:
+    image_model().save(tmp_path / FILE_NAME)
+    before = torch.get_rng_state()
+    Model.load(tmp_path, device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_pickle_is_opened(tmp_path: Path) -> None:
+    torch.save(image_model().network.state_dict(), tmp_path / FILE_NAME)
+    with pytest.raises(InputError, match="truncated, damaged or no classifier"):
+        Model.load(tmp_path)
+
+
+def test_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no model\.safetensors. Give the folder"):
+        Model.load(tmp_path)
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        Model.load(tmp_path / "nowhere")
+
+
+def test_weights_of_others_are_refused(tmp_path: Path) -> None:
+    save_file({"conv1.weight": torch.ones(3)}, tmp_path / "a.safetensors")
+    save_file({"conv1.weight": torch.ones(3)}, tmp_path / "b.safetensors", metadata={"format": "pt"})
+    for name in ("a", "b"):
+        with pytest.raises(InputError, match="holds weights but no classifier"):
+            Model.load(tmp_path / f"{name}.safetensors")
+
+
+def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
+    """One clear sentence each time, wherever the damage is: length, header, description, weights."""
+    path = tmp_path / FILE_NAME
+    vector_model().save(path)
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    rng = np.random.default_rng(0)
+    for end in (0, 1, 7, 8, 9, header // 2, header, header + 1, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(InputError, match=FILE_NAME) as error:
+            Model.load(path, device="cpu")
+        assert "\n" not in str(error.value)
+    places = [*rng.integers(0, header, 60).tolist(), *rng.integers(header, len(whole), 20).tolist(), 0, 7, 8, header - 1]
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(bytes(changed))
+        if changed[place : place + 1].isspace():  # a blank after the header's last brace may be any other
+            continue
+        with pytest.raises(InputError, match=FILE_NAME) as error:
+            Model.load(path, device="cpu")
+        assert "\n" not in str(error.value)
+
+
+def rewritten(path: Path, **changes: Any) -> None:
+    """The file with another description, checksum and all: what a careful forger, or another version, would write."""
+    with safe_open(str(path), framework="pt") as file:
+        about = json.loads(file.metadata()[TEXT])
+    tensors = load_file(path)
+    values = {key: value for key, value in {**about, **changes}.items() if key != "sha256"}
+    save_file(tensors, path, metadata={TEXT: json.dumps({**values, "sha256": checksum(values, tensors)})})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 2}, "written by a newer PALS .format 2"),
+        ({"format": 7, "classifier": None, "layers": []}, "written by a newer PALS .format 7"),
+        ({"format": None}, "its description cannot be read"),
+        ({"format": "1"}, "its description cannot be read"),
+        ({"class_names": ["a", "b", "c"]}, "does not fit the network that it names: classifier.classifier.weight"),
+        ({"class_names": "ab"}, "makes no sense .class_names"),
+        ({"class_names": ["a"]}, "makes no sense .*at least two classes"),
+        ({"temperature": -1}, "makes no sense .*above zero"),
+        ({"temperature": "warm"}, "makes no sense .temperature"),
+        ({"classifier": {"network": "mlp"}}, "makes no sense .classifier.input_shape"),
+        ({"classifier": {**asdict(vector_model().about.classifier), "network": "mlpp"}}, "Unknown network 'mlpp'"),
+        ({"classifier": {**asdict(vector_model().about.classifier), "network": "resnet18"}}, "reads pictures"),
+        ({"classifier": {"network": "mlp", "input_shape": [5], "mean": [0] * 5, "std": [1] * 5}}, "does not fit"),
+    ],
+)
+def test_descriptions_of_others(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / FILE_NAME
+    vector_model().save(path)
+    rewritten(path)
+    Model.load(path, device="cpu")  # rewriting alone does no harm
+    rewritten(path, **changes)
+    with pytest.raises(InputError, match=message) as error:
+        Model.load(path, device="cpu")
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_changed_weight_or_word_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    vector_model().save(path)
+    save_file(load_file(path), path, metadata=safe_open(str(path), framework="pt").metadata())
+    Model.load(path, device="cpu")
+    with safe_open(str(path), framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    tensors["classifier.classifier.bias"][0] += 1e-3
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(InputError, match="its checksum is wrong"):
+        Model.load(path)
+    tensors["classifier.classifier.bias"][0] -= 1e-3
+    save_file(tensors, path, metadata={TEXT: metadata[TEXT].replace('"a"', '"x"')})
+    with pytest.raises(InputError, match="its checksum is wrong"):
+        Model.load(path)
+
+
+# ---- temperature
+
+
+def cross_entropy(logits_NC: Tensor, target_NC: Tensor, temperature: float, weight_N: Tensor) -> float:
+    """By the book, in a loop."""
+    total = 0.0
+    for row, target, weight in zip(logits_NC.tolist(), target_NC.tolist(), weight_N.tolist(), strict=True):
+        top = max(z / temperature for z in row)
+        log_sum = top + math.log(sum(math.exp(z / temperature - top) for z in row))
+        total += weight * sum(t * (log_sum - z / temperature) for z, t in zip(row, target, strict=True))
+    return total
+
+
+def test_a_temperature_by_hand() -> None:
+    """Two classes, logits (2, 0), right three times of four: the best probability is 3/4, so 2 / T = log 3."""
+    logits, target = torch.tensor([[2.0, 0.0]] * 4), torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
+    assert fit_temperature(logits, target) == pytest.approx(2 / math.log(3), rel=1e-5)
+    assert fit_temperature(logits[:1], torch.tensor([[0.75, 0.25]])) == pytest.approx(2 / math.log(3), rel=1e-5)
+    weights = torch.tensor([1.0, 1.0, 1.0, 0.0])  # the wrong one does not count, so nothing speaks against being sure
+    assert fit_temperature(logits, target, weights) == COLDEST
+    doubled = torch.tensor([1.0, 0.0, 0.0, 1.0])  # one right, one wrong: a coin
+    assert fit_temperature(logits, target, doubled) == HOTTEST
+
+
+def test_a_modest_network_is_made_bolder() -> None:
+    """Labels drawn from softmax(3 z): the temperature of the logits z is 1/3."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(20000, 4, generator=generator)
+    label = torch.multinomial((3 * logits).softmax(dim=1), 1, generator=generator).squeeze(1)
+    target = torch.nn.functional.one_hot(label, 4).float()
+    temperature = fit_temperature(logits, target)
+    assert temperature == pytest.approx(1 / 3, rel=0.03)
+    before = expected_calibration_error(logits.softmax(dim=1), label)
+    after = expected_calibration_error((logits / temperature).softmax(dim=1), label)
+    assert before > 0.2 and after < 0.02
+
+
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 12), st.floats(0.01, 30), st.booleans())
+def test_no_other_temperature_is_better(seed: int, classes: int, count: int, scale: float, soft: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    target = torch.rand(count, classes, generator=generator, dtype=torch.float64)
+    target = target / target.sum(dim=1, keepdim=True) if soft else (target == target.max(dim=1, keepdim=True)[0]).double()
+    weight = torch.rand(count, generator=generator, dtype=torch.float64) + 0.1
+    found = fit_temperature(logits, target, weight)
+    assert COLDEST <= found <= HOTTEST
+    best = cross_entropy(logits, target, found, weight)
+    for other in np.geomspace(COLDEST, HOTTEST, 25):
+        assert best <= cross_entropy(logits, target, float(other), weight) + 1e-6 * (1 + abs(best))
+
+
+def test_shifts_of_a_row_change_no_temperature() -> None:
+    logits, target = torch.tensor([[2.0, 0.0, 1.0]] * 4), torch.eye(3)[[0, 0, 1, 2]]
+    shifted = logits + torch.tensor([[1e4], [-1e4], [0.0], [5.0]])
+    assert fit_temperature(shifted, target) == pytest.approx(fit_temperature(logits, target), rel=1e-6)
+
+
+def test_logits_that_say_nothing_keep_their_temperature() -> None:
+    assert fit_temperature(torch.full((3, 2), 7.0), torch.eye(2)[[0, 1, 1]]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("logits", "target", "weight", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 2), None, "of one shape"),
+        (torch.zeros(2, 3), torch.ones(2, 3), torch.ones(3), "of one shape"),
+        (torch.tensor([[0.0, 1.0], [math.nan, 0.0]]), torch.ones(2, 2), None, "Row 1"),
+        (torch.zeros(2, 2), torch.tensor([[-1.0, 2.0], [1.0, 0.0]]), None, "Row 0"),
+        (torch.zeros(2, 2), torch.zeros(2, 2), None, "no item with a target"),
+        (torch.zeros(0, 2), torch.zeros(0, 2), None, "no item with a target"),
+    ],
+)
+def test_what_has_no_temperature(logits: Tensor, target: Tensor, weight: Tensor | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit_temperature(logits, target, weight)
+
+
+# ---- calibration error
+
+
+def test_a_calibration_error_by_hand() -> None:
+    """Five bins. In (0.6, 0.8]: confidences 0.7 and 0.8, one right: |1 - 1.5| = 0.5. In (0.8, 1]: 0.9, right: 0.1. Together
+    0.6 over three items. A confidence of 0.8 belongs to the bin that ends there."""
+    probability = torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.9, 0.1]], dtype=torch.float64)
+    assert expected_calibration_error(probability, torch.tensor([0, 0, 0]), bins=5) == pytest.approx(0.6 / 3)
+    assert expected_calibration_error(probability, torch.tensor([0, 0, 0]), bins=1) == pytest.approx(abs(2 - 2.4) / 3)
+    assert expected_calibration_error(torch.eye(2), torch.tensor([0, 1])) == 0.0
+    assert expected_calibration_error(torch.eye(2), torch.tensor([1, 0])) == 1.0
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 20))
+def test_a_calibration_error_in_a_loop(seed: int, count: int, bins: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    probability = torch.rand(count, 3, generator=generator, dtype=torch.float64)
+    probability /= probability.sum(dim=1, keepdim=True)
+    label = torch.randint(3, (count,), generator=generator)
+    expected = 0.0
+    for number in range(bins):
+        inside = [
+            (row.index(max(row)) == y, max(row))
+            for row, y in zip(probability.tolist(), label.tolist(), strict=True)
+            if number / bins < max(row) <= (number + 1) / bins
+        ]
+        if inside:
+            right, sure = (sum(values) / len(inside) for values in zip(*inside, strict=True))
+            expected += len(inside) / count * abs(right - sure)
+    assert expected_calibration_error(probability, label, bins) == pytest.approx(expected, abs=1e-9)
+
+
+def test_calibration_needs_labels() -> None:
+    with pytest.raises(InputError, match="a label per item"):
+        expected_calibration_error(torch.zeros(2, 3), torch.zeros(3))
+    with pytest.raises(InputError, match="a label per item"):
+        expected_calibration_error(torch.zeros(0, 3), torch.zeros(0))
+
+
+# ---- predictions
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a finished run, as far as predictions need it."""
+    image_model(resize="crop").save(tmp_path / "run" / FILE_NAME)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Five pictures of several sizes, one of them below another folder, and a text that is none."""
+    folder = tmp_path / "photos"
+    (folder / "pond").mkdir(parents=True)
+    for number, name in enumerate(("b.png", "a.png", "c.png", "pond/a.png", "pond/z.png")):
+        noise = np.random.default_rng(number).integers(0, 256, (9 + number, 8 + 2 * number, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+ITEMS = ["a.png", "b.png", "c.png", "pond/a.png", "pond/z.png"]
+
+
+def slow_predictions(model: Model, photos: Path) -> dict[str, dict[str, float]]:
+    """One at a time, as a dictionary for each picture."""
+    found = {}
+    for name in ITEMS:
+        pixels = torch.from_numpy(decode(photos / name, 8, how="crop"))[None]
+        found[name] = dict(zip(NAMES, model.probabilities(pixels)[0].tolist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 100])
+def test_a_folder_in_stretches(run: Path, photos: Path, batch: int) -> None:
+    told: list[tuple[int, int]] = []
+    frame = predict_folder(run, photos, device="cpu", batch=batch, progress=lambda done, total: told.append((done, total)))
+    expected = slow_predictions(Model.load(run, device="cpu"), photos)
+    assert list(frame.columns[:5]) == ["item", "label", "confidence", "abstained", "top"]
+    assert list(frame.columns[5:]) == ["label_1", "p_1", "label_2", "p_2", "label_3", "p_3"]
+    assert frame["item"].tolist() == ITEMS and not frame["abstained"].any() and frame.attrs["bad"] == ()
+    for row in frame.to_dict("records"):
+        best = sorted(expected[row["item"]].items(), key=lambda pair: -pair[1])
+        assert [row[f"label_{k}"] for k in (1, 2, 3)] == [name for name, _ in best]
+        assert [row[f"p_{k}"] for k in (1, 2, 3)] == pytest.approx([p for _, p in best], abs=2e-6)
+        assert (row["label"], row["confidence"]) == (row["label_1"], row["p_1"])
+        assert row["top"] == "; ".join(f"{name} {row[f'p_{k}']:.2f}" for k, (name, _) in enumerate(best, start=1))
+    assert told == [(min(5, end), 5) for end in range(batch, 5 + batch, batch)]
+
+
+def test_one_picture_and_fewer_classes(run: Path, photos: Path) -> None:
+    whole = predict_folder(run, photos, device="cpu", top=2)
+    assert list(whole.columns[5:]) == ["label_1", "p_1", "label_2", "p_2"]
+    one = predict_folder(run / FILE_NAME, photos / "pond" / "z.png", device="cpu", top=99)
+    assert one["item"].tolist() == ["z.png"] and "p_3" in one and "p_4" not in one
+    assert one["confidence"][0] == pytest.approx(whole["confidence"][4], abs=2e-6)
+
+
+def test_below_the_threshold_nothing_is_said(run: Path, photos: Path) -> None:
+    sure = predict_folder(run, photos, device="cpu")
+    line = float(sure["confidence"].median())
+    frame = predict_folder(run, photos, device="cpu", threshold=line)
+    below = sure["confidence"] < line
+    assert 0 < below.sum() < 5 and frame["abstained"].tolist() == below.tolist()
+    assert (frame["label"] == "").tolist() == below.tolist()
+    assert frame.loc[~below, "label"].tolist() == sure.loc[~below, "label"].tolist()
+    assert frame["label_1"].tolist() == sure["label_1"].tolist() and frame["confidence"].tolist() == sure["confidence"].tolist()
+
+
+def test_bad_pictures(run: Path, photos: Path) -> None:
+    (photos / "b.png").write_bytes(b"not a picture at all")
+    with pytest.raises(InputError, match=r"b\.png: not a picture of a known format. Mend this picture .*--skip-bad"):
+        predict_folder(run, photos, device="cpu")
+    frame = predict_folder(run, photos, device="cpu", skip_bad=True, batch=1)
+    assert frame["item"].tolist() == ["a.png", "c.png", "pond/a.png", "pond/z.png"]
+    assert frame.attrs["bad"] == (("b.png", "not a picture of a known format"),)
+    with pytest.raises(InputError, match=r"No picture of .*b\.png can be read"):
+        predict_folder(run, photos / "b.png", device="cpu", skip_bad=True)
+
+
+def test_rows_of_vectors(tmp_path: Path) -> None:
+    vector_model().save(tmp_path / FILE_NAME)
+    rows = np.random.default_rng(0).normal(size=(5, 4))
+    np.save(tmp_path / "x.npy", rows)
+    frame = predict_folder(tmp_path, tmp_path / "x.npy", device="cpu", batch=2)
+    expected = vector_model().probabilities(torch.from_numpy(rows).float())
+    assert frame["item"].tolist() == ["0", "1", "2", "3", "4"]
+    assert frame["label"].tolist() == [("a", "b")[c] for c in expected.argmax(dim=1).tolist()]
+    assert frame["confidence"].tolist() == pytest.approx(expected.max(dim=1).values.tolist(), abs=2e-6)
+    np.save(tmp_path / "whole.npy", np.arange(8).reshape(2, 4))  # whole numbers are numbers
+    assert len(predict_folder(tmp_path, tmp_path / "whole.npy", device="cpu")) == 2
+
+
+def test_rows_of_pictures(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", images().numpy())
+    frame = predict_folder(run, tmp_path / "x.npy", device="cpu")
+    assert frame["confidence"].tolist() == pytest.approx(
+        Model.load(run).probabilities(images()).max(dim=1).values.tolist(), abs=2e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros((3, 5)), r"x\.npy holds 3 x 5 float64; the classifier reads N x 4 numbers"),
+        (np.zeros(4), "holds 4 float64"),
+        (np.zeros((2, 4), dtype=bool), "holds 2 x 4 bool"),
+        (np.zeros((2, 4), dtype=complex), "complex128"),
+        (np.array([["a"] * 4]), "<U1"),
+        (np.zeros((0, 4)), r"x\.npy"),
+        (np.array([[0.0] * 4, [0.0] * 4, [1.0, 2.0, math.nan, 0.0]]), "row 2 .from 0. holds NaN"),
+        (np.array([[1e300, 0.0, 0.0, 0.0]]), "row 0 .from 0. holds NaN or infinity"),
+        (np.array([[{}, 1, 2, 3]], dtype=object), "not an .npy file of numbers"),
+        (b"\x93NUMPY garbage", "not an .npy file of numbers"),
+        (b"", "not an .npy file of numbers"),
+        (None, r"x\.npy does not exist"),
+    ],
+)
+def test_rows_that_are_refused(tmp_path: Path, content: Any, message: str) -> None:
+    vector_model().save(tmp_path / FILE_NAME)
+    path = tmp_path / "x.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.save(path, content, allow_pickle=True)
+    with pytest.raises(InputError, match=message) as error:
+        predict_folder(tmp_path, path, device="cpu", batch=2)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_predicted(run: Path, photos: Path, tmp_path: Path) -> None:
+    for options, message in (
+        ({"top": 0}, "give at least 1"),
+        ({"threshold": 1.5}, "threshold is 1.5"),
+        ({"threshold": math.nan}, "threshold is nan"),
+        ({"batch": 0}, "A batch of 0"),
+        ({"device": "gpu"}, "Unknown device"),
+    ):
+        with pytest.raises(InputError, match=message):
+            predict_folder(run, photos, **{"device": "cpu", **options})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        predict_folder(run, tmp_path / "nowhere", device="cpu")
+    with pytest.raises(InputError, match=r"holds no model\.safetensors"):
+        predict_folder(photos, photos, device="cpu")
+    with pytest.raises(InputError, match="holds no picture"):
+        predict_folder(run, run, device="cpu")
+    vector_model().save(tmp_path / FILE_NAME)
+    with pytest.raises(InputError, match=r"reads vectors of width 4: give an \.npy file"):
+        predict_folder(tmp_path, photos, device="cpu")
+    grey = Model(Description(NAMES, Part("small-cnn", (1, 8, 8), (0.5,), (0.2,))), network(shape=(1, 8, 8)), device="cpu")
+    grey.save(tmp_path / FILE_NAME)
+    with pytest.raises(InputError, match="inputs of 1 x 8 x 8, not coloured squares"):
+        predict_folder(tmp_path, photos, device="cpu")
+
+
+def test_pictures_are_read_only_one_stretch_ahead(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+
+    def counted(path: Path, size: int, **options: Any) -> Any:
+        opened.append(path)
+        return decode(path, size, **options)
+
+    monkeypatch.setattr("pals.model.predict.decode", counted)
+    seen = []
+    predict_folder(run, photos, device="cpu", batch=1, progress=lambda done, total: seen.append((done, len(opened))))
+    assert all(read <= done + 1 for done, read in seen) and len(seen) == len(opened) == 5

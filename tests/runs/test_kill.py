@@ -1,0 +1,179 @@
+"""A run that is killed, at any moment and as often as you like, ends as if it had not been."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _toy import TINY, Answer, assert_same, logged_epochs
+from pals.training import log as runlog
+from pals.training.checkpoint import load_checkpoint
+from pals.util.files import read_json_lines
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked and killed")
+
+SOURCE = Path(__file__).parents[2] / "src"
+FILES = {"checkpoint.pt", "config.yaml", "log.jsonl", "run.json", "summary.json"}
+TOY = ("train", "toy", *TINY, "--epochs", "2")
+
+
+def assert_same_run(folder: Path, whole: Path) -> None:
+    """The same weights, generators and log as the run that nobody disturbed, and nothing left lying about."""
+    assert_same(load_checkpoint(folder / "checkpoint.pt"), load_checkpoint(whole / "checkpoint.pt"))
+    assert logged_epochs(folder) == logged_epochs(whole)
+    events = [event["event"] for event in read_json_lines(folder / "log.jsonl")]
+    assert events == ["start", *["epoch"] * (len(events) - 1)]
+    assert {path.name for path in folder.iterdir()} == FILES
+    for name in ("config.yaml", "summary.json"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+
+
+def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool:
+    """Do it in a process of its own; whether that was killed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which there is one
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.waitstatus_to_exitcode(status) == 0
+    return False
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:
+    """Make this process kill itself the `count`-th time that it comes to a point."""
+    left = itertools.count(1 - count)
+
+    def now() -> bool:
+        return next(left) == 0
+
+    if point == "file written, not yet in place":
+        patch.setattr(os, "fsync", lambda _: die() if now() else None)
+    elif point == "file in place":
+        replace = Path.replace
+        patch.setattr(Path, "replace", lambda self, target: (replace(self, target), die() if now() else None)[0])
+    else:
+        append = runlog.RunLog.append
+
+        def half(self: runlog.RunLog, event: str, **values: Any) -> None:
+            append(self, event, **values)
+            if now():
+                if point == "half a line logged":
+                    os.truncate(self.path, self.path.stat().st_size - 30)
+                die()
+
+        patch.setattr(runlog.RunLog, "append", half)
+
+
+@pytest.mark.parametrize(
+    ("point", "times"),
+    [
+        ("file written, not yet in place", 6),  # config, about, empty log, two checkpoints, summary
+        ("file in place", 6),
+        ("half a line logged", 3),  # start, two epochs
+        ("line logged", 3),
+    ],
+)
+def test_killed_at_every_write(point: str, times: int, pals: Callable[..., Answer]) -> None:
+    assert pals(*TOY, "--out", "whole").code == 0
+    for count in itertools.count(1):
+        folder = f"run-{count}"
+
+        def work(folder: str = folder, count: int = count) -> None:
+            with pytest.MonkeyPatch.context() as patch:
+                dying_at(point, count, patch)
+                pals(*TOY, "--out", folder)
+
+        if not in_a_child(work):
+            break
+        assert not (Path(folder) / "summary.json").exists() or count == times
+        answer = pals(*TOY, "--out", folder)
+        assert answer.code == 0, answer.err
+        assert_same_run(Path(folder), Path("whole"))
+    assert count == times + 1  # every one of these writes had its turn
+
+
+@pytest.mark.slow
+def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
+    """At random moments, twelve times, in the same folder."""
+    command = ("train", "toy", *TINY, "--epochs", "20", "--set", "train.checkpoint_every=2")
+    started = time.perf_counter()
+    assert pals(*command, "--out", "whole").code == 0
+    whole = time.perf_counter() - started
+    moments = random.Random(7)
+    killed = [in_a_child(lambda: pals(*command, "--out", "run"), moments.uniform(0, whole / 4)) for _ in range(12)]
+    assert any(killed)
+    answer = pals(*command, "--out", "run")
+    assert answer.code == 0, answer.err
+    assert_same_run(Path("run"), Path("whole"))
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """`python -m pals ...` in a process of its own, which does not outlive the test."""
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pals", *arguments]
+        started.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+@pytest.mark.slow
+def test_a_real_process_killed_in_the_second_and_fourth_epoch(
+    pals: Callable[..., Answer], process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    command = ("train", "digits", "--epochs", "6", "--device", "cpu")
+    command += ("--set", "train.batch_size=256", "--set", "method.consistency=false")
+    folder = tmp_path / "run"
+    for epochs in (1, 3):
+        running = process(*command, "--out", "run")
+        patience = time.monotonic() + 240  # a busy machine takes its time
+        while len(logged_epochs(folder)) < epochs or not (folder / "checkpoint.pt").exists():
+            assert running.poll() is None, running.communicate()[0].decode()
+            assert time.monotonic() < patience
+            time.sleep(0.01)
+        time.sleep(0.05)  # into the next epoch
+        running.kill()
+        assert running.wait() in (-signal.SIGKILL, 0)  # 0: on a machine so busy that the end came first
+        assert len(logged_epochs(folder)) >= epochs
+    answer = pals(*command, "--out", "run")
+    assert answer.code == 0, answer.err
+    assert re.search(r"run: continuing after epoch [3-6]\.", answer.out)
+    assert pals(*command, "--out", "whole").code == 0
+    assert_same_run(folder, tmp_path / "whole")

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _toy import assert_same
+from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
+from pals.util.errors import InputError
+
+SETTINGS = {"train": {"lr": 0.1, "milestones": [1, 2]}, "seed": 1}
+
+
+def state() -> dict[str, Any]:
+    return {
+        "method": {"w": torch.arange(6.0).view(2, 3), "mask": torch.tensor([True, False]), "step": torch.tensor(3)},
+        "optimizer": None,
+        "rng": '{"state": 12345678901234567890}',
+        "progress": {"phase": 1, "epoch": 2, "done": False},
+        "generator": torch.Generator().manual_seed(3).get_state(),
+    }
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "checkpoint.pt", SETTINGS, state())
+    return tmp_path / "checkpoint.pt"
+
+
+def test_what_is_saved_comes_back(saved: Path) -> None:
+    assert_same(load_checkpoint(saved, SETTINGS), state())
+    assert_same(load_checkpoint(saved), state())
+    assert [path.name for path in saved.parent.iterdir()] == ["checkpoint.pt"]
+
+
+def test_torch_can_read_it_too(saved: Path) -> None:
+    content = torch.load(saved, weights_only=True)
+    assert content["settings"] == SETTINGS
+    assert_same(content["state"], state())
+
+
+def test_the_state_is_a_copy_of_its_moment(tmp_path: Path) -> None:
+    now = state()
+    save_checkpoint(tmp_path / "c.pt", SETTINGS, now)
+    now["method"]["w"].zero_()
+    assert_same(load_checkpoint(tmp_path / "c.pt"), state())
+
+
+def test_saving_again_replaces(saved: Path) -> None:
+    newer = {**state(), "rng": "other"}
+    save_checkpoint(saved, SETTINGS, newer)
+    assert_same(load_checkpoint(saved), newer)
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no checkpoint .*nothing\.pt"):
+        load_checkpoint(tmp_path / "nothing.pt")
+
+
+REFUSED = r"cannot be read \(.*\)\. It is truncated, damaged or not a checkpoint: restore it from a copy, or delete it"
+
+
+def test_a_single_flipped_bit_is_found(saved: Path) -> None:
+    """In weights, names, the directory at the end, the checksum itself: nothing damaged is ever taken for good."""
+    good = saved.read_bytes()
+    step = 8 * len(good) // 500 | 1  # odd: every bit of a byte has its turn
+    for number in range(0, 8 * len(good), step):
+        data = bytearray(good)
+        data[number // 8] ^= 1 << number % 8
+        saved.write_bytes(data)
+        with pytest.raises(InputError, match=REFUSED):
+            load_checkpoint(saved)
+    saved.write_bytes(good)
+    assert_same(load_checkpoint(saved), state())
+
+
+def test_truncated_anywhere(saved: Path) -> None:
+    good = saved.read_bytes()
+    for length in [*range(0, len(good), 97), len(good) - 1]:
+        saved.write_bytes(good[:length])
+        with pytest.raises(InputError, match=REFUSED):
+            load_checkpoint(saved)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_text("hello"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(random.Random(0).randbytes(5000)),
+        lambda path: torch.save({"format": 1}, path),
+        lambda path: path.mkdir(),
+    ],
+    ids=["text", "empty", "noise", "a file of torch", "a folder"],
+)
+def test_not_a_checkpoint(write: Callable[[Path], Any], tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    write(path)
+    with pytest.raises(InputError, match=REFUSED):
+        load_checkpoint(path)
+
+
+def test_another_format(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pals.training.checkpoint.FORMAT", 2)
+    with pytest.raises(InputError, match=r"is not a checkpoint of this version \(format 2\)"):
+        load_checkpoint(saved)
+
+
+def test_other_settings_are_named(saved: Path) -> None:
+    with pytest.raises(InputError, match=r"other settings: train\.lr is 0\.1 there and 0\.2 here\. Choose another output"):
+        load_checkpoint(saved, {"train": {"lr": 0.2, "milestones": [1, 2]}, "seed": 1})
+    with pytest.raises(InputError, match=r"train\.milestones is \[1, 2\] there and \[1\] here \(1 more differ\)"):
+        load_checkpoint(saved, {"train": {"lr": 0.1, "milestones": [1]}, "seed": 2})
+    with pytest.raises(InputError, match=r"engine is None there and"):
+        load_checkpoint(saved, {**SETTINGS, "engine": {"device": "cpu"}})
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(), st.text(max_size=3), st.none()), max_size=3))
+def test_the_same_settings_are_never_refused(settings: dict[str, Any]) -> None:
+    refuse_other_settings(Path("x"), settings, dict(reversed(settings.items())))

@@ -1,0 +1,551 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from _toy import (
+    WIDTH,
+    assert_same,
+    logged_epochs,
+    run_all,
+    small_network,
+    toy_candidates,
+    toy_data,
+    toy_method,
+    toy_trainer,
+    without_seconds,
+)
+from pals.data import Dataset, Items
+from pals.labels.candidates import CandidateSets
+from pals.methods import Batch, Context, Group, Phase, Plan, Problem
+from pals.methods.average import Average
+from pals.training import trainer as trainer_module
+from pals.training.checkpoint import load_checkpoint, save_checkpoint
+from pals.training.engine import Engine, EngineConfig
+from pals.training.optim import TrainConfig, learning_rate, make_optimizer
+from pals.training.trainer import Trainer
+from pals.util.config import build
+from pals.util.errors import InputError
+from pals.util.files import read_json_lines
+from pals.vision.augment import Views
+from pals.vision.backbones import MLP, Output
+
+CPU = Engine(EngineConfig(device="cpu"))
+
+
+def rates_of(train: Mapping[str, Any]) -> list[float]:
+    """The optimiser's learning rate at every step of a real run: 90 items in batches of 32, three steps per epoch."""
+    trainer = toy_trainer("average", train=train)
+    rates: list[float] = []
+    original = trainer.method.loss
+
+    def spy(batch: Batch) -> Tensor:
+        assert trainer.optimizer is not None
+        rates.append(float(trainer.optimizer.param_groups[0]["lr"]))
+        return original(batch)
+
+    trainer.method.loss = spy  # type: ignore[method-assign]
+    run_all(trainer)
+    return rates
+
+
+def test_cosine_per_iteration() -> None:
+    """lr = floor + (lr - floor)(1 + cos(pi s / S)) / 2 at step s of S."""
+    rates = rates_of({"epochs": 4, "lr": 0.1, "floor": 1e-4})
+    assert rates == pytest.approx([1e-4 + (0.1 - 1e-4) * (1 + math.cos(math.pi * s / 12)) / 2 for s in range(12)], rel=1e-6)
+
+
+def test_cosine_of_the_published_length() -> None:
+    """500 epochs of 196 steps: half-way, at step 49,000 of 98,000, the rate is 0.05005."""
+    config = TrainConfig(epochs=500, lr=0.1, floor=1e-4)
+    assert learning_rate(config, 49_000 / 196, 500) == pytest.approx(0.05005)
+    assert learning_rate(config, 0, 500) == 0.1
+    assert learning_rate(config, 500, 500) == pytest.approx(1e-4)
+
+
+def test_step_schedule() -> None:
+    rates = rates_of({"epochs": 4, "lr": 0.1, "schedule": "step", "milestones": [1, 3], "factor": 0.2})
+    assert rates == pytest.approx([0.1] * 3 + [0.02] * 6 + [0.004] * 3)
+
+
+def test_constant_schedule() -> None:
+    assert rates_of({"epochs": 2, "schedule": "constant", "lr": 0.3}) == pytest.approx([0.3] * 6)
+
+
+def groups_of(**train: Any) -> dict[tuple[float, float], set[str]]:
+    """Names of the parameters by (scale of the rate, weight decay)."""
+    method = toy_method("average", toy_candidates(toy_data()))
+    optimizer = make_optimizer(CPU, method, Phase("main"), build(TrainConfig, {"weight_decay": 0.01, **train}))
+    names = {parameter: name.removeprefix("network.") for name, parameter in method.named_parameters()}
+    return {(g["scale"], g["weight_decay"]): {names[p] for p in g["params"]} for g in optimizer.param_groups}
+
+
+WEIGHTS = {"layers.0.weight", "layers.3.weight"}
+NORMS = {"layers.1.weight", "layers.1.bias", "layers.4.weight", "layers.4.bias"}
+
+
+def test_all_parameters_alike_by_default() -> None:
+    assert groups_of() == {(1.0, 0.01): WEIGHTS | NORMS | {"classifier.weight", "classifier.bias"}}
+
+
+def test_decay_on_weights_only() -> None:
+    assert groups_of(decay="weights") == {
+        (1.0, 0.01): WEIGHTS | {"classifier.weight"},
+        (1.0, 0.0): NORMS | {"classifier.bias"},
+    }
+
+
+def test_a_slower_encoder() -> None:
+    assert groups_of(encoder_lr_scale=0.01, decay="weights") == {
+        (0.01, 0.01): WEIGHTS,
+        (0.01, 0.0): NORMS,
+        (1.0, 0.01): {"classifier.weight"},
+        (1.0, 0.0): {"classifier.bias"},
+    }
+
+
+def test_a_slower_encoder_moves_a_hundredth_as_far() -> None:
+    """One step without momentum and decay: the encoder's step is 0.01 of what it would be, the classifier's the same."""
+    plain = {"epochs": 1, "batch_size": 90, "momentum": 0.0, "weight_decay": 0.0}
+    moved = []
+    for scale in (1.0, 0.01):
+        trainer = toy_trainer("average", train={**plain, "encoder_lr_scale": scale})
+        before = {name: p.detach().clone() for name, p in trainer.method.named_parameters()}
+        run_all(trainer)
+        moved.append({name: p.detach() - before[name] for name, p in trainer.method.named_parameters()})
+    for name, step in moved[0].items():
+        torch.testing.assert_close(moved[1][name], step * (1.0 if "classifier" in name else 0.01), rtol=1e-3, atol=1e-7)
+
+
+def test_a_phase_that_trains_the_classifier_alone_is_not_slowed() -> None:
+    method = toy_method("average", toy_candidates(toy_data()))
+    phase = Phase("head", modules=[method.network.classifier])
+    (group,) = make_optimizer(CPU, method, phase, TrainConfig(encoder_lr_scale=0.01)).param_groups
+    assert group["scale"] == 1.0
+    assert set(group["params"]) == set(method.network.classifier.parameters())
+
+
+class Greedy(torch.nn.Module):
+    """A network that needs more memory than there is for more than `limit` items at a time."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit, self.batches = limit, []
+
+    def forward(self, x: torch.Tensor) -> Output:
+        if len(x) > self.limit:
+            raise torch.OutOfMemoryError("too much")
+        self.batches.append(len(x))
+        return Output(x, 2 * x)
+
+
+@pytest.mark.parametrize("view", ["eval", "weak"])
+def test_a_pass_that_does_not_fit_is_made_in_smaller_batches(view: str, tmp_path: Path) -> None:
+    plain, trainer = (toy_trainer("average", train={"feature_batch": size}, folder=tmp_path) for size in (20, 80))
+    greedy = Greedy(limit=30)
+    output = trainer.infer(greedy, trainer.inputs, view)
+    assert greedy.batches == [20, 20, 20, 20, 10]
+    assert_same(list(output), list(plain.infer(Greedy(90), plain.inputs, view)))  # the same draws, too
+    events = list(read_json_lines(tmp_path / "log.jsonl"))
+    assert events == [{"event": "memory", "feature_batch": 40}, {"event": "memory", "feature_batch": 20}]
+
+
+def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an epoch or at its very start a sentence, which says what to change."""
+
+    def too_much(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("too much")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 8 * 2**30))
+    trainer = toy_trainer("average")
+    with pytest.raises(torch.OutOfMemoryError):
+        trainer.infer(Greedy(limit=0), trainer.inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_make", too_much)
+        with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
+            next(trainer.epochs())
+    monkeypatch.setattr(Engine, "hold", too_much)
+    with pytest.raises(InputError, match=r"is too small. Take a smaller network, or --device cpu;"):
+        toy_trainer("average")
+
+
+@pytest.mark.gpu
+def test_a_slower_encoder_on_a_gpu_too() -> None:
+    """There the rates live in device memory, one for each group."""
+    engine = Engine(EngineConfig(device="cuda", precision="fp32", compile=False))
+    method = toy_method("average", toy_candidates(toy_data()))
+    engine.place(method)
+    optimizer = make_optimizer(engine, method, Phase("main"), TrainConfig(encoder_lr_scale=0.01))
+    engine.set_learning_rate(optimizer, 0.1)
+    assert sorted(float(group["lr"]) for group in optimizer.param_groups) == pytest.approx([0.001, 0.1])
+
+
+def test_frozen_and_shared_parameters() -> None:
+    """What wants no gradient is left out, and what is reached twice is trained once."""
+    method = toy_method("average", toy_candidates(toy_data()))
+    method.network.layers[0].requires_grad_(False)
+    phase = Phase("all", modules=[method.network, method.network.classifier, method])
+    trained = [p for g in make_optimizer(CPU, method, phase, TrainConfig()).param_groups for p in g["params"]]
+    assert len(trained) == len(set(trained)) == len(list(method.parameters())) - 1
+    assert method.network.layers[0].weight not in set(trained)
+
+
+def test_the_whole_run_against_a_plain_loop(toy: Dataset, noisy: CandidateSets) -> None:
+    """The trainer adds nothing and leaves nothing out: the same numbers as torch's own optimiser in a loop by hand."""
+    settings = {"epochs": 3, "lr": 0.2, "momentum": 0.8, "weight_decay": 0.02, "nesterov": True, "encoder_lr_scale": 0.5}
+    trainer = toy_trainer("average", toy, noisy, train=settings)
+    records = run_all(trainer)
+
+    network = small_network(3, seed=1)().train()
+    encoder = [p for name, p in network.named_parameters() if "classifier" not in name]
+    optimizer = torch.optim.SGD(
+        [{"params": encoder}, {"params": network.classifier.parameters()}],
+        lr=0.2, momentum=0.8, weight_decay=0.02, nesterov=True,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(1)
+    for epoch in range(3):
+        order = torch.randperm(90, generator=generator)
+        weak = toy.views.make("weak", toy.train.inputs[order], generator)
+        losses = []
+        for step in range(3):
+            rate = 1e-4 + (0.2 - 1e-4) * (1 + math.cos(math.pi * (epoch + step / 3) / 3)) / 2
+            for group, scale in zip(optimizer.param_groups, (0.5, 1.0), strict=True):
+                group["lr"] = rate * scale
+            index = order[32 * step : 32 * step + 32]
+            logits = network(weak[32 * step : 32 * step + 32]).logits
+            loss = -(logits.log_softmax(dim=1) * noisy.allowed_NC[index] / noisy.size_N[index, None]).sum(dim=1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        assert records[epoch]["loss"] == pytest.approx(sum(losses) / 3, rel=1e-5)
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(trainer.method.network.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def plan(items: int, *, drop_last: bool = False, batch_size: int | None = None) -> Plan:
+    return Plan({"main": Group(torch.arange(items), batch_size=batch_size)}, drop_last=drop_last)
+
+
+@pytest.mark.parametrize(
+    ("items", "drop", "steps"),
+    [(0, False, 0), (1, False, 1), (8, False, 1), (9, False, 2), (16, False, 2), (0, True, 0), (5, True, 1), (8, True, 1),
+     (15, True, 1), (16, True, 2)],
+)  # fmt: skip
+def test_steps_of_an_epoch(items: int, drop: bool, steps: int) -> None:
+    """Dropping the last batch never drops the only one."""
+    assert plan(items, drop_last=drop).steps(8) == steps
+    assert plan(items, drop_last=drop, batch_size=8).steps(1000) == steps
+
+
+class Recorder(Average):
+    """Remembers its batches, and follows the plan it is given."""
+
+    made: Plan | None = None
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.seen: list[Batch] = []
+
+    def plan_epoch(self, ctx: Context) -> Plan | None:
+        return self.made
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.seen.append(batch)
+        return super().loss(batch)
+
+
+def batches_of(toy: Dataset, made: Plan | None, **train: Any) -> tuple[list[Batch], list[dict[str, Any]]]:
+    trainer = toy_trainer(Recorder, toy, train={"epochs": 1, **train})
+    trainer.method.made = made
+    records = run_all(trainer)
+    return trainer.method.seen, records
+
+
+def test_short_last_batch_is_kept(toy: Dataset) -> None:
+    seen, records = batches_of(toy, None)
+    assert [len(batch.index_B) for batch in seen] == [32, 32, 26]
+    assert torch.cat([batch.index_B for batch in seen]).sort().values.tolist() == list(range(90))
+    assert records[0]["steps"] == 3
+
+
+def test_short_last_batch_is_dropped_on_demand(toy: Dataset) -> None:
+    seen, records = batches_of(toy, Plan.of(torch.arange(90), drop_last=True))
+    assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.arange(64))
+    assert records[0]["steps"] == 2
+
+
+def test_short_last_batch_is_filled_on_demand(toy: Dataset) -> None:
+    order = torch.arange(90).flip(0)
+    seen, records = batches_of(toy, Plan.of(order), tail="fill")
+    assert [len(batch.index_B) for batch in seen] == [32, 32, 32]
+    assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.cat([order, order[:6]]))
+    assert records[0]["steps"] == 3
+    assert plan(16).filled(8).groups["main"].order_M.tolist() == list(range(16))
+    assert plan(3).filled(8).groups["main"].order_M.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert len(plan(0).filled(8).groups["main"].order_M) == 0
+
+
+def test_an_epoch_with_nothing_to_train_on(toy: Dataset) -> None:
+    trainer = toy_trainer(Recorder, toy, train={"epochs": 2})
+    trainer.method.made = Plan.of(torch.zeros(0, dtype=torch.int64))
+    before = {key: value.clone() for key, value in trainer.method.state_dict().items()}
+    records = run_all(trainer)
+    assert [(r["steps"], r["loss"]) for r in records] == [(0, None), (0, None)]
+    assert_same(dict(trainer.method.state_dict()), before)
+
+
+@pytest.mark.parametrize("chunk", [1, 64, 8192])
+def test_the_size_of_the_chunks_changes_no_batch(chunk: int, toy: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views are made for many steps at once; which items meet in which step does not depend on how many."""
+    monkeypatch.setattr(Engine, "chunk", chunk)
+    target_N = torch.arange(90) * 10
+    made = Plan({"main": Group(torch.arange(90).flip(0), target_N), "side": Group(torch.arange(7), batch_size=4)})
+    seen, _ = batches_of(toy, made, batch_size=16)
+    assert [len(batch.index_B) for batch in seen] == [16] * 5 + [10]
+    assert torch.cat([batch.index_B for batch in seen]).tolist() == list(range(89, -1, -1))
+    side = torch.cat([batch.groups["side"].index_B for batch in seen])
+    assert side.tolist() == [i % 7 for i in range(24)]
+    for batch in seen:
+        assert torch.equal(batch.target, batch.index_B * 10)
+        clean = toy.views.make("eval", toy.train.inputs[batch.index_B], torch.Generator())
+        assert (batch.views[0] - clean).abs().mean() < 0.15  # the view of these very items
+
+
+def test_random_numbers_come_row_by_row(toy: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Drawn(Recorder):
+        def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+            assert (ctx.batch_size, ctx.epoch, ctx.epochs, ctx.phase) == (32, 1, 1, "main")
+            return {"number": torch.arange(steps * 2).view(steps, 2)}
+
+    monkeypatch.setattr(Engine, "chunk", 1)
+    trainer = toy_trainer(Drawn, toy, train={"epochs": 1})
+    run_all(trainer)
+    assert [batch.random["number"].tolist() for batch in trainer.method.seen] == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("feature_batch", [1, 7, 60, 1000])
+def test_inference_in_pieces(feature_batch: int, toy: Dataset) -> None:
+    trainer = toy_trainer("average", toy, train={"feature_batch": feature_batch})
+    network = trainer.method.network.train()
+    found = trainer.infer(network, toy.test.inputs)
+    assert network.training
+    network.eval()
+    expected = network(toy.views.make("eval", toy.test.inputs, torch.Generator()))
+    torch.testing.assert_close(found.logits, expected.logits.detach())
+    torch.testing.assert_close(found.features, expected.features.detach())
+    assert not found.logits.requires_grad
+    assert not found.logits.is_inference()
+
+
+def test_scores_are_those_of_the_predictor_on_the_test_items(toy: Dataset) -> None:
+    trainer = toy_trainer("average", toy)
+    record = run_all(trainer)[-1]
+    logits = trainer.infer(trainer.method.predictor, toy.test.inputs).logits
+    label_N = toy.test_truth.label_N
+    assert record["test_accuracy"] == pytest.approx(float((logits.argmax(dim=1) == label_N).float().mean()))
+    assert record["test_loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, label_N)), rel=1e-6)
+
+
+def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: CandidateSets) -> None:
+    method = toy_method("pals", noisy)
+    trainer = Trainer(method, toy.train, toy.views, TrainConfig(epochs=1, batch_size=32), CPU, seed=1)
+    (record,) = run_all(trainer)
+    assert trainer.evaluate() == {}
+    assert not any(key.startswith("test_") or key == "correct" for key in record)
+    assert record["selected"] > 0
+    assert sum(record["belief"]["all"]) == 90
+    assert not trainer.resume()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("pals", {}), ("average", {}), ("proden", {"update": "iterative", "update_every": 1})],
+    ids=["looks before", "never looks", "looks after"],
+)
+def test_agreement_with_the_candidates_costs_no_pass(
+    name: str, options: dict[str, Any], toy: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the method looks at all items anyway, the log says how the predictor agrees with the candidates then; by hand from
+    the very logits it saw. Where it does not, nothing is computed and nothing said."""
+    sets = toy_candidates(toy)
+    trainer = toy_trainer(name, toy, sets, options=options)
+    seen: list[Tensor] = []
+    original = trainer.infer
+
+    def spy(network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+        output = original(network, inputs, view)
+        if inputs is trainer.inputs and network is trainer.method.predictor and view == "eval":
+            seen.append(output.logits.clone())
+        return output
+
+    monkeypatch.setattr(trainer, "infer", spy)
+    for record in trainer.epochs():
+        assert len(seen) <= 1
+        assert ("covering" in record) == ("approximate" in record) == bool(seen)
+        for logits_NC in seen:
+            covered, probable = [], []
+            for logits, allowed in zip(logits_NC.double(), sets.allowed_NC, strict=True):
+                answer, chance = int(logits.argmax()), logits.softmax(dim=0)
+                covered.append(bool(allowed[answer]))
+                probable.append(float(chance[answer] / chance[allowed].sum()) if allowed[answer] else 0.0)
+            assert record["covering"] == pytest.approx(sum(covered) / len(covered))
+            assert record["approximate"] == pytest.approx(sum(probable) / len(probable), abs=1e-5)
+        seen.clear()
+    assert ("covering" in record) == (name != "average")
+
+
+def test_checkpoints_are_written_as_often_as_asked(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[int] = []
+    original = trainer_module.save_checkpoint
+
+    def spy(path: Path, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        saved.append(state["progress"]["total"])
+        original(path, settings, state)
+
+    monkeypatch.setattr(trainer_module, "save_checkpoint", spy)
+    run_all(toy_trainer("average", toy, train={"epochs": 7, "checkpoint_every": 3}, folder=tmp_path / "a"))
+    assert saved == [3, 6, 7]  # and always at the end
+    saved.clear()
+    run_all(toy_trainer("average", toy, train={"epochs": 7, "checkpoint_every": 3}, folder=tmp_path / "b"), stop_after=4)
+    assert saved == [3, 4]  # and where it was told to stop
+
+
+def test_epochs_after_the_last_checkpoint_are_done_again(toy: Dataset, tmp_path: Path) -> None:
+    """Left in the middle, as by a crash: the log forgets what the checkpoint does not know."""
+    train = {"epochs": 7, "checkpoint_every": 3}
+    straight = toy_trainer("average", toy, train=train, folder=tmp_path / "straight")
+    records = run_all(straight)
+    state = straight.state()
+    crashed = toy_trainer("average", toy, train=train, folder=tmp_path / "crashed")
+    for record in crashed.epochs():
+        if record["total_epoch"] == 5:
+            break
+    assert len(logged_epochs(tmp_path / "crashed")) == 5
+    second = toy_trainer("average", toy, train=train, folder=tmp_path / "crashed")
+    assert second.resume()
+    assert second.progress.total == 3
+    assert len(logged_epochs(tmp_path / "crashed")) == 3
+    run_all(second)
+    assert_same(second.state(), state)
+    assert logged_epochs(tmp_path / "crashed") == without_seconds(records)
+
+
+def test_a_finished_run_does_nothing_more(toy: Dataset, tmp_path: Path) -> None:
+    run_all(toy_trainer("average", toy, folder=tmp_path))
+    log = (tmp_path / "log.jsonl").read_bytes()
+    again = toy_trainer("average", toy, folder=tmp_path)
+    assert again.resume()
+    assert run_all(again) == []
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+
+
+def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
+    """Each further size would be compiled for itself. What a network says of an item does not depend on the others."""
+    trainer = toy_trainer("average", toy, train={"feature_batch": 40})
+    sizes: list[int] = []
+    network = trainer.method.predictor
+    network.register_forward_pre_hook(lambda _module, inputs: sizes.append(len(inputs[0])))
+    plain = trainer.infer(network, trainer.inputs)
+    assert sizes == [40, 40, 10]
+    trainer.engine.compiled = True
+    for inputs in (trainer.inputs, trainer.inputs[:30], trainer.inputs[:40]):
+        sizes.clear()
+        found = trainer.infer(network, inputs)
+        assert sizes == [min(40, len(inputs))] * -(-len(inputs) // 40)  # one that is not full is filled, unless it is the first
+        torch.testing.assert_close(found.logits, plain.logits[: len(inputs)])
+        torch.testing.assert_close(found.features, plain.features[: len(inputs)])
+
+
+def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
+    """It has grown when the run is stopped, and does not begin anew."""
+
+    def trainer() -> Trainer:
+        made = toy_trainer("average", toy, folder=tmp_path)
+        made.engine.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)  # as on a GPU with fp16
+        return made
+
+    first = trainer()
+    run_all(first, stop_after=2)
+    scale = first.engine.scaler.get_scale()
+    assert scale > 4.0
+    second = trainer()
+    assert second.resume()
+    assert second.engine.scaler.get_scale() == scale
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(toy: Dataset, tmp_path: Path) -> None:
+    run_all(toy_trainer("average", toy, folder=tmp_path), stop_after=1)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    larger = toy_trainer("average", toy_data(items=120), folder=tmp_path)
+    with pytest.raises(InputError, match=r"checkpoint\.pt does not fit this data, device or version \(.*\)\. Go back"):
+        larger.resume()
+    other = toy_trainer("average", toy, seed=5, folder=tmp_path)
+    with pytest.raises(InputError, match=r"other settings: seed is 1 there and 5 here"):
+        other.resume()
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+def test_a_state_from_another_kind_of_device_answers_but_does_not_train(toy: Dataset, tmp_path: Path) -> None:
+    """Generators of different devices do not understand each other's state."""
+    trained = toy_trainer("average", toy, folder=tmp_path)
+    run_all(trained)
+    foreign = {**trained.state(), "generator": torch.zeros(16, dtype=torch.uint8)}
+    save_checkpoint(tmp_path / "checkpoint.pt", {"seed": 1}, foreign)
+    fresh = toy_trainer("average", toy, folder=tmp_path)
+    fresh.load(tmp_path / "checkpoint.pt", {"seed": 1}, to_train=False)
+    assert fresh.evaluate() == trained.evaluate()
+    with pytest.raises(InputError, match=r"does not fit this data, device or version"):
+        fresh.resume()
+
+
+def test_inputs_are_checked_at_the_door(toy: Dataset) -> None:
+    inputs = toy.train.inputs.clone()
+    inputs[7, 2] = math.nan
+    inputs[9, 0] = math.inf
+    broken = replace(toy, train=replace(toy.train, inputs=inputs))
+    with pytest.raises(InputError, match=r"2 of 90 items hold NaN or infinity; the first is 'train-7'"):
+        toy_trainer("average", broken, toy_candidates(toy))
+    fewer = replace(toy, train=Items(toy.train.inputs[:80], toy.train.ids[:80]))
+    with pytest.raises(InputError, match=r"80 inputs but candidate sets for 90 items"):
+        toy_trainer("average", fewer, toy_candidates(toy))
+
+
+def test_an_unknown_view_names_the_nearest(toy: Dataset) -> None:
+    class Misspelt(Average):
+        views = ("stong",)
+
+    with pytest.raises(InputError, match=r"Unknown view 'stong': did you mean 'strong'\?"):
+        run_all(toy_trainer(Misspelt, toy))
+
+
+def test_features_for_images_and_vectors_alike() -> None:
+    """uint8 inputs go through the same door."""
+    pixels = torch.randint(0, 256, (20, WIDTH), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    views = Views({"weak": lambda x, _: x, "eval": lambda x, _: x}, finish=lambda x: x.float() / 255)
+    sets = CandidateSets.from_matrix(torch.ones(20, 3, dtype=torch.bool))
+    method = Average(Average.Config(), Problem(sets, lambda name=None: MLP(WIDTH, 3, width=8)))
+    trainer = Trainer(method, Items(pixels, sets.ids), views, TrainConfig(epochs=2, batch_size=8), CPU, seed=3)
+    assert [r["steps"] for r in run_all(trainer)] == [3, 3]
+    assert isinstance(trainer.infer(method.network, trainer.inputs), Output)
+
+
+def test_a_diverging_run_says_so_and_keeps_its_last_checkpoint(toy: Dataset, tmp_path: Path) -> None:
+    class Diverging(Average):
+        def loss(self, batch: Batch) -> Tensor:
+            return super().loss(batch) * self.blow_up
+
+        def plan_epoch(self, ctx: Context) -> None:
+            self.blow_up = float("inf") if ctx.epoch == 3 else 1.0
+
+    trainer = toy_trainer(Diverging, toy, folder=tmp_path, train={"epochs": 5})
+    with pytest.raises(InputError, match=r"The loss is (inf|nan) in epoch 3: training has diverged\. Lower train\.lr"):
+        list(trainer.epochs())
+    assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"]["total"] == 2

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pals.training.log import RunLog
+from pals.util.errors import InputError, unknown
+from pals.util.files import is_unfinished, read_json, read_json_lines, write_bytes, write_json, write_text
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_write_makes_the_folders_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    write_bytes(path, b"one")
+    write_bytes(path, memoryview(b"two"))
+    assert contents(tmp_path) == {"a/b/file": b"two"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    write_text(path, "drei: ä")
+    assert path.read_text(encoding="utf-8") == "drei: ä"
+
+
+@pytest.mark.parametrize("step", ["mkstemp", "fsync", "replace", "chmod"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), MemoryError()])
+def test_failure_at_any_step_leaves_the_old_file(
+    step: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    owner = {
+        "mkstemp": "tempfile.mkstemp",
+        "fsync": "os.fsync",
+        "replace": "pathlib.Path.replace",
+        "chmod": "pathlib.Path.chmod",
+    }
+    monkeypatch.setattr(owner[step], fail)
+    expected = InputError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected) as caught:
+        write_bytes(path, b"new")
+    monkeypatch.undo()
+    assert contents(tmp_path) == {"file": b"old"}
+    if expected is InputError:
+        assert "(3 bytes): No space left on device. What was there before is intact" in str(caught.value)
+
+
+def test_unfinished_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process would leave is recognised, and nothing else."""
+    seen: list[Path] = []
+
+    def look(*_: Any) -> None:
+        seen.extend(tmp_path.iterdir())
+
+    monkeypatch.setattr(os, "fsync", look)
+    write_bytes(tmp_path / "checkpoint.pt", b"x")
+    assert len(seen) == 1
+    assert is_unfinished(seen[0])
+    for name in ("checkpoint.pt", ".hidden", "notes.part", ".checkpoint.pt"):
+        assert not is_unfinished(tmp_path / name)
+
+
+def test_unwritable_places(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"Could not write .*file/inside"):
+        write_bytes(tmp_path / "file" / "inside", b"y")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=r"Could not write .*folder"):
+        write_bytes(tmp_path / "folder", b"y")
+    assert contents(tmp_path) == {"file": b"x"}
+
+
+def test_json_round_trip_and_complaints(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    write_json(path, {"a": [1, 2.5, None], "ö": "é"})
+    assert read_json(path) == {"a": [1, 2.5, None], "ö": "é"}
+    with pytest.raises(InputError, match=r"missing\.json does not exist"):
+        read_json(tmp_path / "missing.json")
+    path.write_text("{")
+    with pytest.raises(InputError, match=r"Cannot read .*value\.json"):
+        read_json(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"Cannot read .*value\.json"):
+        read_json(path)
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    assert list(read_json_lines(path)) == []
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
+    assert list(read_json_lines(path)) == [{"a": 1}, {"a": 2}]  # the cut-off line is passed over
+    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
+    with pytest.raises(InputError, match=r"log\.jsonl, line 2 is not JSON"):
+        list(read_json_lines(path))
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"Cannot read .*log\.jsonl"):
+        list(read_json_lines(path))
+
+
+def test_run_log(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "new" / "log.jsonl")
+    log.append("start", seed=1)
+    for epoch in (1, 2, 3):
+        log.append("epoch", total_epoch=epoch, loss=0.5)
+    with log.path.open("a") as file:
+        file.write('{"event": "epoch", "total_epo')  # a crash
+    log.keep(2)
+    assert [json.loads(line) for line in log.path.read_text().splitlines()] == [
+        {"event": "start", "seed": 1},
+        {"event": "epoch", "total_epoch": 1, "loss": 0.5},
+        {"event": "epoch", "total_epoch": 2, "loss": 0.5},
+    ]
+    log.append("epoch", total_epoch=3)
+    assert len(list(read_json_lines(log.path))) == 4
+    log.clear()
+    assert log.path.read_text() == ""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"Could not write .*log\.jsonl: .*\. Make room"):
+        RunLog(tmp_path / "file" / "log.jsonl").append("start")
+
+
+def test_the_nearest_word_is_named() -> None:
+    assert str(unknown("colour", "grene", ["red", "green", "blue"])) == (
+        "Unknown colour 'grene': did you mean 'green'? Known: blue, green, red."
+    )
+    assert str(unknown("colour", "GREEN", ["green"])) == "Unknown colour 'GREEN': did you mean 'green'? Known: green."
+    assert str(unknown("colour", "xyzzy", ["red"])) == "Unknown colour 'xyzzy': Known: red."
+    assert str(unknown("colour", "red", [])) == "Unknown colour 'red': Known: none."

@@ -1,0 +1,234 @@
+"""Networks of the package timm behind our interface. Skipped where timm is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from _pictures import make_pictures
+from _toy import Answer
+from pals.model import Description, Model, Part
+from pals.util.errors import InputError
+from pals.vision.backbones import BACKBONES
+from pals.vision.backbones.timm import TimmNetwork, build_timm
+
+MISSING = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
+needs_timm = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
+SHAPE = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def timm() -> Iterator[Any]:
+    """timm, which imports torchvision. A torchvision that was built for another kind of torch than the one here misses two
+    operators of its own and refuses to be imported; declared by hand, they are not missed, since no network here uses them."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield importlib.import_module("timm")
+    library._destroy()
+
+
+def pictures(count: int, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Tensor:
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def network(name: str = "test_resnet", seed: int = 0, **options: Any) -> TimmNetwork:
+    torch.manual_seed(seed)
+    return build_timm(name, SHAPE, 4, **options)
+
+
+@needs_timm
+@pytest.mark.parametrize("name", ["timm:test_resnet", "test_vit", "test_efficientnet", "test_convnext"])
+def test_it_looks_like_our_networks(timm: Any, name: str) -> None:
+    made = network(name).eval()
+    output = made(pictures(5))
+    assert output.logits.shape == (5, 4)
+    assert output.features.shape == (5, made.feature_width)
+    assert torch.equal(output.logits, made.classifier(output.features))
+    assert torch.equal(output.features, made.encode(pictures(5)))
+    assert made.num_classes == 4 and len(made.mean) == len(made.std) == 3
+    assert made.training is False
+
+
+@needs_timm
+def test_grey_pictures_and_an_own_size(timm: Any) -> None:
+    torch.manual_seed(0)
+    made = build_timm("test_vit", (1, 48, 64), 3).eval()
+    assert made(pictures(2, shape=(1, 48, 64))).logits.shape == (2, 3)
+
+
+@needs_timm
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_vit"])
+def test_each_view_has_statistics_of_its_own(timm: Any, name: str) -> None:
+    """Outputs and running statistics are those of one pass after the other, and not those of one large pass."""
+    views = [pictures(4, seed=1), 3 * pictures(4, seed=2) + 1]
+    together, apart, mixed = (network(name).train() for _ in range(3))
+    got = together.each(views)
+    expected = [apart(view) for view in views]
+    for a, b in zip(got, expected, strict=True):
+        assert torch.equal(a.logits, b.logits) and torch.equal(a.features, b.features)
+    for (key, a), b in zip(together.state_dict().items(), apart.state_dict().values(), strict=True):
+        assert torch.equal(a, b), key
+    if name != "test_vit":  # one that has batch norms: the test can tell
+        assert not torch.allclose(mixed(torch.cat(views)).features[:4], expected[0].features, atol=1e-3)
+
+
+@needs_timm
+def test_a_batch_of_one_is_borne(timm: Any) -> None:
+    made = network().train()
+    before = {key: value.clone() for key, value in made.state_dict().items()}
+    one = made(pictures(1))
+    assert torch.equal(one.features, made.eval()(pictures(1)).features)
+    assert all(torch.equal(value, before[key]) for key, value in made.state_dict().items())
+    made.train()
+    made(pictures(2))
+    assert all(module.training for module in made.modules())
+    assert not torch.equal(made.state_dict()["body.bn1.running_mean"], before["body.bn1.running_mean"])
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "classes", "suffix"),
+    [
+        ("test_resnet", 0, ".pth"),
+        ("test_resnet", 7, ".pth"),
+        ("test_vit", 7, ".pth"),
+        ("test_vit", 0, ".safetensors"),
+        ("test_efficientnet", 7, ".pth"),
+        ("test_convnext", 7, ".safetensors"),
+    ],
+)
+def test_local_weights_with_and_without_a_head(timm: Any, tmp_path: Path, name: str, classes: int, suffix: str) -> None:
+    torch.manual_seed(5)
+    source = timm.create_model(name, num_classes=classes, **({"img_size": (32, 32)} if "vit" in name else {}))
+    path = tmp_path / f"weights{suffix}"
+    if suffix == ".pth":
+        torch.save({"state_dict": {f"module.{key}": value for key, value in source.state_dict().items()}, "epoch": 3}, path)
+    else:
+        pytest.importorskip("safetensors.torch").save_file(source.state_dict(), path)
+    made = network(name, seed=6, weights=path).eval()
+    source.reset_classifier(0)
+    expected = source.eval()(pictures(3))
+    assert torch.equal(made.encode(pictures(3)), expected)
+    assert not torch.equal(network(name, seed=6).eval().encode(pictures(3)), expected)
+
+
+@needs_timm
+def test_local_weights_of_another_picture_size(timm: Any, tmp_path: Path) -> None:
+    """Position embeddings are brought to our size; everything else is the file's."""
+    torch.manual_seed(5)
+    source = timm.create_model("test_vit", num_classes=0)
+    torch.save(source.state_dict(), tmp_path / "w.pt")
+    made = network("test_vit", weights=tmp_path / "w.pt")
+    assert made.body.pos_embed.shape != source.pos_embed.shape  # type: ignore[union-attr]
+    assert torch.equal(made.state_dict()["body.blocks.0.attn.qkv.weight"], source.state_dict()["blocks.0.attn.qkv.weight"])
+
+
+@needs_timm
+def test_weights_that_do_not_fit_are_refused(timm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_download(*_: Any, **__: Any) -> Any:
+        raise AssertionError("tried to download")
+
+    for name in ("load_state_dict_from_hf", "load_state_dict_from_url", "download_cached_file"):
+        monkeypatch.setattr(sys.modules["timm.models._builder"], name, no_download)
+    state = timm.create_model("test_resnet", num_classes=0).state_dict()
+    files = {
+        "other.pt": (timm.create_model("test_vit", num_classes=0).state_dict(), "do not fit"),
+        "short.pt": ({key: value for key, value in state.items() if not key.startswith("layer4")}, "do not fit"),
+        "more.pt": ({**state, "extra.weight": torch.ones(2)}, "do not fit"),
+        "empty.pt": ({}, "holds no weights"),
+        "numbers.pt": ({"state_dict": {"a": 3}}, "holds no weights"),
+        "list.pt": ([1, 2], "Cannot read"),
+    }
+    for name, (content, message) in files.items():
+        torch.save(content, tmp_path / name)
+        with pytest.raises(InputError, match=f"{name}.*{message}|{message}.*{name}") as error:
+            network(weights=tmp_path / name)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 700
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "more.pt").read_bytes()[:2000])
+    for name, message in (("cut.pt", "Cannot read"), ("none.pt", "There is no weights file")):
+        with pytest.raises(InputError, match=message):
+            network(weights=tmp_path / name)
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("test_resnett", SHAPE, "did you mean 'test_resnet'"),
+        ("zzzzzzzzzzzz", SHAPE, "Unknown timm network 'zzzzzzzzzzzz': timm.list_models"),
+        ("timm:test_resnet", (8,), "reads pictures"),
+        ("test_resnet.no_such_tag", SHAPE, "no_such_tag"),
+        ("test_vit", (3, 7, 7), r"pictures of shape \(3, 7, 7\)"),
+    ],
+)
+def test_what_cannot_be_built(timm: Any, name: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        build_timm(name, shape, 4)
+    assert "\n" not in str(error.value)
+
+
+@needs_timm
+def test_one_class_is_refused(timm: Any) -> None:
+    with pytest.raises(InputError, match="at least two classes"):
+        build_timm("test_resnet", SHAPE, 1)
+
+
+@pytest.mark.parametrize(("fault", "message"), [(ImportError("no"), r"pals-learn\[timm\]"), (RuntimeError("nms"), "nms")])
+def test_without_timm(monkeypatch: pytest.MonkeyPatch, fault: Exception, message: str) -> None:
+    def fail(name: str) -> Any:
+        raise fault
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(InputError, match=message):
+        build_timm("resnet18", SHAPE, 3)
+
+
+@needs_timm
+def test_a_saved_classifier_with_a_timm_network(timm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKBONES, "timm:test_resnet", lambda shape, classes: build_timm("test_resnet", shape, classes))
+    made = network()
+    about = Description(tuple("abcd"), Part("timm:test_resnet", SHAPE, (0.5,) * 3, (0.25,) * 3))
+    images = torch.randint(0, 256, (3, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    model = Model(about, made, device="cpu")
+    model.save(tmp_path / "model.safetensors")
+    again = Model.load(tmp_path / "model.safetensors", device="cpu")
+    assert torch.equal(model.probabilities(images), again.probabilities(images))
+
+
+@needs_timm
+def test_every_weight_learns_from_two_views(timm: Any) -> None:
+    made = network().train()
+    loss = torch.stack([output.logits.square().mean() for output in made.each([pictures(4), pictures(4, seed=1)])]).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None for parameter in made.parameters())
+
+
+@needs_timm
+def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
+    """`pals fit --network timm:NAME --weights FILE`: frozen, saved with the classifier, and predicting without the file."""
+    data = make_pictures(tmp_path / "data", items=30)
+    torch.manual_seed(0)
+    state = timm.create_model("test_resnet", num_classes=1000).state_dict()
+    torch.save(state, tmp_path / "test_resnet.pth")
+    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu", "--cache", tmp_path / "cache")
+    chosen = ("--network", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
+    assert answer.code == 0, answer.err
+    assert "pals with mlp on frozen timm:test_resnet" in answer.out
+    (tmp_path / "test_resnet.pth").unlink()
+    answer = pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    assert (tmp_path / "p.csv").read_text().count("\n") == 31

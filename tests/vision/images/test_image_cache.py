@@ -1,0 +1,561 @@
+"""Folders of pictures as tables: what is decoded when, and what is left on disk whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pals.util.errors import InputError
+from pals.util.lock import locked
+from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
+from pals.vision.images import store as store_module
+from pals.vision.images import table as table_module
+from pals.vision.images.decoding import BadImageError
+from pals.vision.images.store import mapped
+
+S = 8
+
+
+def draw(path: Path, seed: int, width: int = S, height: int = S) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(values).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(12):
+        draw(tmp_path / "pictures" / f"{number % 3}" / f"{number:02}.png", number)
+    return tmp_path / "pictures"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def assert_right(table: ImageTable, folder: Path, how: Any = "squash") -> None:
+    """Every picture is the one that its name says, decoded here once more."""
+    assert table.images.dtype == torch.uint8 and len(table.images) == len(table) == len(table.size_N2)
+    for name, image in zip(table.names, table.images, strict=True):
+        assert (image.numpy() == decode(folder / name, table.images.shape[-1], how=how)).all(), name
+
+
+def left_in(cache: Path) -> list[str]:
+    """Endings of what is in the cache, without the lock."""
+    return sorted(path.suffix for path in cache.iterdir() if path.suffix != ".lock")
+
+
+# ---- what is decoded when
+
+
+@pytest.mark.parametrize("workers", [None, 1, 5])
+def test_a_folder_becomes_a_table(folder: Path, cache: Path, workers: int | None) -> None:
+    draw(folder / "large.bmp", 50, width=30, height=17)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (30, 17)).save(folder / "lying.jpg", exif=exif)
+    table = load_images(folder, S, cache=cache, workers=workers)
+    assert table.names == tuple(list_images(folder)) and len(table) == 14
+    assert table.images.shape == (14, 3, S, S) and table.bad == () and table.decoded == 14
+    assert table.size_N2[-2:].tolist() == [[30, 17], [17, 30]]
+    assert_right(table, folder)
+
+
+def test_the_second_time_nothing_is_decoded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_images(folder, S, cache=cache)
+    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded again"))
+    again = load_images(str(folder), S, cache=cache)
+    assert again.decoded == 0 and again.names == first.names
+    assert (again.images == first.images).all() and (again.size_N2 == first.size_N2).all()
+    assert left_in(cache) == [".jsonl", ".rows"]
+
+
+def test_only_what_is_new_or_changed_is_decoded(folder: Path, cache: Path) -> None:
+    before = load_images(folder, S, cache=cache)
+    kept = before.images.clone()
+    draw(folder / "1" / "01.png", 100)
+    draw(folder / "0" / "new.png", 101)
+    (folder / "2" / "05.png").unlink()
+    after = load_images(folder, S, cache=cache)
+    assert after.decoded == 2 and len(after) == 12 and after.names == tuple(list_images(folder))
+    assert_right(after, folder)
+    assert (before.images == kept).all()  # who has the old pictures keeps them
+    assert left_in(cache) == [".jsonl", ".rows"]
+    assert load_images(folder, S, cache=cache).decoded == 0
+
+
+def test_files_that_go_away_go_from_the_cache(folder: Path, cache: Path) -> None:
+    load_images(folder, S, cache=cache)
+    shutil.rmtree(folder / "0")
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 0 and len(table) == 8
+    assert_right(table, folder)
+    assert next(cache.glob("*.rows")).stat().st_size == 8 * 3 * S * S
+
+
+def test_pictures_that_change_places_are_noticed(folder: Path, cache: Path) -> None:
+    """The same size in bytes and the same date, as after unpacking an archive of bitmaps."""
+    for name in ("a.bmp", "b.bmp"):
+        draw(folder / name, ord(name[0]))
+        os.utime(folder / name, ns=(10**18, 10**18))
+    load_images(folder, S, cache=cache)
+    (folder / "a.bmp").rename(folder / "c")
+    (folder / "b.bmp").rename(folder / "a.bmp")
+    (folder / "c").rename(folder / "b.bmp")
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 2
+    assert_right(table, folder)
+
+
+def test_each_size_and_way_has_its_own_pictures(folder: Path, cache: Path) -> None:
+    draw(folder / "wide.png", 5, width=40, height=20)
+    for size, how in ((S, "squash"), (4, "squash"), (S, "crop"), (S, "pad")):
+        assert_right(load_images(folder, size, cache=cache, how=how), folder, how)
+    assert [load_images(folder, size, cache=cache).decoded for size in (S, 4)] == [0, 0]
+
+
+def test_each_folder_has_its_own_pictures(folder: Path, cache: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "pictures"
+    shutil.copytree(folder, other)
+    draw(other / "1" / "01.png", 100)
+    load_images(folder, S, cache=cache)
+    assert_right(load_images(other, S, cache=cache), other)
+    assert_right(load_images(folder, S, cache=cache), folder)
+    assert load_images(other, S, cache=cache).decoded == 0
+
+
+def test_named_pictures_in_their_order(folder: Path, cache: Path) -> None:
+    names = list_images(folder)
+    some = [names[i] for i in (7, 2, 9)]
+    table = load_images(folder, S, cache=cache, names=some)
+    assert table.names == tuple(some) and table.decoded == 3
+    assert_right(table, folder)
+    assert load_images(folder, S, cache=cache, names=some).decoded == 0
+    rest = load_images(folder, S, cache=cache, names=names[:4])
+    assert rest.decoded == 3  # one is there already
+    assert_right(rest, folder)
+    assert load_images(folder, S, cache=cache, names=some).decoded == 0  # nor has the other call undone it
+    whole = load_images(folder, S, cache=cache)
+    assert whole.decoded == 12 - 6
+    assert_right(whole, folder)
+    for part in (some, names[3:6], names[::-1], [names[5]]):
+        table = load_images(folder, S, cache=cache, names=part)
+        assert table.names == tuple(part) and table.decoded == 0
+        assert_right(table, folder)
+    assert left_in(cache) == [".jsonl", ".rows"]
+
+
+def test_the_store_is_in_order_whatever_was_asked_for(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a whole folder needs no copy."""
+    load_images(folder, S, cache=cache, names=list_images(folder)[::-1])
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: pytest.fail("copied"))
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 0
+    assert_right(table, folder)
+
+
+def test_names_that_cannot_be_meant(folder: Path, cache: Path) -> None:
+    for names, complaint in (
+        (["0/00.png", "0/00.png"], "named twice"),
+        (["../x.png"], "not a path within"),
+        (["/etc/x.png"], "not a path within"),
+        (["a\0b.png"], "not a path within"),
+        ([], "No picture is named"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            load_images(folder, S, cache=cache, names=names)
+    with pytest.raises(InputError, match="0 workers"):
+        load_images(folder, S, cache=cache, workers=0)
+    with pytest.raises(InputError, match="does not exist"):
+        load_images(folder / "none", S, cache=cache, names=["a.png"])
+    assert not cache.exists()
+
+
+def test_without_a_cache_nothing_stays(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    table = load_images(folder, S, cache=None)
+    assert not list((tmp_path / "temporary").iterdir())
+    assert_right(table, folder)
+
+
+def test_progress(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+    load_images(folder, S, cache=cache, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (12, 12) and calls == sorted(calls)
+    assert len(calls) < 5  # not for every picture
+    calls.clear()
+    load_images(folder, S, cache=cache, progress=lambda done, total: calls.append((done, total)))
+    assert not calls
+
+
+# ---- the tensor
+
+
+def test_the_tensor_may_be_changed_and_the_file_stays(folder: Path, cache: Path) -> None:
+    table = load_images(folder, S, cache=cache)
+    table.images.zero_()
+    assert (table.images == 0).all()
+    assert_right(load_images(folder, S, cache=cache), folder)
+
+
+def test_the_tensor_outlives_the_cache(folder: Path, cache: Path) -> None:
+    table = load_images(folder, S, cache=cache)
+    shutil.rmtree(cache)
+    assert_right(table, folder)
+
+
+def test_more_pictures_than_memory(tmp_path: Path) -> None:
+    """A file with a hole, larger than memory and swap together: mapping it for writing would be refused."""
+    memory = sum(
+        int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines() if "Total:" in line[:10]
+    )
+    count = 2 * memory // (3 * 256 * 256)
+    with (tmp_path / "rows").open("w+b") as file:
+        try:
+            file.truncate(count * 3 * 256 * 256)
+        except OSError:
+            pytest.skip("the disk cannot hold such a file")
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x07")
+        file.flush()
+        images = mapped(file, 5, count - 5, 256)
+    assert images.shape == (count - 5, 3, 256, 256)
+    assert images[-1, -1, -1, -1] == 7 and images[count // 2].sum() == 0
+
+
+# ---- bad pictures
+
+
+def spoil(folder: Path, count: int = 2) -> list[str]:
+    names = [f"{number}/bad.png" for number in range(count)]
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    return names
+
+
+def test_bad_pictures_are_an_error_that_names_them(folder: Path, cache: Path) -> None:
+    spoil(folder, 7)
+    with pytest.raises(InputError) as caught:
+        load_images(folder, S, cache=cache)
+    text = str(caught.value)
+    assert text.startswith(f"7 of 19 pictures in {folder} cannot be read ('0/bad.png': the file is empty; '1/bad.png'")
+    assert "'4/bad.png'" in text and "'5/bad.png'" not in text and "and 2 more" in text and "--skip-bad" in text
+
+
+def test_bad_pictures_are_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = spoil(folder)
+    with pytest.raises(InputError, match="--skip-bad"):
+        load_images(folder, S, cache=cache)
+    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded again"))
+    table = load_images(folder, S, cache=cache, skip_bad=True)
+    assert table.bad == tuple(BadImage(name, "the file is empty") for name in names)
+    assert len(table) == 12 and table.decoded == 0
+    assert_right(table, folder)
+    with pytest.raises(InputError, match="2 of 14"):
+        load_images(folder, S, cache=cache)
+    assert load_images(folder, S, cache=cache, names=["0/00.png"]).bad == ()
+    monkeypatch.undo()
+    draw(folder / names[0], 77)
+    table = load_images(folder, S, cache=cache, skip_bad=True)
+    assert table.decoded == 1 and [bad.name for bad in table.bad] == names[1:]
+    assert_right(table, folder)
+
+
+def test_another_pillow_may_read_what_this_one_could_not(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(folder)
+    load_images(folder, S, cache=cache, skip_bad=True)
+    monkeypatch.setattr("PIL.__version__", "99.0")
+    assert load_images(folder, S, cache=cache, skip_bad=True).decoded == 2
+    assert load_images(folder, S, cache=cache, skip_bad=True).decoded == 0
+
+
+def test_a_passing_failure_is_not_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = table_module.read_picture
+
+    def fail(path: Path, name: str, *rest: Any) -> object:
+        if name == "0/03.png":
+            raise BadImageError(name, "there is not enough memory for it", lasting=False)
+        return read(path, name, *rest)
+
+    monkeypatch.setattr(table_module, "read_picture", fail)
+    table = load_images(folder, S, cache=cache, skip_bad=True)
+    assert table.bad == (BadImage("0/03.png", "there is not enough memory for it"),) and len(table) == 11
+    monkeypatch.undo()
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 1
+    assert_right(table, folder)
+
+
+def test_files_that_are_not_there(folder: Path, cache: Path) -> None:
+    (folder / "broken.png").symlink_to(folder / "nowhere")
+    (folder / "a folder.png").mkdir()
+    odd = os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png")
+    draw(folder / "x.png", 1)
+    (folder / "x.png").rename(odd)
+    names = [*list_images(folder), "none.png", "a folder.png"]
+    table = load_images(folder, S, cache=cache, names=names, skip_bad=True)
+    assert dict(table.bad) == {
+        "broken.png": "the link leads nowhere",
+        "caf\\udce9.png": "its name is not valid UTF-8; rename the file",
+        "none.png": "the file does not exist",
+        "a folder.png": "a folder or device, not a file",
+    }
+    assert_right(table, folder)
+    assert load_images(folder, S, cache=cache, names=names, skip_bad=True).decoded == 0
+    with pytest.raises(InputError, match="UTF-8") as caught:
+        load_images(folder, S, cache=cache)
+    str(caught.value).encode("utf-8")
+
+
+def test_nothing_but_bad_pictures(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    spoil(tmp_path / "pictures")
+    for skip_bad in (False, True, True):
+        with pytest.raises(InputError, match=r"No picture in .* can be read, of 2 .*the file is empty"):
+            load_images(tmp_path / "pictures", S, cache=cache, skip_bad=skip_bad)
+
+
+# ---- interrupted, damaged, at once
+
+
+@pytest.fixture
+def commit_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "SECONDS_BETWEEN_COMMITS", -1.0)
+    monkeypatch.setattr(table_module, "SECONDS_BETWEEN_CALLS", -1.0)
+
+
+def stop_at(number: int) -> Any:
+    def progress(done: int, total: int) -> None:
+        if done == number:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_a_run_that_was_stopped_goes_on(folder: Path, cache: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load_images(folder, S, cache=cache, progress=stop_at(5))
+    assert left_in(cache) == [".part", ".rows"]
+    with pytest.raises(KeyboardInterrupt):
+        load_images(folder, S, cache=cache, progress=stop_at(9))
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 12 - 9
+    assert_right(table, folder)
+    assert left_in(cache) == [".jsonl", ".rows"]
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_what_was_left_is_used_only_as_far_as_it_is_right(folder: Path, cache: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load_images(folder, S, cache=cache, progress=stop_at(8))
+    rows, lines = next(cache.glob("*.rows")), next(cache.glob("*.part"))
+    with rows.open("r+b") as file:
+        file.truncate(6 * 3 * S * S + 1)  # 6 pictures and a bit
+    lines.write_text(lines.read_text() + '["2/1')
+    draw(folder / "0" / "00.png", 200)  # and one has changed since
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 12 - 5
+    assert_right(table, folder)
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    """Do it in a process of its own, which is not waited for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+@pytest.mark.usefixtures("commit_always")
+@pytest.mark.parametrize("shown", [1, 2, 3])
+def test_killed_processes(folder: Path, cache: Path, shown: int) -> None:
+    """Again and again, each a little later than the one before, and never a picture decoded twice."""
+    for number in range(shown, 12, shown):
+        child = in_a_child(lambda number=number: load_images(folder, S, cache=cache, progress=die_at(number)))  # type: ignore[misc]
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == shown
+    assert_right(table, folder)
+    assert left_in(cache) == [".jsonl", ".rows"]
+
+
+def die_at(number: int) -> Callable[[int, int], None]:
+    def progress(done: int, total: int) -> None:
+        if done == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return progress
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_processes_at_once_one_of_them_killed(folder: Path, cache: Path) -> None:
+    def work() -> None:
+        assert_right(load_images(folder, S, cache=cache), folder)
+
+    unlucky = in_a_child(lambda: load_images(folder, S, cache=cache, progress=die_at(7)))
+    while not list(cache.glob("*.part")):
+        time.sleep(0.001)
+    children = [in_a_child(work) for _ in range(3)]
+    work()
+    assert os.waitstatus_to_exitcode(os.waitpid(unlucky, 0)[1]) == -signal.SIGKILL
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    assert left_in(cache) == [".jsonl", ".rows"]
+    assert load_images(folder, S, cache=cache).decoded == 0
+
+
+def test_damaged_caches_are_mended(folder: Path, cache: Path) -> None:
+    load_images(folder, S, cache=cache)
+    for damage in (b"", b"\0\0\0", b"{}\n", b"[1, 2]\n", b'{"rows": 3}\n', b"\xff\xfe\n"):
+        next(cache.glob("*.jsonl")).write_bytes(damage)
+        assert_right(load_images(folder, S, cache=cache), folder)
+        assert left_in(cache) == [".jsonl", ".rows"]
+    next(cache.glob("*.rows")).unlink()
+    assert_right(load_images(folder, S, cache=cache), folder)
+    next(cache.glob("*.rows")).write_bytes(b"short")
+    assert_right(load_images(folder, S, cache=cache), folder)
+    lines = next(cache.glob("*.jsonl"))
+    text = lines.read_text().splitlines()
+    for bad_line in (text[5][:10], "5", "{}", '["a", 1]'):
+        lines.write_text("\n".join([*text[:5], bad_line, *text[6:]]) + "\n")
+        next(cache.glob("*.rows")).rename(cache / json.loads(text[0])["rows"])
+        table = load_images(folder, S, cache=cache)
+        assert table.decoded == 12 - 4
+        assert_right(table, folder)
+    header = json.loads(next(cache.glob("*.jsonl")).read_text().splitlines()[0])
+    assert header["settings"] == {"folder": str(folder.resolve()), "size": S, "how": "squash", "version": store_module.VERSION}
+
+
+def test_many_at_once_do_the_work_once(folder: Path, cache: Path) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        tables = list(pool.map(lambda _: load_images(folder, S, cache=cache), range(6)))
+    assert sorted(table.decoded for table in tables) == [0, 0, 0, 0, 0, 12]
+    for table in tables:
+        assert_right(table, folder)
+
+
+def test_many_at_once_while_pictures_change(folder: Path, cache: Path) -> None:
+    def change(seed: int) -> None:
+        draw(folder / f"{seed % 3}" / f"new{seed}.png", seed)
+        table = load_images(folder, S, cache=cache, names=[f"{seed % 3}/new{seed}.png", "1/04.png", "0/00.png"])
+        assert_right(table, folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(change, range(12)))
+    assert_right(load_images(folder, S, cache=cache), folder)
+    assert left_in(cache) == [".jsonl", ".rows"]
+
+
+def test_a_lock_keeps_others_out_until_it_is_free(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def enter() -> None:
+        with locked(tmp_path / "lock") as alone:
+            assert alone
+            entered.set()
+
+    with locked(tmp_path / "lock") as alone:
+        assert alone
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert not entered.wait(0.15)
+    thread.join(5)
+    assert entered.is_set()
+    with locked(tmp_path / "nowhere" / "lock") as alone:
+        assert not alone
+
+
+@pytest.mark.usefixtures("commit_always")
+def test_where_there_are_no_locks_nobody_is_disturbed(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def no_lock(path: Path) -> Iterator[bool]:
+        yield False
+
+    with pytest.raises(KeyboardInterrupt):
+        load_images(folder, S, cache=cache, progress=stop_at(5))
+    monkeypatch.setattr(table_module, "locked", no_lock)
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 12  # what lies there may belong to a run that is alive
+    assert_right(table, folder)
+    assert left_in(cache) == [".jsonl", ".part", ".rows", ".rows"]
+    draw(folder / "new.png", 5)
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 1
+    assert_right(table, folder)
+    assert left_in(cache) == [".jsonl", ".part", ".rows", ".rows"]
+    assert load_images(folder, S, cache=cache).decoded == 0
+
+
+# ---- no room
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """What a full disk is like: the system refuses to write on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("often", [True, False])
+def test_a_full_disk(folder: Path, cache: Path, often: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if often:
+        monkeypatch.setattr(store_module, "SECONDS_BETWEEN_COMMITS", -1.0)
+    with files_no_larger_than(1000), pytest.raises(InputError, match=r"cannot be kept in .*cache: File too large\. Make room"):
+        load_images(folder, S, cache=cache)
+    assert left_in(cache) == []
+    load_images(folder, S, cache=cache)
+    draw(folder / "new.png", 5)
+    with files_no_larger_than(1000), pytest.raises(InputError, match="choose another cache folder"):
+        load_images(folder, S, cache=cache)
+    assert left_in(cache) == [".jsonl", ".rows"]  # what was there before is intact
+    names = list_images(folder)[:12]
+    assert load_images(folder, S, cache=cache, names=names).decoded == 0
+    with files_no_larger_than(1000), pytest.raises(InputError, match="File too large"):
+        load_images(folder, S, cache=cache, names=names[::-1])
+
+
+def test_too_little_room_is_noticed_before_the_work(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(folder)._replace(free=12 * 3 * S * S - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(InputError, match=r"12 pictures need 0\.0 GB and 0\.0 GB are free"):
+        load_images(folder, S, cache=cache)
+    with pytest.raises(InputError, match="give a cache folder on a larger disk"):
+        load_images(folder, S, cache=None)
+
+
+def test_a_cache_that_cannot_be_made(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match=r"cannot be kept in .*file"):
+        load_images(folder, S, cache=tmp_path / "file")

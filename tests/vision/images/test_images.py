@@ -1,0 +1,599 @@
+"""Which pictures a folder holds, and one picture at a time: every kind of file, good and bad, made on the fly."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pals.util.errors import InputError
+from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
+from pals.vision.images import decoding as decoding_module
+from pals.vision.images.guard import Budget, larger_pictures, quiet
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def random_image(width: int, height: int, seed: int = 0) -> Image.Image:
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(values)
+
+
+def smooth_image(width: int, height: int) -> Image.Image:
+    """Different in every corner and along every direction, without fine detail."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    x, y = x / width, y / height
+    channels = [200 * x + 20, 180 * y + 30 * x, 128 + 100 * np.sin(3 * x + 5 * y)]
+    return Image.fromarray(np.stack(channels, axis=2).astype(np.uint8))
+
+
+def detailed_image(width: int, height: int) -> Image.Image:
+    """Patches of all sizes with sharp edges: as hard for a filter as photographs get."""
+    rng = np.random.default_rng(1)
+    values = np.asarray(smooth_image(width, height)) * 0.5 + 40
+    for patch in (3, 11, 37):
+        noise = rng.normal(0, 25, (height // patch + 1, width // patch + 1, 3))
+        values += noise.repeat(patch, axis=0).repeat(patch, axis=1)[:height, :width]
+    return Image.fromarray(values.clip(0, 255).astype(np.uint8))
+
+
+def pixels(image: Image.Image) -> np.ndarray:
+    return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+
+
+def reason_of(path: Path, size: int = 8) -> str:
+    with pytest.raises(BadImageError) as caught:
+        decode(path, size)
+    assert caught.value.name == str(path)
+    return caught.value.reason
+
+
+# ---- names
+
+
+def test_names_are_relative_sorted_and_of_all_endings(tmp_path: Path) -> None:
+    touch(
+        *(
+            tmp_path / name
+            for name in ("b/z.JPG", "b/a/x.Png", "a.tiff", "c d/é ü.webp", "B.gif", "notes.txt", "png", "x.png.zip")
+        )
+    )
+    assert list_images(tmp_path) == ["B.gif", "a.tiff", "b/a/x.Png", "b/z.JPG", "c d/é ü.webp"]
+    assert list_images(str(tmp_path)) == list_images(tmp_path)
+
+
+def test_hidden_and_foreign_files_are_left_out(tmp_path: Path) -> None:
+    touch(*(tmp_path / name for name in ("a.png", ".b.png", ".git/c.png", "__MACOSX/a.png", "x/._a.png", "@eaDir/a.png")))
+    assert list_images(tmp_path) == ["a.png"]
+
+
+def test_links_are_followed_and_no_folder_is_read_twice(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    touch(inside / "real" / "a.png", outside / "b.png", outside / "deep" / "c.png")
+    for number in range(8):  # whatever order the system lists them in, the real path is the one that counts
+        (inside / f"link{number}").symlink_to(inside / "real")
+    (inside / "circle").symlink_to(inside)
+    (inside / "real" / "up").symlink_to("..")
+    (inside / "single.png").symlink_to(outside / "b.png")
+    (inside / "whole").symlink_to(outside)
+    (inside / "broken.png").symlink_to(tmp_path / "nowhere")
+    assert list_images(inside) == ["broken.png", "real/a.png", "single.png", "whole/b.png", "whole/deep/c.png"]
+
+
+def test_pipes_are_not_pictures(tmp_path: Path) -> None:
+    touch(tmp_path / "a.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    assert list_images(tmp_path) == ["a.png"]
+    assert "not a file" in reason_of(tmp_path / "pipe.png")
+
+
+def test_names_that_are_no_text_can_be_written_down(tmp_path: Path) -> None:
+    touch(tmp_path / "a.png", Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")))
+    names = list_images(tmp_path)
+    assert names == ["a.png", "caf\\udce9.png"]
+    "".join(names).encode("utf-8")
+
+
+def test_folders_without_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        list_images(tmp_path / "none")
+    touch(tmp_path / "file.png")
+    with pytest.raises(InputError, match="is a file, not a folder"):
+        list_images(tmp_path / "file.png")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"it is empty.*Endings that are read: .*jpg"):
+        list_images(tmp_path / "empty")
+    touch(tmp_path / "heic" / "1.heic", tmp_path / "heic" / "2.HEIC", tmp_path / "heic" / "readme")
+    with pytest.raises(InputError, match=r"found: 2 x \.heic, 1 x no ending"):
+        list_images(tmp_path / "heic")
+
+    def refuse(path: Path) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match=r"Cannot read the folder .*: Permission denied"):
+        list_images(tmp_path)
+
+
+# ---- kinds of pictures
+
+
+def filled(mode: str, colour: object, **info: object) -> Callable[[Path], None]:
+    def save(path: Path) -> None:
+        Image.new(mode, (6, 4), colour).save(path, **info)  # type: ignore[arg-type]
+
+    return save
+
+
+def palette(transparency: object) -> Callable[[Path], None]:
+    def save(path: Path) -> None:
+        image = Image.new("P", (6, 4), 1)
+        image.putpalette([0, 0, 0, 200, 100, 50])
+        image.save(path, transparency=transparency) if transparency is not None else image.save(path)
+
+    return save
+
+
+def frames(path: Path) -> None:
+    first, second = Image.new("RGB", (6, 4), (200, 100, 50)), Image.new("RGB", (6, 4), (0, 0, 255))
+    first.save(path, save_all=True, append_images=[second], lossless=True)
+
+
+def sixteen_bit_rgb(path: Path) -> None:
+    rows = b"".join(b"\0" + struct.pack(">3H", 200 * 257, 100 * 257, 50 * 257) * 6 for _ in range(4))
+    path.write_bytes(png(6, 4, 16, 2, zlib.compress(rows)))
+
+
+def png(width: int, height: int, depth: int, kind: int, data: bytes) -> bytes:
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">2I5B", width, height, depth, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+KINDS: dict[str, tuple[str, Callable[[Path], None], tuple[int, int, int], int]] = {
+    "rgb": ("png", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
+    "grey": ("png", filled("L", 77), (77, 77, 77), 0),
+    "one bit": ("png", filled("1", 1), (255, 255, 255), 0),
+    "one bit, black": ("tif", filled("1", 0), (0, 0, 0), 0),
+    "grey and alpha": ("png", filled("LA", (77, 255)), (77, 77, 77), 0),
+    "grey, transparent": ("png", filled("LA", (77, 0)), (255, 255, 255), 0),
+    "alpha": ("png", filled("RGBA", (200, 100, 50, 255)), (200, 100, 50), 0),
+    "transparent": ("png", filled("RGBA", (200, 100, 50, 0)), (255, 255, 255), 0),
+    "half transparent": ("png", filled("RGBA", (0, 100, 255, 51)), (204, 224, 255), 0),
+    "alpha in tiff": ("tif", filled("RGBA", (200, 100, 50, 0)), (255, 255, 255), 0),
+    "a colour is transparent": ("png", filled("RGB", (200, 100, 50), transparency=(200, 100, 50)), (255, 255, 255), 0),
+    "a grey is transparent": ("png", filled("L", 77, transparency=77), (255, 255, 255), 0),
+    "palette": ("png", palette(None), (200, 100, 50), 0),
+    "palette, transparent": ("gif", palette(1), (255, 255, 255), 0),
+    "palette, other transparent": ("gif", palette(0), (200, 100, 50), 0),
+    "palette with alphas": ("png", palette(bytes([255, 0])), (255, 255, 255), 0),
+    "16 bits per colour": ("png", sixteen_bit_rgb, (200, 100, 50), 0),
+    "cmyk jpeg": ("jpg", filled("CMYK", (0, 255, 255, 0), quality=95), (255, 0, 0), 6),
+    "cmyk tiff": ("tif", filled("CMYK", (255, 0, 255, 0)), (0, 255, 0), 0),
+    "lab tiff": ("tif", filled("LAB", (255, 128, 128)), (255, 255, 255), 3),
+    "ycbcr tiff": ("tif", filled("YCbCr", (77, 128, 128), compression="raw"), (77, 77, 77), 1),
+    "jpeg": ("jpg", filled("RGB", (200, 100, 50), quality=95), (200, 100, 50), 3),
+    "progressive jpeg": ("jpeg", filled("RGB", (200, 100, 50), quality=95, progressive=True), (200, 100, 50), 3),
+    "grey jpeg": ("jpg", filled("L", 77), (77, 77, 77), 2),
+    "webp": ("webp", filled("RGB", (200, 100, 50), lossless=True), (200, 100, 50), 0),
+    "jpeg 2000": ("jp2", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
+    "bmp": ("bmp", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
+    "ppm": ("ppm", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
+    "tga": ("tga", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
+    "lzw tiff": ("tiff", filled("RGB", (200, 100, 50), compression="tiff_lzw"), (200, 100, 50), 0),
+    "animated gif": ("gif", frames, (200, 100, 50), 0),
+    "animated png": ("png", frames, (200, 100, 50), 0),
+    "animated webp": ("webp", frames, (200, 100, 50), 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 9])
+def test_every_kind_of_picture(kind: str, size: int, tmp_path: Path) -> None:
+    ending, save, expected, tolerance = KINDS[kind]
+    save(tmp_path / f"a.{ending}")
+    found = decode(tmp_path / f"a.{ending}", size)
+    assert found.shape == (3, size, size) and found.dtype == np.uint8 and found.flags.c_contiguous
+    assert np.abs(found.astype(int) - np.array(expected)[:, None, None]).max() <= tolerance
+
+
+def test_ycck_jpeg(tmp_path: Path) -> None:
+    filled("CMYK", (0, 0, 0, 0), quality=95)(tmp_path / "a.jpg")
+    data = bytearray((tmp_path / "a.jpg").read_bytes())
+    marker = data.index(b"Adobe")
+    data[marker + 11] = 2  # the transform: YCCK
+    (tmp_path / "a.jpg").write_bytes(data)
+    assert decode(tmp_path / "a.jpg", 4).shape == (3, 4, 4)
+
+
+def deep(values: np.ndarray, path: Path) -> np.ndarray:
+    """One row of greys, as decoded at its own size."""
+    Image.fromarray(np.tile(values, (len(values), 1))).save(path)
+    found = decode(path, len(values))
+    assert (found[0] == found[1]).all() and (found[0] == found[2]).all() and (found[0] == found[0, 0]).all()
+    return found[0, 0]
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "pgm"])
+def test_16_bit_grey_is_scaled(ending: str, tmp_path: Path) -> None:
+    grey = np.array([0, 1, 100, 254, 255])
+    assert deep((grey * 257).astype(np.uint16), tmp_path / f"a.{ending}").tolist() == grey.tolist()
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 14])
+def test_depth_is_the_least_that_holds_the_largest_value(bits: int, tmp_path: Path) -> None:
+    most = 2**bits - 1
+    found = deep(np.array([0, most // 5, most]).astype(np.uint16), tmp_path / "a.png")
+    assert found.tolist() == [0, round(most // 5 / most * 255), 255]
+    half = deep(np.array([0, most // 2 + 1], dtype=np.uint16), tmp_path / "b.png")
+    assert half.tolist() == [0, 128]  # not stretched to white
+
+
+def test_numbers_without_a_depth_are_scaled_by_their_range(tmp_path: Path) -> None:
+    assert deep(np.array([-1000, 0, 1000], dtype=np.int32), tmp_path / "a.tif").tolist() == [0, 128, 255]
+    assert deep(np.array([0, 10**6, 2 * 10**6], dtype=np.int32), tmp_path / "b.tif").tolist() == [0, 128, 255]
+    assert deep(np.array([-5, -5], dtype=np.int32), tmp_path / "c.tif").tolist() == [0, 0]
+
+
+def test_floats(tmp_path: Path) -> None:
+    assert deep(np.array([0, 0.2, 0.5], dtype=np.float32), tmp_path / "a.tif").tolist() == [0, 51, 128]
+    assert deep(np.array([0, 51, 255], dtype=np.float32), tmp_path / "b.tif").tolist() == [0, 51, 255]
+    assert deep(np.array([-1, 0, 1], dtype=np.float32), tmp_path / "c.tif").tolist() == [0, 128, 255]
+    odd = np.array([np.nan, -np.inf, 0, 0.2, np.inf], dtype=np.float32)
+    assert deep(odd, tmp_path / "d.tif").tolist() == [0, 0, 0, 51, 255]
+    assert deep(np.array([np.nan, np.nan], dtype=np.float32), tmp_path / "e.tif").tolist() == [0, 0]
+
+
+TURNED = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,  # the file's picture has to be turned the other way to be upright
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+
+
+@pytest.mark.parametrize("orientation", TURNED)
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp"])
+def test_orientation(orientation: int, ending: str, tmp_path: Path) -> None:
+    upright = smooth_image(64, 48)
+    turn = TURNED[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (upright if turn is None else upright.transpose(turn)).save(tmp_path / f"a.{ending}", exif=exif, quality=95, lossless=True)
+    upright.save(tmp_path / "upright.png")
+    for how in HOWS:
+        found, expected = (decode(tmp_path / name, 16, how=how).astype(int) for name in (f"a.{ending}", "upright.png"))
+        assert np.abs(found - expected).max() <= (6 if ending == "jpg" else 2)
+
+
+def test_damaged_notes_do_not_spoil_a_picture(tmp_path: Path) -> None:
+    smooth_image(8, 8).save(tmp_path / "a.png", exif=b"Exif\0\0II*\0\xff\xff\xff\x7f")
+    assert (decode(tmp_path / "a.png", 8) == pixels(smooth_image(8, 8))).all()
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif"])
+def test_the_right_size_is_left_untouched(how: How, ending: str, tmp_path: Path) -> None:
+    image = random_image(32, 32)
+    image.save(tmp_path / f"a.{ending}")
+    assert (decode(tmp_path / f"a.{ending}", 32, how=how) == pixels(image)).all()
+
+
+def test_a_jpeg_of_the_right_size_is_what_pillow_decodes(tmp_path: Path) -> None:
+    random_image(32, 32).save(tmp_path / "a.jpg")
+    assert (decode(tmp_path / "a.jpg", 32) == pixels(Image.open(tmp_path / "a.jpg"))).all()
+
+
+@pytest.mark.parametrize(("width", "height", "left", "top"), [(40, 32, 4, 0), (41, 32, 4, 0), (32, 50, 0, 9)])
+def test_what_only_needs_cutting_is_only_cut(width: int, height: int, left: int, top: int, tmp_path: Path) -> None:
+    image = random_image(width, height)
+    image.save(tmp_path / "a.png")
+    assert (decode(tmp_path / "a.png", 32, how="crop") == pixels(image)[:, top : top + 32, left : left + 32]).all()
+
+
+def test_three_ways_to_make_a_square(tmp_path: Path) -> None:
+    """A red, a green and a blue square side by side."""
+    image = Image.new("RGB", (120, 40), (0, 255, 0))
+    image.paste((255, 0, 0), (0, 0, 40, 40))
+    image.paste((0, 0, 255), (80, 0, 120, 40))
+    image.save(tmp_path / "a.png")
+    squash, crop, pad = (decode(tmp_path / "a.png", 12, how=how) for how in ("squash", "crop", "pad"))
+    row = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    for found in (squash, pad[:, 4:8]):
+        assert [tuple(found[:, 2, column].tolist()) for column in (1, 6, 10)] == row
+    assert (crop == np.array([0, 255, 0])[:, None, None]).all()
+    assert (pad[:, :4] == 128).all() and (pad[:, 8:] == 128).all()
+    assert decode(tmp_path / "a.png", 12).tolist() == squash.tolist()
+
+
+def test_fine_patterns_become_grey_not_stripes(tmp_path: Path) -> None:
+    stripes = np.zeros((400, 400), dtype=np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(tmp_path / "a.png")
+    found = decode(tmp_path / "a.png", 16).astype(int)
+    assert np.abs(found - 127.5).max() <= 1
+
+
+@pytest.mark.parametrize("how", ["squash", "crop", "pad"])
+@pytest.mark.parametrize("shape", [(803, 601), (601, 803), (700, 350), (900, 90)])
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_shortcuts_are_hardly_visible(how: How, shape: tuple[int, int], ending: str, tmp_path: Path) -> None:
+    """Against the plain way: decode all, cut or not, one careful filter."""
+    detailed_image(*shape).save(tmp_path / f"a.{ending}", quality=95)
+    with Image.open(tmp_path / f"a.{ending}") as file:
+        image = file.convert("RGB")
+    width, height = shape
+    side = min(shape)
+    left, top = (width - side) // 2, (height - side) // 2
+    if how == "crop":
+        expected = image.resize((64, 64), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    elif how == "squash":
+        expected = image.resize((64, 64), Image.Resampling.BICUBIC)
+    else:
+        inner = max(1, round(width * 64 / max(shape))), max(1, round(height * 64 / max(shape)))
+        expected = Image.new("RGB", (64, 64), (128, 128, 128))
+        expected.paste(image.resize(inner, Image.Resampling.BICUBIC), ((64 - inner[0]) // 2, (64 - inner[1]) // 2))
+    error = np.abs(decode(tmp_path / f"a.{ending}", 64, how=how).astype(int) - pixels(expected))
+    assert error.mean() < 1 and error.max() <= 12
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "I;16"])
+@pytest.mark.parametrize("how", HOWS)
+def test_bands_change_nothing(mode: str, how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = smooth_image(211, 157)
+    if mode == "RGBA":
+        image.putalpha(Image.linear_gradient("L").resize(image.size))
+    elif mode == "I;16":
+        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 200)
+    else:
+        image = image.convert(mode)
+    image.save(tmp_path / "a.png")
+    whole = [decode(tmp_path / "a.png", size, how=how) for size in (10, 60, 200)]
+    monkeypatch.setattr(decoding_module, "BAND", 1000)
+    bands = [decode(tmp_path / "a.png", size, how=how) for size in (10, 60, 200)]
+    assert all((a == b).all() for a, b in zip(whole, bands, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 40), st.sampled_from(HOWS), st.integers(0, 255))
+def test_one_colour_stays_one_colour(
+    tmp_path_factory: pytest.TempPathFactory, width: int, height: int, size: int, how: How, grey: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "one_colour.png"
+    Image.new("L", (width, height), grey).save(path)
+    found = decode(path, size, how=how)
+    assert found.shape == (3, size, size)
+    assert set(np.unique(found)) <= ({grey, 128} if how == "pad" else {grey})
+
+
+@pytest.mark.parametrize(
+    ("size", "how", "complaint"), [(0, "crop", "0 pixels"), (5000, "pad", "5000"), (8, "cut", "Unknown way")]
+)
+def test_impossible_sizes(size: int, how: How, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=complaint):
+        decode(tmp_path / "a.png", size, how=how)
+
+
+# ---- large pictures
+
+
+def test_a_hundred_megapixels(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    data = zlib.compressobj(1)
+    row = b"\0" + b"\xf0" * 1250
+    rows = b"".join(data.compress(row * 100) for _ in range(100)) + data.flush()
+    (tmp_path / "a.png").write_bytes(png(10_000, 10_000, 1, 0, rows))
+    warnings.simplefilter("error")
+    limit = Image.MAX_IMAGE_PIXELS
+    assert np.abs(decode(tmp_path / "a.png", 8).astype(int) - 127.5).max() <= 1
+    assert limit == Image.MAX_IMAGE_PIXELS and not recwarn.list
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "gif", "webp", "jpg"])
+def test_pillows_limit_is_raised_only_for_the_moment(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (30, 30), (9, 9, 9)).save(tmp_path / f"a.{ending}")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # so that this is what 180 megapixels are otherwise
+    with pytest.raises(Image.DecompressionBombError):
+        Image.open(tmp_path / f"a.{ending}").load()
+    assert np.abs(decode(tmp_path / f"a.{ending}", 4).astype(int) - 9).max() <= 3
+    assert survey(tmp_path, [f"a.{ending}"]).largest_side == 30
+    assert Image.MAX_IMAGE_PIXELS == 10
+
+
+def test_what_is_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(30_000, 20_000, 8, 2, b""))
+    assert reason_of(tmp_path / "a.png") == "30000 x 20000 pixels are more than the 500 megapixels that are read"
+    (tmp_path / "a.png").write_bytes(png(100_000, 100_000, 8, 2, b""))
+    assert "more than the 500 megapixels" in reason_of(tmp_path / "a.png")
+
+
+def test_changes_of_pillow_are_shared_by_threads_and_taken_back() -> None:
+    before, filters = Image.MAX_IMAGE_PIXELS, list(warnings.filters)
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def use() -> None:
+        with quiet, larger_pictures:
+            inside.wait(5)
+            leave.wait(5)
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with quiet, larger_pictures:
+        inside.wait(5)
+        assert Image.MAX_IMAGE_PIXELS == 500_000_000
+        assert warnings.filters != filters
+    assert Image.MAX_IMAGE_PIXELS == 500_000_000
+    leave.set()
+    for thread in threads:
+        thread.join(5)
+    assert before == Image.MAX_IMAGE_PIXELS
+    assert list(warnings.filters) == filters
+
+
+def test_a_limit_that_someone_else_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with larger_pictures:
+        Image.MAX_IMAGE_PIXELS = 2000
+    assert Image.MAX_IMAGE_PIXELS == 2000
+
+
+def test_the_budget_bounds_what_is_decoded_at_once() -> None:
+    budget, most, lock, running = Budget(10, small=0), 0, threading.Lock(), [0]
+
+    def work(cost: int) -> None:
+        nonlocal most
+        for _ in range(50):
+            with budget.spend(cost):
+                with lock:
+                    running[0] += cost
+                    most = max(most, running[0])
+                    assert running[0] <= 10 or running[0] == cost
+                with lock:
+                    running[0] -= cost
+
+    threads = [threading.Thread(target=work, args=(cost,)) for cost in (3, 3, 4, 6, 25)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert most == 25 and budget.used == 0  # too large for the budget, but alone
+
+
+# ---- bad files
+
+
+def test_reasons_for_files_that_are_no_pictures(tmp_path: Path) -> None:
+    for content, reason in {
+        b"": "the file is empty",
+        b"\x89PNG\r\n\x1a\n\0\0": "damaged or cut off",
+        b"hello, I am a text\n": "not a picture of a known format",
+        b"<!DOCTYPE html><html>404</html>": "a web page, not a picture",
+        b"\0\0\0\x18ftypheic\0\0\0\0": "a HEIC picture, which is not read; convert it to JPEG",
+        b"version https://git-lfs.github.com/spec/v1\noid": "only a pointer; fetch the picture with git lfs pull",
+        bytes(1000): "only zeros: the file was not written completely",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "not a picture of a known format",
+    }.items():
+        (tmp_path / "a.png").write_bytes(content)
+        assert reason_of(tmp_path / "a.png") == reason
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "gif", "tif", "webp", "bmp", "ppm", "jp2"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_files_that_are_cut_off(ending: str, share: float, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{ending}"
+    random_image(90, 70).save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    if ending != "jp2":  # its first part is a coarse but whole picture: the decoder may make do with it
+        assert len(reason_of(path)) < 160
+        assert reason_of(path, 90) == reason_of(path)
+    if ending in ("jpg", "png", "bmp", "ppm") and share > 0.4:
+        assert reason_of(path) == "the file is cut off"
+
+
+def test_broken_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
+    """Whatever a decoder does with broken files, the caller sees a picture or a `BadImageError`."""
+    rng = np.random.default_rng(3)
+    for ending in ("jpg", "png", "gif", "tif", "webp", "bmp", "ppm", "tga"):
+        path = tmp_path / f"a.{ending}"
+        smooth_image(20, 20).save(path)
+        data = np.frombuffer(path.read_bytes(), np.uint8)
+        for _ in range(25):
+            broken = data.copy()
+            broken[rng.integers(0, min(len(data), 200), 6)] = rng.integers(0, 256, 6)
+            path.write_bytes(broken.tobytes())
+            with suppress(BadImageError):
+                assert decode(path, 8).shape == (3, 8, 8)
+
+
+def test_a_wrong_ending_does_not_matter(tmp_path: Path) -> None:
+    random_image(8, 8).save(tmp_path / "a.png")
+    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    assert (decode(tmp_path / "a.jpg", 8) == pixels(random_image(8, 8))).all()
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    assert reason_of(tmp_path / "a.png") == "the file does not exist"
+    assert "cannot be opened" in reason_of(tmp_path) or "not a file" in reason_of(tmp_path)
+    with pytest.raises(InputError, match=r"a\.png: the file does not exist\."):
+        decode(tmp_path / "a.png", 8)
+
+
+def test_a_file_that_changes_meanwhile_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    random_image(8, 8).save(path)
+    resized = decoding_module._resized
+
+    def change(*arguments: object) -> Image.Image:
+        path.write_bytes(path.read_bytes() + b"x")
+        return resized(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoding_module, "_resized", change)
+    with pytest.raises(BadImageError, match="changed while it was read") as caught:
+        decode(path, 8)
+    assert not caught.value.lasting
+
+
+# ---- first looks
+
+
+def test_survey(tmp_path: Path) -> None:
+    for number, (width, height) in enumerate([(10, 20), (30, 15), (40, 40), (25, 100)]):
+        Image.new("L", (width, height)).save(tmp_path / f"{number}.png")
+    (tmp_path / "4.png").write_bytes(b"")
+    found = survey(tmp_path, list_images(tmp_path))
+    assert (found.pictures, found.looked_at, found.unreadable) == (5, 5, 1)
+    assert (found.shorter_side, found.smallest_side, found.largest_side) == (20, 10, 100)
+    assert found.megapixels == pytest.approx((200 + 450 + 1600 + 2500) / 4 / 1e6)
+    assert found.cache_bytes(32) == 5 * 3 * 32 * 32
+    assert found.bytes == pytest.approx(sum(path.stat().st_size for path in tmp_path.iterdir()) / 4 * 5, abs=1)
+    part = survey(tmp_path, list_images(tmp_path), sample=2)
+    assert (part.pictures, part.looked_at, part.shorter_side) == (5, 2, 25)
+    with pytest.raises(InputError, match=r"No picture that was looked at .* the first of 1 is '4.png'"):
+        survey(tmp_path, ["4.png"])
+    with pytest.raises(InputError, match="0 names"):
+        survey(tmp_path, [])
+
+
+def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.randint(0, 256, (50, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images[:, 2] = 128
+    mean, std = image_statistics(images)
+    values = images.double() / 255
+    assert mean == pytest.approx(values.mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
+    assert std[:2] == pytest.approx(values.std(dim=(0, 2, 3), correction=0).tolist()[:2], abs=1e-12)
+    assert std[2] == 1 / 255
+    monkeypatch.setattr("pals.vision.images.look.AT_ONCE", 200)
+    assert image_statistics(images) == (mean, std)
+    monkeypatch.setattr("pals.vision.images.look.PIXELS", 10 * 36)
+    monkeypatch.setattr("pals.vision.images.look.FEWEST", 1)
+    part, _ = image_statistics(images)
+    assert part == pytest.approx(values[::5].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
+    with pytest.raises(InputError, match="N x 3 x S x S"):
+        image_statistics(images[0])
