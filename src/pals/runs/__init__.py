@@ -6,18 +6,8 @@ paper or the command line.
 
 from __future__ import annotations
 
-from pals.runs.run import (
-    Run,
-    check_base,
-    check_folder,
-    claim_folder,
-    commit,
-    default_folder,
-    evaluate,
-    load_run_config,
-    starting_network,
-    summarise_seeds,
-)
+from pals.runs.folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
+from pals.runs.run import Run, evaluate, starting_network, summarise_seeds
 from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 
 __all__ = [

@@ -1,0 +1,135 @@
+"""The folder of a run: whose it is, what marks it, what is written into it when it is claimed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pals
+from pals.data import OPTIONS
+from pals.labels.candidates import CandidateSets
+from pals.runs.settings import DataConfig, RunConfig
+from pals.training.checkpoint import refuse_other_settings
+from pals.util.config import read_yaml, to_yaml
+from pals.util.errors import InputError
+from pals.util.files import is_unfinished, read_json, write_json, write_text
+
+LOOKED_AT = 1000
+"""Items by which data are known again."""
+
+
+def load_run_config(folder: Path) -> RunConfig:
+    if not (folder / "config.yaml").exists():
+        raise InputError(
+            f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
+            "(their --out)."
+        )
+    return RunConfig.of(read_yaml(folder / "config.yaml"))
+
+
+def check_folder(folder: Path, config: RunConfig) -> None:
+    """Refuse a folder that holds another run, or something else."""
+    if (folder / "config.yaml").exists():
+        refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), config.to_dict())
+    elif not _is_free(folder):
+        raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
+    """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
+    row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), LOOKED_AT), dtype=torch.float64).long()
+    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
+    for part in (inputs[row_M], candidates.allowed_NC):
+        mark.update(part.contiguous().cpu().numpy().data)
+    return mark.hexdigest()
+
+
+def refuse_other_data(folder: Path, mark: str) -> None:
+    """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
+    if not (folder / "run.json").exists():
+        return
+    if read_json(folder / "run.json").get("data_mark", mark) != mark:
+        raise InputError(
+            f"{folder} holds a run on other items or candidate sets than these. Give the data it was begun with (--data-dir), "
+            f"or choose another --out."
+        )
+
+
+def check_base(base: Path, runs: str) -> None:
+    """The same for the folder above several runs; `runs` is the pattern of their folders."""
+    if (base / "config.yaml").exists():
+        raise InputError(f"{base} is the folder of a single run. Choose another --out for several.")
+    if not _is_free(base) and not any(base.glob(f"{runs}/config.yaml")):
+        raise InputError(f"{base} exists and holds no run of this program. Choose another --out, or empty it first.")
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is there, or only what a process killed at its very start left behind."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.is_dir() or is_unfinished(path) for path in folder.rglob("*"))
+
+
+def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None = None) -> None:
+    """Make the run's folder; `check_folder` has found it free, or the run's own."""
+    for path in folder.iterdir() if folder.exists() else ():
+        if is_unfinished(path):
+            path.unlink()
+    if not (folder / "config.yaml").exists():
+        write_text(folder / "config.yaml", to_yaml(config.to_dict()))
+    if (folder / "run.json").exists():
+        return
+    about = {
+        "pals": pals.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+        "machine": platform.platform(),
+        "command": sys.argv,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": config.seed,
+        **(more or {}),
+    }
+    write_json(folder / "run.json", about)
+
+
+@cache
+def commit() -> str | None:
+    """Of the code that runs, with "+changes" where it was changed since; PALS_COMMIT says it where there is no checkout."""
+    if os.environ.get("PALS_COMMIT"):
+        return os.environ["PALS_COMMIT"]
+    root = Path(pals.__file__)
+    git = ["git", "-C", str(root.parent)]
+    tracked = [*git, "ls-files", "--error-unmatch", root.name]  # an installation may lie in somebody's checkout
+    status = [*git, "status", "--porcelain=v2", "--branch", "--", "."]
+    try:
+        subprocess.run(tracked, capture_output=True, check=True, timeout=20)
+        answer = subprocess.run(status, capture_output=True, check=True, timeout=20, text=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    heading = "# branch.oid "
+    first = next((line.removeprefix(heading) for line in answer.splitlines() if line.startswith(heading)), None)
+    changed = any(not line.startswith("#") for line in answer.splitlines())
+    return f"{first}+changes" if first and changed else first
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Where a run goes when nobody says: named after what tells runs apart."""
+    data = config.data
+    apart = ""
+    if data.name in OPTIONS and isinstance(data, DataConfig):
+        apart = f"-slice{data.slice}-answers{data.answers}{'-real' if data.annotators == 'real' else ''}"
+    elif isinstance(data, DataConfig):
+        apart = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    return Path("runs") / f"{data.name}-{config.method_name}{apart}"
