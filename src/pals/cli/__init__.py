@@ -1,4 +1,8 @@
-"""The command line: parse, call, print."""
+"""The command line: parse, call, print.
+
+One function per command, which imports what it needs when it is called, so that `pals --help` is quick. No logic: what a
+command computes can be had from Python without it.
+"""
 
 from __future__ import annotations
 

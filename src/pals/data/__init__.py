@@ -1,4 +1,8 @@
-"""Data sets by name."""
+"""Data sets by name.
+
+Items, truth and, where there are any, people's answers, read from files that lie on this machine; `fetch` is the only place
+that goes online, and only when asked. What a set is trained with is not said here but in `runs.defaults`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""From pictures and votes to a classifier, cleaned labels, doubtful answers and a report."""
+"""From pictures and votes to a classifier, cleaned labels, doubtful answers and a report.
+
+The command `pals fit` without its command line, the tables for people, the queue to relabel, and (`page`) the report. The
+science is not here: statistics of answers are in `crowd`, training is in `training`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Methods by name. To add one: a file in this folder and a line in this table."""
+"""Methods by name. To add one: a file in this folder and a line in this table.
+
+What several methods share is in `parts`. A method builds no optimiser, reads no file, prints nothing, and knows neither the
+truth nor its data set.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Group:
-    """Items to visit this epoch, in order; repetitions count. `sampling.py` makes such orders."""
+    """Items to visit this epoch, in order; repetitions count. `parts/sampling.py` makes such orders."""
 
     order_M: Tensor
     target: Tensor | None = None  # one row per item of the data set: labels (N) or soft labels (N x C)

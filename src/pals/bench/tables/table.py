@@ -1,4 +1,4 @@
-"""Tables of results beside published ones, as plain data. `report.layout` arranges them, `report.markup` writes them down.
+"""Tables of results beside published ones, as plain data. `layout` arranges them, `markup` writes them down.
 
 A table never mixes schedules: it is either of runs with the full schedule, or of runs shortened to one number of epochs.
 """

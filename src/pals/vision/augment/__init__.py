@@ -1,4 +1,8 @@
-"""Augmented views of batches of images or vectors, made on the device that holds them."""
+"""Augmented views of batches of images or vectors, made on the device that holds them.
+
+Operations, policies of them, and `Views`, which puts them together. Random numbers come from the generator that is given;
+nothing here knows labels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Networks by name."""
+"""Networks by name.
+
+Each gives features and logits for inputs of a shape (`Network`). Weights are read from files that are here, and nothing is
+downloaded unless the user asked for it.
+"""
 
 from __future__ import annotations
 

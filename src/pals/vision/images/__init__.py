@@ -1,4 +1,7 @@
-"""A folder of pictures as names and one uint8 tensor, decoded once into a cache on disk."""
+"""A folder of pictures as names and one uint8 tensor, decoded once into a cache on disk.
+
+Which files are pictures, how each is decoded, what is kept and when it is made anew. Nothing here knows labels or networks.
+"""
 
 from __future__ import annotations
 
