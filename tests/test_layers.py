@@ -25,14 +25,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("model",),
     ("runs",),
-    ("estimator", "fit", "bench"),
+    ("estimator", "fitting", "bench"),
     ("cli",),
     ("__main__",),
 )
 """A package imports itself and those of earlier lines: never one beside it, never one below."""
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 ALONE = {  # folders and files with a narrower rule than their package: all that they may import
-    "fit/page": ("util", "fit.page"),  # made from report.json, not from the code that wrote it
+    "fitting/page": ("util", "fitting.page"),  # made from report.json, not from the code that wrote it
     "methods/parts": ("util", "labels", "vision", "labeling", "methods.base", "methods.parts"),  # no method
     "readers/formats": ("util", "readers.formats", *(f"readers.{name}" for name in (
         "cells", "columns", "source", "summary", "tables", "votes"))),
@@ -220,13 +220,13 @@ def test_every_file_says_what_it_is(path: Path) -> None:
         ("model/saved.py", "from pals.runs import Run", True),
         ("runs/run.py", "from pals.model import Model", False),
         ("runs/settings.py", "from pals.bench.paper.recipes import select", True),
-        ("bench/plan.py", "from pals.fit.tables import tally", True),
-        ("fit/work.py", "from pals.bench import plan", True),
-        ("fit/work.py", "from pals.estimator import PALSClassifier", True),
-        ("fit/page/render.py", "from pals.labels.metrics import BINS", True),
-        ("fit/page/render.py", "from pals.fit.tables import tally", True),
-        ("fit/page/render.py", "from pals.util.files import read_json", False),
-        ("fit/page/render.py", "from pals.fit.page import sections", False),
+        ("bench/plan.py", "from pals.fitting.tables import tally", True),
+        ("fitting/work.py", "from pals.bench import plan", True),
+        ("fitting/work.py", "from pals.estimator import PALSClassifier", True),
+        ("fitting/page/render.py", "from pals.labels.metrics import BINS", True),
+        ("fitting/page/render.py", "from pals.fitting.tables import tally", True),
+        ("fitting/page/render.py", "from pals.util.files import read_json", False),
+        ("fitting/page/render.py", "from pals.fitting.page import sections", False),
         ("methods/parts/robust.py", "from pals.methods.pico import PiCO", True),
         ("methods/parts/robust.py", "from pals.methods.base import Plan", False),
         ("bench/tables/layout.py", "from pals.bench.results import Result", True),

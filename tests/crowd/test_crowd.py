@@ -21,7 +21,7 @@ from pals.crowd import (
     majority_vote,
     rank_doubts,
 )
-from pals.fit.tables import annotators_table, labels_table
+from pals.fitting.tables import annotators_table, labels_table
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.util.errors import InputError

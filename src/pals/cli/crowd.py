@@ -113,7 +113,7 @@ def update(
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
     """
-    from pals.fit import continued
+    from pals.fitting import continued
 
     columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
     given = continued(
@@ -130,7 +130,7 @@ def update(
 
 
 def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path | None) -> None:
-    from pals.fit import Work, finish, in_words
+    from pals.fitting import Work, finish, in_words
     from pals.util.display import Reporter, showing_count
 
     started = time.perf_counter()
@@ -221,7 +221,7 @@ def relabel(
 
     Example:  pals relabel runs/ponds --top 200 --out queue.csv
     """
-    from pals.fit.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.fitting.relabel import relabel_queue, to_fill_in, to_label_studio
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
@@ -242,7 +242,7 @@ def report(run: Run) -> None:
 
     Example:  pals report runs/ponds
     """
-    from pals.fit.page.render import write_report
+    from pals.fitting.page.render import write_report
 
     say(str(write_report(run)))
 

@@ -1,7 +1,7 @@
 """A run: settings in, a folder out. Its settings and their defaults, its folder, and what puts the parts together.
 
 Every default of a setting is here (`defaults`) or beside the class that reads it. It knows
-neither what is made of runs (`fit`, `bench`) nor the command line.
+neither what is made of runs (`fitting`, `bench`) nor the command line.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from pals.fit.page.svg import tag
-from pals.fit.page.values import count, isolated, percent, shortened
+from pals.fitting.page.svg import tag
+from pals.fitting.page.values import count, isolated, percent, shortened
 from pals.util.errors import InputError
 
 MOST_CLASSES = 100  # more rows cannot be read on any screen

@@ -11,7 +11,7 @@ import pytest
 
 from _crowd import simulated, votes_of
 from pals.crowd import Result, arguing_neighbors, dawid_skene, rank_doubts
-from pals.fit.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
+from pals.fitting.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
 from pals.util.errors import InputError
 
 

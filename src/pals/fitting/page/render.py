@@ -14,8 +14,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pals.fit.page import sections
-from pals.fit.page.values import count, day, percent, pictures, shortened, text, texts
+from pals.fitting.page import sections
+from pals.fitting.page.values import count, day, percent, pictures, shortened, text, texts
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_text
 
@@ -123,7 +123,11 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 @cache
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("pals.fit.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("pals.fitting.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     found.filters |= {"percent": percent, "count": count, "day": day, "shortened": shortened}
     return found
@@ -132,7 +136,7 @@ def _environment() -> Environment:
 @cache
 def _joined(names: tuple[str, ...]) -> str:
     """Read with newlines as the browser counts them, or the hashes of the policy would not fit."""
-    folder = files("pals.fit.page").joinpath("templates")
+    folder = files("pals.fitting.page").joinpath("templates")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 

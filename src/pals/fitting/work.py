@@ -15,9 +15,19 @@ from torch import Tensor
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Dataset, Items
 from pals.data.pictures import IMAGENET
-from pals.fit.choose import Facts, choose
-from pals.fit.forecast import Forecast, bytes_of_responses, forecast
-from pals.fit.inputs import Answers, Graded, Inputs, Progress, Statistics, fingerprint, load_inputs, read_answers, read_truth
+from pals.fitting.choose import Facts, choose
+from pals.fitting.forecast import Forecast, bytes_of_responses, forecast
+from pals.fitting.inputs import (
+    Answers,
+    Graded,
+    Inputs,
+    Progress,
+    Statistics,
+    fingerprint,
+    load_inputs,
+    read_answers,
+    read_truth,
+)
 from pals.labels.candidates import CandidateSets
 from pals.model import Model, is_model
 from pals.runs import Run, check_folder, claim_folder, starting_network

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _report import HOSTILE, picture, report
-from pals.fit.page import sections, values
-from pals.fit.page.render import embedded, render, write_report
-from pals.fit.page.svg import tag
+from pals.fitting.page import sections, values
+from pals.fitting.page.render import embedded, render, write_report
+from pals.fitting.page.svg import tag
 from pals.util.errors import InputError
 
 SECTIONS = ["overview", "doubtful", "confusion", "people", "classes", "examples", "training", "repeat"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pals.fit.page.svg import joined, tag
-from pals.fit.page.values import isolated, percent
+from pals.fitting.page.svg import joined, tag
+from pals.fitting.page.values import isolated, percent
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 12, 40

@@ -26,11 +26,11 @@ from pals.crowd import (
     named_labels,
     rank_doubts,
 )
-from pals.fit import report_json
-from pals.fit.inputs import Graded
-from pals.fit.page.render import write_report
-from pals.fit.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
-from pals.fit.work import Work
+from pals.fitting import report_json
+from pals.fitting.inputs import Graded
+from pals.fitting.page.render import write_report
+from pals.fitting.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
+from pals.fitting.work import Work
 from pals.labeling.neighbors import nearest
 from pals.labels.metrics import accuracy_of, agreement, read_agreement, share_covered
 from pals.model import FILE_NAME, Description, Model, Part, fit_temperature

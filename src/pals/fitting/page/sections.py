@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import numpy as np
 from markupsafe import Markup
 
-from pals.fit.page import heatmap
-from pals.fit.page.charts import Series, bar, interval, line_chart, strip
-from pals.fit.page.values import MISSING, count, isolated, number, percent, rows, text, texts
+from pals.fitting.page import heatmap
+from pals.fitting.page.charts import Series, bar, interval, line_chart, strip
+from pals.fitting.page.values import MISSING, count, isolated, number, percent, rows, text, texts
 
 Data = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fit.relabel import expected_benefit, relabel_queue, spread_over_classes, to_fill_in, to_label_studio
+from pals.fitting.relabel import expected_benefit, relabel_queue, spread_over_classes, to_fill_in, to_label_studio
 from pals.readers import read_votes
 from pals.util.errors import InputError
 

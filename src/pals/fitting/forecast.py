@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pals.crowd import LANDMARKS, dawid_skene
 from pals.data import Dataset, Items
-from pals.fit.inputs import picture_views, read_matrix
+from pals.fitting.inputs import picture_views, read_matrix
 from pals.labeling.neighbors import CPU_BLOCK, DEVICE_BLOCK, nearest
 from pals.labels.candidates import CandidateSets
 from pals.model import check_saveable

@@ -15,7 +15,7 @@ import torch
 
 from _pictures import CLASSES, make_pictures
 from _toy import Answer
-from pals.fit.choose import Facts, choose
+from pals.fitting.choose import Facts, choose
 from pals.model import Model
 from pals.readers import read_votes
 from pals.util.config import read_yaml

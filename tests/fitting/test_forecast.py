@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from _pictures import make_pictures
-from pals.fit import Work, in_words
-from pals.fit.forecast import Forecast
+from pals.fitting import Work, in_words
+from pals.fitting.forecast import Forecast
 from pals.training.inference import encode_images
 from pals.util.words import how_many
 
@@ -55,7 +55,7 @@ def test_responses_to_patches_are_kept_while_there_is_room(tmp_path: Path, monke
     assert roomy.learned_from.shape == (40, 512)
     assert roomy.responses is not None and roomy.responses.shape == (40, 9216)
     before = roomy.forecast().bytes
-    monkeypatch.setattr("pals.fit.forecast.MOST_RESPONSES", 40 * 9216 * 4 - 1)
+    monkeypatch.setattr("pals.fitting.forecast.MOST_RESPONSES", 40 * 9216 * 4 - 1)
     assert roomy.forecast().bytes < before
     narrow = work(folder, name="patches", frozen=True)
     narrow.load()
@@ -82,7 +82,7 @@ def test_every_stage_is_part_of_it(tmp_path: Path) -> None:
 def test_features_grow_with_the_pictures_and_the_encoder_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = work(make_pictures(tmp_path, items=40), name="patches")
     clock = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("pals.fit.forecast.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("pals.fitting.forecast.time.perf_counter", lambda: next(clock))
     found = planned.forecast()  # every trial takes a second by this clock: 32 pictures, so 1/32 for each of 40 + 40
     assert found.features == pytest.approx(80 / 32)
     assert found.decoding == pytest.approx(1.0)  # all 40 were tried

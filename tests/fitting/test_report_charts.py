@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fit.page import heatmap, sections, values
-from pals.fit.page.charts import Series, bar, line_chart, strip, ticks
+from pals.fitting.page import heatmap, sections, values
+from pals.fitting.page.charts import Series, bar, line_chart, strip, ticks
 
 
 # ----------------------------------------------------------------------------------------------------------------- values

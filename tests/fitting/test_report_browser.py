@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from _report import HOSTILE, report
-from pals.fit.page.render import render
+from pals.fitting.page.render import render
 
 pytest.importorskip("selenium")
 

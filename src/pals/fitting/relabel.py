@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from pals.fit.tables import UNNAMED, tally
+from pals.fitting.tables import UNNAMED, tally
 from pals.util.errors import InputError
 
 TRUST = 0.75

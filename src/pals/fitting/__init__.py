@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pals.fit.forecast import in_words
-from pals.fit.results import finish
-from pals.fit.work import Part, Work
+from pals.fitting.forecast import in_words
+from pals.fitting.results import finish
+from pals.fitting.work import Part, Work
 from pals.model import FILE_NAME, Model
 from pals.runs import load_run_config
 from pals.runs.settings import VotesConfig
