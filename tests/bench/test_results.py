@@ -173,7 +173,7 @@ def test_no_commit_without_a_checkout_of_this_code(checkout: Path, tmp_path: Pat
 
 def test_the_commit_is_in_the_run_folder(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the real one: somebody may commit while the tests run."""
-    monkeypatch.setattr(runs, "commit", lambda: "0123abc")
+    monkeypatch.setattr("pals.runs.folder.commit", lambda: "0123abc")
     grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith(("  PALS:", "  many:"))))
     run_grid(grid, tmp_path / "bench", seeds=[1])
     about = read_json(tmp_path / "bench" / FOLDERS[0] / "run.json")

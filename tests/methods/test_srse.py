@@ -319,7 +319,7 @@ class StubContext:
         self.asked.append(view)
         return Output(self.predicted_NC.log(), self.features_ND)
 
-    def probabilities(self, view: str = "eval") -> Tensor:
+    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
         self.asked.append(view)
         assert self.strong_NC is not None
         return self.strong_NC
@@ -375,6 +375,13 @@ def test_defaults_are_those_of_the_release() -> None:
         "fold_mixup": False,
         "view_pass": "joined",
         "use_frequencies": True,
+        "early_epochs": 20,
+        "neighbors_start": None,
+        "relabel_every": 1.0,
+        "start": "network",
+        "start_epochs": 5,
+        "average": 0.0,
+        "average_until": 1.0,
     }
 
 
