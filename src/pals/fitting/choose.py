@@ -45,9 +45,7 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
         chosen = merge(chosen, {"data": {"size": size}})
     if 1 < facts.answered <= VOTING and dict(given.get("method") or {}).get("name", "pals") == "pals":
         chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
-        reasons.append(
-            f"Only {facts.answered} items have answers: each is voted on by all others instead of {VOTING} neighbours."
-        )
+        reasons.append(f"Only {facts.answered} items have answers: all others vote on each instead of {VOTING} neighbours.")
     return merge(chosen, given), reasons
 
 

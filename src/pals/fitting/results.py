@@ -84,7 +84,7 @@ def command_text(argv: Sequence[object]) -> str:
     """What was typed: `pals fit ...`, or the Python program that called `pals.fit`."""
     program, *words = map(str, argv)
     ours = Path(program).stem == "pals" or Path(program).parts[-2:] == ("pals", "__main__.py")
-    return shlex.join(["pals", *words] if ours else ["python", program, *words])
+    return shlex.join(["pals", *words] if ours else ["python", *filter(None, (program, *words))])
 
 
 def _curves(folder: Path) -> list[dict[str, Any]]:
