@@ -96,6 +96,12 @@ def test_one_command(pals: Pals, data: Path) -> None:
     assert read_yaml(run / "config.yaml")["method"]["delta"] == 0.75
 
 
+def test_mirror_images_can_be_turned_off(pals: Pals, data: Path) -> None:
+    assert fit(pals, data, "run", "--no-mirror", "--folds", "0").code == 0
+    assert read_yaml(Path("run/config.yaml"))["data"]["mirror"] is False
+    assert "data.mirror" in fit(pals, data, "run", "--mirror", "--folds", "0").err
+
+
 def test_the_same_command_continues_and_another_is_refused(pals: Pals, data: Path) -> None:
     assert fit(pals, data).code == 0
     before = Path("run/labels.csv").read_bytes()

@@ -23,8 +23,8 @@ from pals.fitting.choose import Facts, choose
 from pals.fitting.encode import encode
 from pals.fitting.findings import find
 from pals.fitting.load import load
+from pals.fitting.monitor import AfterEpoch, Monitor
 from pals.fitting.plan import Plan, plan
-from pals.fitting.progress import AfterEpoch, Progress
 from pals.fitting.results import write
 from pals.fitting.train import train
 from pals.model import Model
@@ -60,9 +60,9 @@ def planned(folder: Path, out: str = "run", **changes: Mapping[str, Any]) -> Pla
     return plan(settings(folder, **changes), folder.parent / out, cache=folder.parent / "cache")
 
 
-def fitted(folder: Path, out: str = "run", progress: Progress | None = None, **changes: Mapping[str, Any]) -> Findings:
+def fitted(folder: Path, out: str = "run", monitor: Monitor | None = None, **changes: Mapping[str, Any]) -> Findings:
     cache = folder.parent / "cache"
-    return run_stages(settings(folder, **changes), folder.parent / out, cache=cache, progress=progress or Progress())
+    return run_stages(settings(folder, **changes), folder.parent / out, cache=cache, monitor=monitor or Monitor())
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -73,7 +73,7 @@ class StoppedError(Exception):
     """In place of Ctrl-C or a crash."""
 
 
-class Stopping(Progress):
+class Stopping(Monitor):
     """Stops after so many epochs."""
 
     def __init__(self, epochs: int) -> None:
@@ -87,7 +87,7 @@ class Stopping(Progress):
                 raise StoppedError
 
 
-class Counted(Progress):
+class Counted(Monitor):
     """Remembers everything that it is told."""
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ def test_the_summary_has_one_schema(folds: int, folder: Path) -> None:
     """docs/runs.md describes these keys; whoever changes one raises `format`. It is the last file to be written."""
     seen: list[bool] = []
 
-    class Looking(Progress):
+    class Looking(Monitor):
         def follow(self, title: str, run: Run, after_epoch: AfterEpoch) -> None:
             super().follow(title, run, after_epoch)
             seen.append((folder.parent / "run" / "summary.json").exists())

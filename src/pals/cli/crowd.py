@@ -13,7 +13,7 @@ import typer
 
 from pals.cli.base import STOPPING_RUN, Device, Set, app, console, say
 from pals.fitting.forecast import Count, in_words
-from pals.fitting.progress import AfterEpoch, Progress
+from pals.fitting.monitor import AfterEpoch, Monitor
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
 from pals.util.interrupt import Interrupt
@@ -153,7 +153,7 @@ def update(
     _tell(findings, started)
 
 
-class Terminal(Progress):
+class Terminal(Monitor):
     """Lines and bars on the console. Ctrl-C ends training after the epoch under way, which is saved."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pals.fitting.api import fit, update
     from pals.fitting.findings import Findings
-    from pals.fitting.progress import Progress
+    from pals.fitting.monitor import Monitor
 
-__all__ = ["Findings", "Progress", "fit", "update"]
+__all__ = ["Findings", "Monitor", "fit", "update"]
 
-_HOME = {"fit": "api", "update": "api", "Findings": "findings", "Progress": "progress"}
+_HOME = {"fit": "api", "update": "api", "Findings": "findings", "Monitor": "monitor"}
 
 
 def __getattr__(name: str) -> Any:

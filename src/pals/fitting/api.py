@@ -1,4 +1,4 @@
-"""`pals.fit` and `pals.update`: the five stages in order, from Python as from the command line."""
+"""`fit` and `update`: the five stages in order, from Python as from the command line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
 from pals.fitting.forecast import in_words
 from pals.fitting.load import load
+from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.plan import Plan, plan
-from pals.fitting.progress import Progress, progress_of
 from pals.fitting.results import write
 from pals.fitting.train import lengths_of, train
 from pals.fitting.votes import votes_of_frame
@@ -55,7 +55,7 @@ def fit(
     cache: PathLike | None = None,
     truth: PathLike | None = None,
     settings: Mapping[str, Any] | None = None,
-    progress: Progress | Callable[[str], None] | None = None,
+    progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
     """Learn from pictures and the answers of several people: what the command `pals fit` does.
 
@@ -98,7 +98,7 @@ def fit(
     given = _given(sections) | ({} if seed is None else {"seed": seed})
     values = merge(given, settings or {})
     answers = _in_memory(votes, values["data"]) if in_memory else None
-    return run_stages(values, Path(out), votes=answers, truth=truth, cache=cache, progress=progress_of(progress))
+    return run_stages(values, Path(out), votes=answers, truth=truth, cache=cache, monitor=monitor_of(progress))
 
 
 def update(
@@ -114,7 +114,7 @@ def update(
     skip_bad: bool = False,
     cache: PathLike | None = None,
     truth: PathLike | None = None,
-    progress: Progress | Callable[[str], None] | None = None,
+    progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
     """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
     one is in `out`, by default RUN-updated."""
@@ -126,7 +126,7 @@ def update(
     }
     values = merge(updated_settings(folder, _files(votes), columns, encoding), _given(changes))
     place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
-    return run_stages(values, place, truth=truth, cache=cache, progress=progress_of(progress))
+    return run_stages(values, place, truth=truth, cache=cache, monitor=monitor_of(progress))
 
 
 def run_stages(
@@ -136,7 +136,7 @@ def run_stages(
     votes: Votes | None = None,
     truth: PathLike | None = None,
     cache: PathLike | None = None,
-    progress: Progress,
+    monitor: Monitor,
 ) -> Findings:
     """Plan, load, encode, train, find, write."""
     planned = plan(
@@ -147,11 +147,11 @@ def run_stages(
         cache=None if cache is None else Path(cache),
     )
     for line in (*planned.matched.lines, *planned.reasons, _intention(planned)):
-        progress.say(line)
-    loaded = load(planned, progress)
+        monitor.say(line)
+    loaded = load(planned, monitor)
     for line in loaded.bad:
-        progress.say(f"Left out: {line}")
-    findings = find(train(encode(loaded, progress), progress))
+        monitor.say(f"Left out: {line}")
+    findings = find(train(encode(loaded, monitor), monitor))
     write(findings)
     return findings
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from pals.fitting.features import Features, body_of, features_mark, read_features, write_features
 from pals.fitting.forecast import said_once
 from pals.fitting.load import Loaded, Statistics
+from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
-from pals.fitting.progress import Progress
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
 from pals.runs import claim_folder, starting_network
@@ -46,7 +46,7 @@ class Encoded:
         return self.loaded.plan
 
 
-def encode(loaded: Loaded, progress: Progress | None = None) -> Encoded:
+def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that an earlier command
     left in the folder are used again if pictures, network and weights are still the same."""
     plan, encoder = loaded.plan, encoder_of(loaded.plan)
@@ -58,7 +58,7 @@ def encode(loaded: Loaded, progress: Progress | None = None) -> Encoded:
     mark = features_mark(loaded.mark, plan.config.network.name, encoder, more)
     found = read_features(plan.folder, mark)
     if found is None:
-        found = _compute(loaded, encoder, progress or Progress())
+        found = _compute(loaded, encoder, monitor or Monitor())
         write_features(plan.folder, mark, found)
     else:
         encoder.load_state_dict(found.learned, strict=False)
@@ -97,15 +97,15 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
     check_saveable(find_method(config.method_name)(config.method, Problem(sets, network)).predictor)
 
 
-def _compute(loaded: Loaded, encoder: Network, progress: Progress) -> Features:
+def _compute(loaded: Loaded, encoder: Network, monitor: Monitor) -> Features:
     """Features of all pictures; of patches all responses are kept as well, if there is room."""
     device, images, statistics = loaded.plan.config.engine.device, loaded.items.inputs, loaded.statistics
     if isinstance(encoder, PatchNetwork):
         _cut_patches(loaded, encoder)
 
     def features_of(network: Network) -> Tensor:
-        with progress.counting("features") as count:
-            timed = said_once(count, progress.say, "features")
+        with monitor.counting("features") as count:
+            timed = said_once(count, monitor.say, "features")
             return encode_images(network, images, *statistics, device, batch=BATCH, progress=timed)
 
     if not isinstance(encoder, PatchNetwork):

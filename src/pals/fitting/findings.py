@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from pals.crowd import (
+    Arguing,
+    Doubts,
     Fusion,
     NoiseEstimate,
     Result,
@@ -113,13 +115,6 @@ def find(trained: Trained) -> Findings:
     result = Result(votes, posterior_NC)
     neighbor_NK, similarity_NK = _neighbors(trained)
     doubts = rank_doubts(result)
-    tables = {
-        "labels": labels_table(result),
-        "doubtful": doubtful_table(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)),
-        "annotators": annotators_table(result),
-        "confusion": confusion_table(result),
-        "classes": classes_table(result),
-    }
     truth = trained.loaded.truth
     return Findings(
         trained=trained,
@@ -129,10 +124,20 @@ def find(trained: Trained) -> Findings:
         neighbor_NK=neighbor_NK,
         similarity_NK=similarity_NK,
         noise=estimate_noise(votes, fusion),
-        tables=tables,
+        tables=_tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)),
         grades={} if truth is None else grade(truth, result, doubts.answer_M, consensus),
         held_out=_held_out(trained, model_NC, fusion),
     )
+
+
+def _tables(result: Result, doubts: Doubts, arguing: Arguing) -> dict[str, pd.DataFrame]:
+    return {
+        "labels": labels_table(result),
+        "doubtful": doubtful_table(result, doubts, arguing),
+        "annotators": annotators_table(result),
+        "confusion": confusion_table(result),
+        "classes": classes_table(result),
+    }
 
 
 def opinions(trained: Trained) -> list[np.ndarray]:

@@ -16,8 +16,8 @@ from pals.crowd import Consensus, dawid_skene
 from pals.data import Items
 from pals.data.pictures import IMAGENET
 from pals.fitting.grading import Graded, read_truth
+from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
-from pals.fitting.progress import Progress
 from pals.fitting.vectors import read_matrix, row_names
 from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
@@ -67,11 +67,9 @@ class Loaded:
         return [*self.plan.matched.warnings, *(f"Left out: {line}" for line in self.bad)]
 
 
-def load(plan: Plan, progress: Progress | None = None) -> Loaded:
+def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     """Decode the pictures (once: the cache keeps them), or read the vectors. Refuses other inputs than the run began with."""
-    items, votes, views, statistics, bad = (
-        _vectors(plan) if plan.data.images is None else _pictures(plan, progress or Progress())
-    )
+    items, votes, views, statistics, bad = _vectors(plan) if plan.data.images is None else _pictures(plan, monitor or Monitor())
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
     mark = content_mark(items.inputs)
     _refuse_other_inputs(plan.folder, mark)
@@ -93,9 +91,9 @@ def load(plan: Plan, progress: Progress | None = None) -> Loaded:
 _Inputs = tuple[Items, Votes, Views, Statistics, tuple[str, ...]]
 
 
-def _pictures(plan: Plan, progress: Progress) -> _Inputs:
+def _pictures(plan: Plan, monitor: Monitor) -> _Inputs:
     data, votes = plan.data, plan.matched.votes
-    with progress.counting("pictures") as count:
+    with monitor.counting("pictures") as count:
         table = load_images(
             Path(data.images or ""),
             data.size,

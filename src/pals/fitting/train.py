@@ -15,8 +15,8 @@ from pals.data import Dataset, Items
 from pals.fitting.encode import Encoded
 from pals.fitting.forecast import WORTH_SAYING, in_words, seconds_left
 from pals.fitting.load import Loaded
+from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
-from pals.fitting.progress import Progress
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.model import is_model
@@ -77,19 +77,19 @@ class PlannedRun(NamedTuple):
     folder: Path
 
 
-def train(encoded: Encoded, progress: Progress | None = None) -> Trained:
+def train(encoded: Encoded, monitor: Monitor | None = None) -> Trained:
     """First the runs that leave a fold out, then the one on all items; each is resumed where its folder ends."""
-    progress = progress or Progress()
+    monitor = monitor or Monitor()
     fold_M = folds_of(encoded.loaded)
     *folds, whole = planned_runs(encoded, fold_M)
     lengths = lengths_of(encoded.plan)
     out_of_fold_MC = torch.zeros(len(encoded.loaded.candidates), encoded.loaded.candidates.num_classes)
-    with progress.training():
+    with monitor.training():
         for number, planned in enumerate(folds):
-            trainer = _follow(encoded, planned, lengths, number, progress).trainer
+            trainer = _follow(encoded, planned, lengths, number, monitor).trainer
             row_M = encoded.loaded.trained_M[fold_M == number]
             out_of_fold_MC[fold_M == number] = best_guess(trainer, encoded, trainer_output(trainer, encoded))[row_M]
-        run = _follow(encoded, whole, lengths, len(folds), progress)
+        run = _follow(encoded, whole, lengths, len(folds), monitor)
     output = trainer_output(run.trainer, encoded)
     return Trained(
         encoded=encoded,
@@ -150,7 +150,7 @@ def answer_shares(loaded: Loaded) -> CandidateSets:
     return replace(sets, frequency_NC=torch.where(total_M1 > 0.1, share_MC / total_M1.clamp_min(0.1), sets.frequency_NC))
 
 
-def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, float]], number: int, progress: Progress) -> Run:
+def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, float]], number: int, monitor: Monitor) -> Run:
     """Train it, and say after its first epoch how long the rest of the training takes: in the first run and in the last."""
     run, said = _make(encoded, planned), 0 < number < len(lengths) - 1
 
@@ -158,10 +158,10 @@ def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, floa
         nonlocal said
         left = seconds_left(record, lengths, number, run.trainer.progress.total)
         if not said and left >= WORTH_SAYING:
-            progress.say(f"About {in_words(left)} of training left.")
+            monitor.say(f"About {in_words(left)} of training left.")
         said = True
 
-    progress.follow(planned.title, run, after_epoch)
+    monitor.follow(planned.title, run, after_epoch)
     return run
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AfterEpoch = Callable[[Mapping[str, Any]], None]
 
 
-class Progress:
+class Monitor:
     """Silent. A subclass shows what it likes; only `follow` has work to do, which is to train."""
 
     def say(self, line: str) -> None:
@@ -34,7 +34,7 @@ class Progress:
             after_epoch(record)
 
 
-class Lines(Progress):
+class Lines(Monitor):
     """Every sentence, and a line per epoch, to a function such as `print` or `logger.info`."""
 
     def __init__(self, say: Say) -> None:
@@ -50,8 +50,8 @@ class Lines(Progress):
             after_epoch(record)
 
 
-def progress_of(given: Progress | Say | None) -> Progress:
+def monitor_of(given: Monitor | Say | None) -> Monitor:
     """None is silence, a function gets lines."""
     if given is None:
-        return Progress()
-    return given if isinstance(given, Progress) else Lines(given)
+        return Monitor()
+    return given if isinstance(given, Monitor) else Lines(given)
