@@ -1,35 +1,20 @@
-"""What a run will take, said before it starts."""
+"""How long is left, said once the first steps are timed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import torch
 
-from _pictures import make_pictures
-from pals.fitting import Work, in_words
-from pals.fitting.forecast import Forecast
-from pals.training.inference import encode_images
+from pals.fitting.forecast import in_words, said_once, seconds_left
 from pals.util.words import how_many
-
-GIB = 2**30
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.2, "1 second"), (1.4, "1 second"), (40, "40 seconds"), (119, "119 seconds"), (119.6, "2 minutes"), (3600, "60 minutes"),
+    [(0.2, "1 s"), (1.4, "1 s"), (40, "40 s"), (119, "119 s"), (119.6, "2 minutes"), (3600, "60 minutes"),
      (7169, "119 minutes"), (9000, "2.5 hours")],
 )  # fmt: skip
 def test_seconds_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
-
-
-def test_a_forecast_in_words() -> None:
-    assert str(Forecast(2, 90, 300, 9, 3 * GIB // 2)) == (
-        "about 7 minutes (decoding 2 seconds, features 90 seconds, training 5 minutes, results 9 seconds) and 1.5 GiB of memory"
-    )
-    assert str(Forecast(0.1, 0, 50, 0.2, GIB)) == "about 50 seconds and 1.0 GiB of memory"
 
 
 @pytest.mark.parametrize(
@@ -40,59 +25,23 @@ def test_numbers_of_things(count: int, words: str) -> None:
     assert how_many(1, "person", "people") == "1 person"
 
 
-def work(folder: Path, **network: object) -> Work:
-    data = {"images": str(folder / "images"), "votes": (str(folder / "votes.csv"),), "size": 16,
-            "columns": {"item": "picture", "worker": "who", "label": "class"}}  # fmt: skip
-    given = {"data": data, "network": network, "train": {"epochs": 2}, "method": {"neighbors": 5}, "engine": {"device": "cpu"}}
-    return Work.plan(given, folder / "run", cache=folder / "cache")
+def test_the_rest_of_the_training_by_hand() -> None:
+    """Three folds of 40 epochs, each a third as dear as one on all items, then 100 on all items."""
+    lengths = [(40, 1 / 3)] * 3 + [(100, 1.0)]
+    first = {"seconds": 5.0, "warmup_seconds": 3.0}  # 2 seconds for an epoch of a fold, so 6 on all items
+    assert seconds_left(first, lengths, place=0, done=1) == pytest.approx(39 * 2 + 2 * 40 * 2 + 100 * 6)
+    assert seconds_left({"seconds": 6.0}, lengths, place=3, done=1) == pytest.approx(99 * 6)
+    assert seconds_left({"seconds": 6.0}, lengths, place=3, done=100) == 0
 
 
-def test_responses_to_patches_are_kept_while_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without room the features that are trained on are the same."""
-    folder = make_pictures(tmp_path, items=40)
-    roomy = work(folder, name="patches", frozen=True)
-    roomy.load()
-    assert roomy.learned_from.shape == (40, 512)
-    assert roomy.responses is not None and roomy.responses.shape == (40, 9216)
-    before = roomy.forecast().bytes
-    monkeypatch.setattr("pals.fitting.forecast.MOST_RESPONSES", 40 * 9216 * 4 - 1)
-    assert roomy.forecast().bytes < before
-    narrow = work(folder, name="patches", frozen=True)
-    narrow.load()
-    assert torch.allclose(narrow.learned_from, roomy.learned_from, atol=1e-5)
-    assert narrow.responses is None
-
-
-def test_every_stage_is_part_of_it(tmp_path: Path) -> None:
-    """Nothing is written for it; pictures that the cache has cost nothing; longer training costs more."""
-    folder = make_pictures(tmp_path, items=40)
-    planned = work(folder, name="patches")
-    before = sorted(tmp_path.rglob("*"))
-    first = planned.forecast()
-    assert sorted(tmp_path.rglob("*")) == before
-    for stage in ("decoding", "features", "training", "results", "bytes"):
-        assert getattr(first, stage) > 0, stage
-    planned.load()
-    assert planned.forecast().decoding == 0
-    trained = work(folder, name="small-cnn").forecast()
-    assert trained.features == 0
-    assert trained.training > 0
-
-
-def test_features_grow_with_the_pictures_and_the_encoder_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = work(make_pictures(tmp_path, items=40), name="patches")
-    clock = iter(float(second) for second in range(1000))
-    monkeypatch.setattr("pals.fitting.forecast.time.perf_counter", lambda: next(clock))
-    found = planned.forecast()  # every trial takes a second by this clock: 32 pictures, so 1/32 for each of 40 + 40
-    assert found.features == pytest.approx(80 / 32)
-    assert found.decoding == pytest.approx(1.0)  # all 40 were tried
-    encoder = planned.encoder
-    planned.load()
-    shown: list[tuple[int, int]] = []
-    planned.encode(lambda done, total: shown.append((done, total)))
-    assert shown == [(40, 40)]
-    assert planned.encoder is encoder
-    assert planned.vectors is not None
-    inputs = planned.ready
-    assert encoder is not None
-    assert planned.vectors[0].equal(encode_images(encoder, inputs.items.inputs, inputs.mean, inputs.std, "cpu", batch=64))
+def test_the_rest_of_a_pass_is_said_once_and_only_if_it_is_long() -> None:
+    times, said, counted = iter([0.0, 1.0, 4.0, 6.0]), list[str](), list[tuple[int, int]]()
+    count = said_once(lambda done, total: counted.append((done, total)), said.append, "features", lambda: next(times))
+    for done in (10, 40, 60):
+        count(done, 1000)
+    assert counted == [(10, 1000), (40, 1000), (60, 1000)]
+    assert said == ["features: about 96 s left."]  # 4 seconds for 40, 960 to go; the first batch alone was too short to tell
+    times = iter([0.0, 3.0])
+    count = said_once(lambda done, total: None, said.append, "features", lambda: next(times))
+    count(900, 1000)
+    assert len(said) == 1

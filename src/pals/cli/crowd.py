@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pals.cli.base import Device, Set, app, console, follow, say
+from pals.cli.base import STOPPING_RUN, Device, Set, app, console, say
+from pals.fitting.forecast import Count, in_words
+from pals.fitting.monitor import AfterEpoch, Monitor
+from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
+from pals.util.interrupt import Interrupt
 from pals.util.words import how_many
+
+if TYPE_CHECKING:
+    from pals.fitting import Findings
+    from pals.runs import Run as TrainingRun
 
 Run = Annotated[Path, typer.Argument(help="Folder that `pals fit` wrote.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
@@ -33,7 +42,7 @@ def fit(
         list[Path],
         typer.Argument(metavar="IMAGES VOTES...", help="Folder of pictures, then one or more files with the answers."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for everything that comes of it; the same command continues it.")],
+    out: Annotated[Path, typer.Option(help="Output folder. Run the same command again to resume.")],
     format_: Format = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
@@ -49,6 +58,10 @@ def fit(
         bool | None, typer.Option("--frozen/--no-frozen", help="Learn from the features of --weights as they are.")
     ] = None,
     size: Annotated[int | None, typer.Option(help="Pixels a side that pictures are brought to.")] = None,
+    mirror: Annotated[
+        bool | None,
+        typer.Option("--mirror/--no-mirror", help="Whether a mirror image shows the same; not so for letters and digits."),
+    ] = None,
     method: Annotated[str | None, typer.Option(help="See `pals methods`.")] = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
     folds: Annotated[int | None, typer.Option(help="Networks for cross-fitting; 0 for none: quicker, less sure.")] = None,
@@ -66,31 +79,38 @@ def fit(
 
     Example:  pals fit photos/ answers.csv --out runs/ponds
     """
+    from pals.fitting import fit as fit_
     from pals.util.config import override
 
+    started = time.perf_counter()
     images, votes = _sources(paths, features)
-    columns = {"item": item_column, "worker": worker_column, "label": label_column}
-    given = _given(
-        data={
-            "images": images,
-            "features": features,
-            "names": names,
-            "votes": tuple(str(path.resolve()) for path in votes),
-            "format": format_,
-            "columns": _given_only(columns) or None,
-            "class_names": _names(classes),
-            "size": size,
-            "skip_bad": skip_bad or None,
-            "encoding": encoding,
-            "folds": folds,
-        },
-        network={"name": network, "weights": weights, "frozen": frozen},
-        method={"name": method},
-        train={"epochs": epochs},
-        engine={"device": device},
+    findings = fit_(
+        images,
+        votes,
+        out=out,
+        features=features,
+        names=names,
+        format=format_,
+        columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
+        classes=_names(classes),
+        encoding=encoding,
+        network=network,
+        weights=weights,
+        frozen=frozen,
+        size=size,
+        mirror=mirror,
+        method=method,
+        epochs=epochs,
+        folds=folds,
         seed=seed,
+        device=device,
+        skip_bad=skip_bad,
+        cache=cache,
+        truth=truth,
+        settings=override({}, set_ or []),
+        progress=Terminal(),
     )
-    _work(override(given, set_ or []), out, truth, cache)
+    _tell(findings, started)
 
 
 @app.command()
@@ -113,48 +133,56 @@ def update(
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
     """
-    from pals.fitting import continued
-
-    columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
-    given = continued(
-        run,
-        votes,
-        columns=columns,
-        epochs=epochs,
-        device=device,
-        skip_bad=skip_bad or None,
-        encoding=encoding,
-        class_names=_names(classes),
-    )
-    _work(given, out or run.with_name(f"{run.name}-updated"), truth, cache)
-
-
-def _work(given: Mapping[str, Any], out: Path, truth: Path | None, cache: Path | None) -> None:
-    from pals.fitting import Work, finish, in_words
-    from pals.util.display import Reporter, showing_count
+    from pals.fitting import update as update_
 
     started = time.perf_counter()
-    work = Work.plan(given, out, truth=truth, cache=cache)
-    for line in (*work.answers.lines, *work.reasons):
+    findings = update_(
+        run,
+        votes,
+        out=out,
+        columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
+        classes=_names(classes),
+        encoding=encoding,
+        epochs=epochs,
+        device=device,
+        skip_bad=skip_bad,
+        cache=cache,
+        truth=truth,
+        progress=Terminal(),
+    )
+    _tell(findings, started)
+
+
+class Terminal(Monitor):
+    """Lines and bars on the console. Ctrl-C ends training after the epoch under way, which is saved."""
+
+    def __init__(self) -> None:
+        self.reporter = Reporter(console)
+
+    def say(self, line: str) -> None:
         say(line)
-    forecast = work.forecast()
-    say(f"{work.describe()}: {'goes on; from the beginning it takes' if work.begun else 'takes'} {forecast}.")
-    with showing_count(console, "pictures") as progress:
-        inputs = work.load(progress)
-    for line in inputs.bad:
-        say(f"Left out: {line}")
-    with showing_count(console, "features") as progress:
-        work.encode(progress)
-    with Reporter(console).showing() as reporter:
-        for part in work.parts():
-            follow(reporter, part.title, part.run)
-            work.keep(part)
-    *summary, place = finish(work)
-    for line in summary:
+
+    def counting(self, what: str) -> AbstractContextManager[Count]:
+        return showing_count(console, what)
+
+    def training(self) -> AbstractContextManager[object]:
+        return self.reporter.showing()
+
+    def follow(self, title: str, run: TrainingRun, after_epoch: AfterEpoch) -> None:
+        with Interrupt().on_signal(lambda: self.reporter.line(STOPPING_RUN)) as interrupt:
+            shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at)
+            for record in run.epochs(None, lambda: interrupt.asked):
+                shown.record(record)
+                after_epoch(record)
+            if interrupt.asked:
+                raise KeyboardInterrupt
+
+
+def _tell(findings: Findings, started: float) -> None:
+    for line in findings.summary:
         say(line)
-    expected = "" if work.begun else f"; {in_words(forecast.seconds)} had been expected"
-    say(f"It took {in_words(time.perf_counter() - started)}{expected}.")
-    say(place)
+    say(f"Finished in {in_words(time.perf_counter() - started)}.")
+    say(f"Everything is in {findings.folder}; open {findings.folder / 'report.html'}")
 
 
 @app.command()
@@ -260,13 +288,4 @@ def _names(classes: str | None) -> tuple[str, ...] | None:
 
 
 def _given_only(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given; a path as text, from the root on, so that the settings hold wherever the command is repeated."""
-    return {
-        key: str(value.resolve()) if isinstance(value, Path) else value for key, value in values.items() if value is not None
-    }
-
-
-def _given(*, seed: int | None, **sections: Mapping[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {name: _given_only(section) for name, section in sections.items()}
-    given = {name: section for name, section in given.items() if section}
-    return given if seed is None else {**given, "seed": seed}
+    return {key: value for key, value in values.items() if value is not None}

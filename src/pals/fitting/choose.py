@@ -10,6 +10,8 @@ from pals.methods.pals import PALS
 from pals.util.config import merge
 
 VOTING = PALS.Config().neighbors
+SELDOM = {"checkpoint_every": 10}
+"""For networks of some size: to write all of it takes a good part of the time of an epoch on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
     size = dict(given.get("data") or {}).get("size") or _size(facts, pretrained=network.get("weights") is not None)
     if facts.side is None:
         chosen = _for_vectors(facts)
-        reasons.append("Feature vectors: a small network of two hidden layers learns from them.")
+        reasons.append("Training a small network of two hidden layers on the feature vectors.")
     elif network.get("weights") is not None:
         chosen, sentence = _for_weights(facts, network)
         reasons.append(sentence)
@@ -43,7 +45,7 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
         chosen = merge(chosen, {"data": {"size": size}})
     if 1 < facts.answered <= VOTING and dict(given.get("method") or {}).get("name", "pals") == "pals":
         chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
-        reasons.append(f"Only {facts.answered} items have answers: all others vote on each, not the usual {VOTING} neighbours.")
+        reasons.append(f"Only {facts.answered} items have answers: all others vote on each instead of {VOTING} neighbours.")
     return merge(chosen, given), reasons
 
 
@@ -67,16 +69,16 @@ def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, An
     if frozen:
         return (
             merge(_for_vectors(facts), {"network": {"name": name, "frozen": True}}),
-            f"{name} with the given weights is left as it is (--no-frozen trains it); what it sees is learned from.",
+            f"Using {name} as a frozen feature extractor. Pass --no-frozen to fine-tune it.",
         )
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
-    train = {"epochs": epochs, "batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1, "tail": "fill"}
+    train = {"epochs": epochs, "batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1, "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": epochs}
     return {
         "data": folds,
         "network": {"name": name},
         "train": train,
-    }, f"{name} starts from the given weights and is trained on."
+    }, f"Fine-tuning {name} from the given weights."
 
 
 def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
@@ -87,15 +89,15 @@ def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     return {
         "data": {"folds": 3, "fold_epochs": train["epochs"]},
         "train": train,
-    }, f"{name} is trained from scratch, which takes long without a GPU."
+    }, f"Training {name} from scratch, which is slow without a GPU."
 
 
 def _for_pictures(facts: Facts, size: int, patches: bool) -> tuple[dict[str, Any], str]:
     if patches or not facts.accelerated:
         return (
             merge(_for_vectors(facts), {"network": {"name": "patches", "frozen": True}}),
-            f"{'As asked' if patches else 'No GPU'}: features that need no training (patches of the pictures themselves) are "
-            f"learned from. A GPU, or --weights with a trained network, gives better labels.",
+            f"{'Using' if patches else 'No GPU found: using'} fixed patch features instead of training a network. "
+            f"A GPU or pretrained weights (--weights) will give better labels.",
         )
     return _from_scratch(facts, "resnet18" if size <= 64 else "imagenet-resnet18")
 
@@ -103,6 +105,6 @@ def _for_pictures(facts: Facts, size: int, patches: bool) -> tuple[dict[str, Any
 def _from_scratch(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(10_000_000 // facts.answered, 60), 500)
     batch = 256 if facts.answered >= 10_000 else 64
-    train: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": 0.1 * batch / 256, "tail": "fill"}
+    train: dict[str, Any] = {"epochs": epochs, "batch_size": batch, "lr": 0.1 * batch / 256, "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": max(epochs // 4, 30)}
-    return {"data": folds, "network": {"name": name}, "train": train}, f"{name} is trained from scratch on the GPU."
+    return {"data": folds, "network": {"name": name}, "train": train}, f"Training {name} from scratch on the GPU."

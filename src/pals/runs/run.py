@@ -36,11 +36,13 @@ class Run:
         data_dir: Path | None = None,
         dataset: Dataset | None = None,
         about: Mapping[str, Any] | None = None,
+        summarize: bool = True,
     ) -> None:
-        """`about` is what `run.json` shall hold besides versions, machine and command."""
+        """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
+        `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own."""
         find_method(config.method_name)
         engine = Engine(config.engine)
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.summarize = config, folder, summarize
         if folder is not None:
             check_folder(folder, config)
         self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
@@ -48,7 +50,8 @@ class Run:
         self.candidates, self.noise = candidates_for(config, self.dataset)
         about = dict(about or {})
         if folder is not None:
-            about["data_mark"] = data_mark(self.dataset.train.inputs, self.candidates)
+            if "data_mark" not in about:
+                about["data_mark"] = data_mark(self.dataset.train.inputs, self.candidates)
             refuse_other_data(folder, about["data_mark"])
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
@@ -86,7 +89,7 @@ class Run:
             if asked() and not self.trainer.progress.done:
                 self.trainer.save()
                 return
-        if self.trainer.progress.done and self.folder is not None:
+        if self.trainer.progress.done and self.folder is not None and self.summarize:
             write_json(self.folder / "summary.json", self.summary())
 
     def describe(self) -> dict[str, Any]:

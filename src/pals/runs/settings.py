@@ -85,6 +85,8 @@ class VotesConfig:
     "Pixels a side that pictures are brought to."
     resize: Literal["squash", "crop", "pad"] = "squash"
     "How a picture that is not square becomes so."
+    mirror: bool = True
+    "A picture and its mirror image show the same. False for letters, digits, and classes that tell left from right."
     skip_bad: bool = False
     "Go on without pictures that cannot be read."
     gold: bool = True
@@ -127,8 +129,9 @@ class RunConfig:
     seed: int
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> RunConfig:
-        """From plain values. What is not given comes from the data set's recipe, then from the defaults."""
+    def of(cls, values: Mapping[str, Any], *, data: VotesConfig | None = None) -> RunConfig:
+        """From plain values. What is not given comes from the data set's recipe, then from the defaults. `data`: that section,
+        already checked, in place of its values."""
         given = _checked_sections(values)
         kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
         data_name = given["data"].get("name", kind.name)
@@ -136,7 +139,7 @@ class RunConfig:
         full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
         method = {key: value for key, value in full["method"].items() if key != "name"}
         return cls(
-            data=build(kind, full["data"], "data"),
+            data=data if data is not None else build(kind, full["data"], "data"),
             method_name=name,
             method=method_options(name, method),
             network=build(NetworkConfig, full["network"], "network"),

@@ -35,6 +35,7 @@ PARAMETERS = {  # of 10 and of 100 classes, three channels
     # stem, three stages of a convolution and a block of two, norms, classifier
     "small-resnet": (432 + 23_040 + 92_160 + 368_640 + 1_376 + 1_290, 432 + 23_040 + 92_160 + 368_640 + 1_376 + 12_900),
     "patches": (5_130, 51_300),  # the classifier alone: all else is cut from the data
+    "patches-no-mirror": (5_130, 51_300),
     "mlp": (20 * 256 + 65_536 + 1_024 + 2_570, 20 * 256 + 65_536 + 1_024 + 25_700),
 }
 
@@ -56,6 +57,7 @@ WIDTH_AND_MAP = {  # feature width, and the size of the last map from 32 (ImageN
     "small-cnn": (128, 4),
     "small-resnet": (128, 4),
     "patches": (512, 3),
+    "patches-no-mirror": (512, 3),
     "mlp": (256, 1),
 }
 
@@ -106,7 +108,7 @@ def test_shapes(name: str) -> None:
     assert math.prod(seen[-1][2:] if seen else (3, 3)) == last_map**2  # patches have no norm
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if name not in ("mlp", "patches")])
+@pytest.mark.parametrize("name", [name for name in BACKBONES if name not in ("mlp", "patches", "patches-no-mirror")])
 def test_one_channel(name: str) -> None:
     network = on_meta(name, 10, (1, 32, 32))
     assert network(torch.empty(2, 1, 32, 32, device="meta")).logits.shape == (2, 10)

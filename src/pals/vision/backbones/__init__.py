@@ -7,6 +7,7 @@ downloaded unless the user asked for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pals.util.errors import InputError, unknown
 from pals.vision.backbones import imagenet, resnet, wide
@@ -82,6 +83,7 @@ def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, in
 _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewest pixels a side
     "small-resnet": (SmallResNet, 1),
     "patches": (PatchNetwork, 9),
+    "patches-no-mirror": (partial(PatchNetwork, mirror=False), 9),  # left and right are not the same
     "resnet18": (resnet.resnet18, 1),
     "preact-resnet18": (resnet.preact_resnet18, 1),
     "resnet20": (resnet.resnet20, 1),

@@ -29,12 +29,13 @@ LOOKED_AT = 2 * WIDTH
 
 class PatchNetwork(Network):
     """Every place is normalised and whitened, compared with random patches, both ways, and what exceeds the threshold is
-    averaged over a grid of fields; the picture and its mirror image together; then the principal components. After Coates, Lee
-    and Ng (2011), with patches in place of centroids. All of it comes from the pictures (`learn_patches`), nothing from labels.
-    """
+    averaged over a grid of fields; the picture and its mirror image together, unless `mirror` is false; then the principal
+    components. After Coates, Lee and Ng (2011), with patches in place of centroids. All of it comes from the pictures
+    (`learn_patches`), nothing from labels."""
 
-    def __init__(self, channels: int, num_classes: int, filters: int = FILTERS) -> None:
+    def __init__(self, channels: int, num_classes: int, filters: int = FILTERS, *, mirror: bool = True) -> None:
         super().__init__()
+        self.mirror = mirror
         width = channels * PATCH**2
         self.whiten: Tensor
         self.centre: Tensor
@@ -59,11 +60,14 @@ class PatchNetwork(Network):
         """How much each field looks like each patch, or its opposite. A few pictures at a time; all of them where a graph is
         taken, which has to hold for any number."""
         if torch.compiler.is_compiling():
-            return (self._responses(x) + self._responses(x.flip(-1))) / 2
+            return self._both_ways(x)
         places = (x.shape[2] - PATCH + 1) * (x.shape[3] - PATCH + 1)
         at_once = AT_ONCE if x.device.type == "cpu" else AT_ONCE << 6
         few = max(1, at_once // (2 * 4 * len(self.patches) * places))
-        return torch.cat([(self._responses(part) + self._responses(part.flip(-1))) / 2 for part in torch.split(x, few)])
+        return torch.cat([self._both_ways(part) for part in torch.split(x, few)])
+
+    def _both_ways(self, x: Tensor) -> Tensor:
+        return (self._responses(x) + self._responses(x.flip(-1))) / 2 if self.mirror else self._responses(x)
 
     def _responses(self, x: Tensor) -> Tensor:
         mean = F.avg_pool2d(x.mean(dim=1, keepdim=True), PATCH, 1)

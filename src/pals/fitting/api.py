@@ -1,0 +1,229 @@
+"""`fit` and `update`: the five stages in order, from Python as from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pals.data import find_weights
+from pals.fitting.encode import encode
+from pals.fitting.findings import Findings, find
+from pals.fitting.forecast import in_words
+from pals.fitting.load import load
+from pals.fitting.monitor import Monitor, monitor_of
+from pals.fitting.plan import Plan, plan
+from pals.fitting.results import write
+from pals.fitting.train import lengths_of, train
+from pals.fitting.votes import votes_of_frame
+from pals.model import FILE_NAME, Model
+from pals.readers import Votes
+from pals.runs import load_run_config
+from pals.runs.settings import VotesConfig
+from pals.training.log import read_epochs
+from pals.util.config import build, merge
+from pals.util.errors import InputError
+from pals.vision.backbones.timm import DOWNLOAD
+
+PathLike = str | Path
+
+
+def fit(
+    images: PathLike | None,
+    votes: PathLike | Sequence[PathLike] | Votes | pd.DataFrame,
+    *,
+    out: PathLike,
+    features: PathLike | None = None,
+    names: PathLike | None = None,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    classes: Sequence[str] | None = None,
+    encoding: str | None = None,
+    network: str | None = None,
+    weights: PathLike | None = None,
+    frozen: bool | None = None,
+    size: int | None = None,
+    mirror: bool | None = None,
+    method: str | None = None,
+    epochs: int | None = None,
+    folds: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    skip_bad: bool = False,
+    cache: PathLike | None = None,
+    truth: PathLike | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: Monitor | Callable[[str], None] | None = None,
+) -> Findings:
+    """Learn from pictures and the answers of several people: what the command `pals fit` does.
+
+    images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row).
+    votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
+    `Votes`. out: the run's folder; the same call with the same folder resumes it. settings: any other setting by section,
+    {"method": {"delta": 0.5}}. progress: a function that is given each line that the command would print, such as `print`.
+    All else has the meaning of the command's option of that name; what is not given is chosen.
+
+    Example::
+
+        found = pals.fit("photos", "answers.csv", out="runs/ponds", truth="truth.csv")
+        print(*found.summary, sep="\\n")
+        found.labels.query("status == 'corrected'")
+        found.model.probabilities(images)
+    """
+    _refuse_both_or_neither(images, features)
+    in_memory = isinstance(votes, (Votes, pd.DataFrame))
+    data = {
+        "images": _absolute(images),
+        "features": _absolute(features),
+        "names": _absolute(names),
+        "votes": () if in_memory else _files(votes),
+        "format": format,
+        "columns": dict(columns) if columns else None,
+        "class_names": None if classes is None else tuple(classes),
+        "size": size,
+        "mirror": mirror,
+        "skip_bad": skip_bad or None,
+        "encoding": encoding,
+        "folds": folds,
+    }
+    sections: dict[str, dict[str, Any]] = {
+        "data": data,
+        "network": {"name": network, "weights": _weights(weights), "frozen": frozen},
+        "method": {"name": method},
+        "train": {"epochs": epochs},
+        "engine": {"device": device},
+    }
+    given = _given(sections) | ({} if seed is None else {"seed": seed})
+    values = merge(given, settings or {})
+    answers = _in_memory(votes, values["data"]) if in_memory else None
+    return run_stages(values, Path(out), votes=answers, truth=truth, cache=cache, monitor=monitor_of(progress))
+
+
+def update(
+    run: PathLike,
+    votes: PathLike | Sequence[PathLike],
+    *,
+    out: PathLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    classes: Sequence[str] | None = None,
+    encoding: str | None = None,
+    epochs: int | None = None,
+    device: str | None = None,
+    skip_bad: bool = False,
+    cache: PathLike | None = None,
+    truth: PathLike | None = None,
+    progress: Monitor | Callable[[str], None] | None = None,
+) -> Findings:
+    """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
+    one is in `out`, by default RUN-updated."""
+    folder = Path(run)
+    changes: dict[str, dict[str, Any]] = {
+        "data": {"skip_bad": skip_bad or None, "class_names": None if classes is None else tuple(classes)},
+        "train": {"epochs": epochs},
+        "engine": {"device": device},
+    }
+    values = merge(updated_settings(folder, _files(votes), columns, encoding), _given(changes))
+    place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
+    return run_stages(values, place, truth=truth, cache=cache, monitor=monitor_of(progress))
+
+
+def run_stages(
+    given: Mapping[str, Any],
+    folder: Path,
+    *,
+    votes: Votes | None = None,
+    truth: PathLike | None = None,
+    cache: PathLike | None = None,
+    monitor: Monitor,
+) -> Findings:
+    """Plan, load, encode, train, find, write."""
+    planned = plan(
+        given,
+        folder,
+        votes=votes,
+        truth=None if truth is None else Path(truth),
+        cache=None if cache is None else Path(cache),
+    )
+    for line in (*planned.matched.lines, *planned.reasons, _intention(planned)):
+        monitor.say(line)
+    loaded = load(planned, monitor)
+    for line in loaded.bad:
+        monitor.say(f"Left out: {line}")
+    findings = find(train(encode(loaded, monitor), monitor))
+    write(findings)
+    return findings
+
+
+def _intention(planned: Plan) -> str:
+    """What will be done; of a run that was begun also how long all of it takes, as far as its log tells."""
+    logged = read_epochs(planned.folder) if planned.resumed else []
+    if not logged:
+        return f"{planned.describe()}."
+    if len(logged) >= planned.config.train.epochs:
+        return f"{planned.describe()}. Training is finished; writing the results again."
+    one = sum(record["seconds"] for record in logged) / len(logged)
+    whole = one * sum(epochs * cost for epochs, cost in lengths_of(planned))
+    return f"{planned.describe()}. Resuming (a full run takes about {in_words(whole)})."
+
+
+def updated_settings(
+    run: Path, votes: Sequence[str], columns: Mapping[str, str] | None = None, encoding: str | None = None
+) -> dict[str, Any]:
+    """The settings of a run that starts from a finished one with further answers: its network, a third of its epochs, a third
+    of its learning rate, and its classes, if they were named. How the first files were written says nothing of the further
+    ones."""
+    finished = all((run / name).exists() for name in ("config.yaml", "votes.csv", FILE_NAME))
+    config = load_run_config(run) if finished else None
+    if config is None or not isinstance(config.data, VotesConfig):
+        raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
+    Model.load(run, "cpu")  # refuses a damaged one before anything is done
+    values = config.to_dict()
+    values["data"] |= {
+        "earlier": str((run / "votes.csv").resolve()),
+        "votes": tuple(votes),
+        "columns": dict(columns or {}),
+        "format": None,
+        "encoding": encoding,
+        "fingerprint": "",
+    }
+    if not config.network.frozen:
+        values["network"]["weights"] = str((run / FILE_NAME).resolve())
+        values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
+    return values
+
+
+# ---- what was given, as settings
+
+
+def _given(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Only what was given."""
+    kept = {name: {key: value for key, value in section.items() if value is not None} for name, section in sections.items()}
+    return {name: section for name, section in kept.items() if section}
+
+
+def _absolute(path: PathLike | None) -> str | None:
+    """From the root on, so that the settings hold wherever the command is repeated."""
+    return None if path is None else str(Path(path).resolve())
+
+
+def _files(votes: Any) -> tuple[str, ...]:
+    paths = [votes] if isinstance(votes, (str, Path)) else list(votes)
+    return tuple(str(Path(path).resolve()) for path in paths)
+
+
+def _weights(weights: PathLike | None) -> str | None:
+    """A file, one of that name in the data folder, or the word that lets timm fetch its own."""
+    if weights is None or str(weights) == DOWNLOAD:
+        return None if weights is None else str(weights)
+    return _absolute(find_weights(str(weights)))
+
+
+def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:
+    if (images is None) == (features is None):
+        raise InputError("Give either a folder of pictures or feature vectors (features=...), and not both.")
+
+
+def _in_memory(votes: Any, data: Mapping[str, Any]) -> Votes:
+    return votes if isinstance(votes, Votes) else votes_of_frame(votes, build(VotesConfig, data, "data"))

@@ -1,0 +1,56 @@
+"""The truth, where somebody has it: read for grading alone, and how right the result is by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pals.crowd import Consensus, Result, majority_vote, named_labels
+from pals.fitting.votes import answered
+from pals.labels.candidates import Truth
+from pals.labels.metrics import accuracy_of, share_covered
+from pals.readers import Votes, read_votes
+from pals.util.errors import InputError
+
+GRADED = 100  # doubtful answers that are graded, the surest first
+
+
+class Graded(NamedTuple):
+    """The items whose truth is known, and their true labels."""
+
+    row_G: np.ndarray
+    truth: Truth
+    whole: bool
+    "Whether that is every item with answers."
+
+
+def read_truth(path: Path, votes: Votes) -> Graded:
+    """The true labels of items that have answers, of all or of some: a table with an item and a label column."""
+    found = read_votes(path, format="long", class_names=votes.class_names)
+    matched, _ = found.match(votes.items)
+    label_N = np.full(len(votes.items), -1)
+    label_N[matched.item_R] = matched.label_R
+    label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
+    answered_N = answered(votes)
+    row_G = ((label_N >= 0) & answered_N).nonzero()[0]
+    if not len(row_G):
+        raise InputError(f"{path} has no label for any item with answers (the first of those is {votes.items[0]!r}).")
+    return Graded(row_G, Truth.of(label_N[row_G], votes.class_names), len(row_G) == int(answered_N.sum()))
+
+
+def grade(known: Graded, result: Result, answer_M: np.ndarray, consensus: Consensus) -> dict[str, float]:
+    """How right the result is, beside what votes alone come to. `answer_M` are the doubtful answers, the surest first."""
+    votes, (row_G, truth, _) = result.votes, known
+    place_N = np.full(len(votes.items), -1)
+    place_N[row_G] = np.arange(len(row_G))
+    first = answer_M[place_N[result.item_A[answer_M]] >= 0][:GRADED]
+    return {
+        "labels": accuracy_of(result.posterior_NC[row_G], truth),
+        "majority": accuracy_of(majority_vote(votes)[row_G], truth),
+        "dawid_skene": accuracy_of(consensus.posterior_NC[row_G], truth),
+        "first_100_doubtful": 1 - share_covered(place_N[result.item_A[first]], named_labels(result, first), truth),
+        "items": len(row_G),
+        "doubtful": len(first),
+    }

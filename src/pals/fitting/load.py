@@ -1,0 +1,161 @@
+"""Stage 2, what was given, loaded: pictures decoded or vectors read, and what the answers say by themselves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pals.crowd import Consensus, dawid_skene
+from pals.data import Items
+from pals.data.pictures import IMAGENET
+from pals.fitting.grading import Graded, read_truth
+from pals.fitting.monitor import Monitor
+from pals.fitting.plan import Plan
+from pals.fitting.vectors import read_matrix, row_names
+from pals.fitting.votes import answered_first
+from pals.labels.candidates import CandidateSets
+from pals.model import Model, is_model
+from pals.readers import Votes
+from pals.runs.settings import NetworkConfig, VotesConfig
+from pals.util.errors import InputError
+from pals.util.files import read_json
+from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.backbones.timm import PREFIX, build_timm
+from pals.vision.images import default_cache, image_statistics, load_images
+
+ROWS = 4096  # items whose bytes are hashed at a time
+
+
+class Statistics(NamedTuple):
+    """By which inputs are standardised: of each channel, or of each feature."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Everything that a run on one's own items starts from; items with answers come first."""
+
+    plan: Plan
+    items: Items
+    votes: Votes
+    views: Views
+    statistics: Statistics
+    candidates: CandidateSets
+    "Of the items that are trained on."
+    trained_M: Tensor
+    "Which items those are."
+    consensus: Consensus
+    "What the answers say by themselves."
+    mark: str
+    "Of the content of all pictures or vectors: a run is resumed only with those it began with."
+    truth: Graded | None = None
+    bad: tuple[str, ...] = ()
+    "Pictures that could not be read, and why."
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the report should know of the files: everything that was skipped, did not match or was left out."""
+        return [*self.plan.matched.warnings, *(f"Left out: {line}" for line in self.bad)]
+
+
+def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
+    """Decode the pictures (once: the cache keeps them), or read the vectors. Refuses other inputs than the run began with."""
+    items, votes, views, statistics, bad = _vectors(plan) if plan.data.images is None else _pictures(plan, monitor or Monitor())
+    candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
+    mark = content_mark(items.inputs)
+    _refuse_other_inputs(plan.folder, mark)
+    return Loaded(
+        plan=plan,
+        items=items,
+        votes=votes,
+        views=views,
+        statistics=statistics,
+        candidates=candidates,
+        trained_M=_places(items.ids, candidates.ids),
+        consensus=dawid_skene(votes),
+        mark=mark,
+        truth=None if plan.truth is None else read_truth(plan.truth, votes),
+        bad=bad,
+    )
+
+
+_Inputs = tuple[Items, Votes, Views, Statistics, tuple[str, ...]]
+
+
+def _pictures(plan: Plan, monitor: Monitor) -> _Inputs:
+    data, votes = plan.data, plan.matched.votes
+    with monitor.counting("pictures") as count:
+        table = load_images(
+            Path(data.images or ""),
+            data.size,
+            cache=plan.cache or default_cache(),
+            names=votes.items,
+            skip_bad=data.skip_bad,
+            how=data.resize,
+            progress=count,
+        )
+    bad = tuple(f"{image.name}: {image.reason}" for image in table.bad)
+    if bad:
+        votes = answered_first(votes.match(table.names)[0])
+    statistics = _statistics_of(plan.config.network, data.size) or Statistics(*image_statistics(table.images))
+    images = table.images if table.names == votes.items else table.images[_places(table.names, votes.items)]
+    return Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad
+
+
+def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
+    """How pictures of this size are varied in training."""
+    strong: Literal["cifar", "imagenet"] = "cifar" if config.size <= 64 else "imagenet"
+    return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
+
+
+def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
+    """Those that the weights a network starts from were made for; None: the pictures' own."""
+    if network.weights is None:
+        return None
+    if is_model(Path(network.weights)):
+        part = Model.load(network.weights, "cpu").about.classifier
+        return Statistics(part.mean, part.std) if part.is_image else None
+    if network.name.startswith(PREFIX):
+        made = build_timm(network.name, (3, size, size), 2)
+        return Statistics(made.mean, made.std)
+    return Statistics(*IMAGENET)
+
+
+def _vectors(plan: Plan) -> _Inputs:
+    votes = plan.matched.votes
+    row_N = _places(row_names(plan.data, votes), votes.items).numpy()
+    matrix = torch.from_numpy(np.asarray(read_matrix(plan.data), dtype=np.float32)[row_N])
+    mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
+    statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
+    return Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ()
+
+
+def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    place = {name: row for row, name in enumerate(names)}
+    return torch.tensor([place[name] for name in wanted])
+
+
+def content_mark(inputs: Tensor) -> str:
+    """Changes with any pixel or number, and with the order of the items."""
+    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype)).encode(), digest_size=12)
+    for start in range(0, len(inputs), ROWS):
+        mark.update(inputs[start : start + ROWS].contiguous().numpy().data)
+    return mark.hexdigest()
+
+
+def _refuse_other_inputs(folder: Path, mark: str) -> None:
+    """A run that was begun says with what (one of an earlier version does not)."""
+    if (folder / "run.json").exists() and read_json(folder / "run.json").get("data_mark", mark) != mark:
+        raise InputError(
+            f"The pictures or vectors have changed since {folder} was begun, though their names have not. "
+            f"Restore them to resume it, or choose another --out."
+        )

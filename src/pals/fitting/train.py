@@ -1,0 +1,195 @@
+"""Stage 4, training: networks that each leave a fold out, where there are folds, and the one on all items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pals.data import Dataset, Items
+from pals.fitting.encode import Encoded
+from pals.fitting.forecast import WORTH_SAYING, in_words, seconds_left
+from pals.fitting.load import Loaded
+from pals.fitting.monitor import Monitor
+from pals.fitting.plan import Plan
+from pals.labels.candidates import CandidateSets
+from pals.methods import method_options
+from pals.model import is_model
+from pals.runs import Run
+from pals.runs.settings import RunConfig
+from pals.training.trainer import Trainer
+from pals.vision.backbones import Output
+
+FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
+"""What soft-votes is trained with on pictures."""
+FOLD_COST = 0.5
+"""Of an epoch of soft-votes beside one of PALS: one view, no features."""
+AT_ONCE = 10_000  # pictures that are mirrored at a time
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Networks that have learned, and what they say of all items."""
+
+    encoded: Encoded
+    network: nn.Module
+    "The one that was trained on all items."
+    output: Output
+    "Its own logits, as the saved classifier gives them, and its features."
+    logits_NC: Tensor
+    "Its best guess: the mean over a picture and its mirror image, where there is one."
+    out_of_fold_MC: Tensor | None
+    "Of the items that were trained on: the logits of the network that left them out. None without folds."
+    device: torch.device
+    training: Mapping[str, Any]
+    "What was run, on what, how long."
+
+    @property
+    def loaded(self) -> Loaded:
+        return self.encoded.loaded
+
+    @property
+    def plan(self) -> Plan:
+        return self.encoded.plan
+
+    @property
+    def unseen_NC(self) -> Tensor:
+        """The logits of networks that have not seen an item's answers, where there are folds; else the best guess."""
+        if self.out_of_fold_MC is None:
+            return self.logits_NC
+        logits_NC = self.logits_NC.clone()
+        logits_NC[self.loaded.trained_M] = self.out_of_fold_MC
+        return logits_NC
+
+
+class PlannedRun(NamedTuple):
+    """A run on some of the items, before it is made."""
+
+    title: str
+    config: RunConfig
+    candidates: CandidateSets
+    row_M: Tensor
+    folder: Path
+
+
+def train(encoded: Encoded, monitor: Monitor | None = None) -> Trained:
+    """First the runs that leave a fold out, then the one on all items; each is resumed where its folder ends."""
+    monitor = monitor or Monitor()
+    fold_M = folds_of(encoded.loaded)
+    *folds, whole = planned_runs(encoded, fold_M)
+    lengths = lengths_of(encoded.plan)
+    out_of_fold_MC = torch.zeros(len(encoded.loaded.candidates), encoded.loaded.candidates.num_classes)
+    with monitor.training():
+        for number, planned in enumerate(folds):
+            trainer = _follow(encoded, planned, lengths, number, monitor).trainer
+            row_M = encoded.loaded.trained_M[fold_M == number]
+            out_of_fold_MC[fold_M == number] = best_guess(trainer, encoded, trainer_output(trainer, encoded))[row_M]
+        run = _follow(encoded, whole, lengths, len(folds), monitor)
+    output = trainer_output(run.trainer, encoded)
+    return Trained(
+        encoded=encoded,
+        network=run.trainer.method.predictor,
+        output=output,
+        logits_NC=best_guess(run.trainer, encoded, output),
+        out_of_fold_MC=out_of_fold_MC if folds else None,
+        device=run.trainer.engine.device,
+        training={**run.describe(), "epochs": run.trainer.progress.total},
+    )
+
+
+def planned_runs(encoded: Encoded, fold_M: Tensor) -> list[PlannedRun]:
+    """The one on all items is the last."""
+    loaded, plan = encoded.loaded, encoded.plan
+    runs, folds = [], plan.data.folds
+    config, shares = (fold_config(encoded), answer_shares(loaded)) if folds else (plan.config, loaded.candidates)
+    for fold in range(folds):
+        kept_M, folder = fold_M != fold, plan.folder / "folds" / f"fold-{fold + 1}"
+        title = f"without fold {fold + 1} of {folds}"
+        runs.append(PlannedRun(title, config, shares.take(kept_M), loaded.trained_M[kept_M], folder))
+    return [*runs, PlannedRun("all items", plan.config, loaded.candidates, loaded.trained_M, plan.folder)]
+
+
+def lengths_of(plan: Plan) -> list[tuple[int, float]]:
+    """Of each run its epochs, and what one of them costs beside one of the run on all items, which is the last."""
+    folds = plan.data.folds
+    return [*[(plan.data.fold_epochs, FOLD_COST * (folds - 1) / max(folds, 1))] * folds, (plan.config.train.epochs, 1.0)]
+
+
+def folds_of(loaded: Loaded) -> Tensor:
+    """The fold of each item that is trained on: the same however often it is asked for."""
+    order = np.random.default_rng(loaded.plan.config.seed).permutation(len(loaded.candidates))
+    return torch.from_numpy(order) % max(loaded.plan.data.folds, 1)
+
+
+def fold_config(encoded: Encoded) -> RunConfig:
+    """Of the networks that each leave a fold out: quick to train, and without weights that have seen that fold."""
+    config, data = encoded.plan.config, encoded.plan.data
+    own = config.network.weights is not None and is_model(Path(config.network.weights))
+    changes = {"epochs": data.fold_epochs, "checkpoint_every": 10, **({} if encoded.encoder else FOLD_TRAINING)}
+    return replace(
+        config,
+        method_name="soft-votes",
+        method=method_options("soft-votes", {}),
+        network=replace(config.network, weights=None) if own else config.network,
+        train=replace(config.train, **changes),
+    )
+
+
+def answer_shares(loaded: Loaded) -> CandidateSets:
+    """The candidates with, as shares of the votes, how likely the answers alone make each of them: who errs how is part of
+    that."""
+    sets, posterior_NC = loaded.candidates, torch.from_numpy(loaded.consensus.posterior_NC).float()
+    share_MC = posterior_NC[loaded.trained_M] * sets.allowed_NC
+    total_M1 = share_MC.sum(dim=1, keepdim=True)
+    assert sets.frequency_NC is not None
+    return replace(sets, frequency_NC=torch.where(total_M1 > 0.1, share_MC / total_M1.clamp_min(0.1), sets.frequency_NC))
+
+
+def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, float]], number: int, monitor: Monitor) -> Run:
+    """Train it, and say after its first epoch how long the rest of the training takes: in the first run and in the last."""
+    run, said = _make(encoded, planned), 0 < number < len(lengths) - 1
+
+    def after_epoch(record: Mapping[str, Any]) -> None:
+        nonlocal said
+        left = seconds_left(record, lengths, number, run.trainer.progress.total)
+        if not said and left >= WORTH_SAYING:
+            monitor.say(f"About {in_words(left)} of training left.")
+        said = True
+
+    monitor.follow(planned.title, run, after_epoch)
+    return run
+
+
+def _make(encoded: Encoded, planned: PlannedRun) -> Run:
+    loaded, sets = encoded.loaded, planned.candidates
+    items = Items(_rows(encoded.inputs, planned.row_M), sets.ids)
+    dataset = Dataset("votes", sets.class_names, items, None, None, None, encoded.views, votes=sets)
+    own = planned.folder != loaded.plan.folder  # the fit's own summary is written when all is done
+    return Run(planned.config, planned.folder, dataset=dataset, about={"data_mark": loaded.mark}, summarize=own)
+
+
+def trainer_output(trainer: Trainer, encoded: Encoded) -> Output:
+    """Logits and features of all items, on the host."""
+    output = trainer.infer(trainer.method.predictor, encoded.inputs)
+    return Output(output.logits.cpu(), output.features.cpu())
+
+
+def best_guess(trainer: Trainer, encoded: Encoded, output: Output) -> Tensor:
+    """Logits of all items. A second look, at the mirror image, makes a guess better."""
+    if encoded.inputs.ndim != 4 or not encoded.plan.data.mirror:
+        return output.logits
+    turned = (part.flip(-1) for part in torch.split(encoded.inputs, AT_ONCE))
+    mirrored_NC = torch.cat([trainer.infer(trainer.method.predictor, part).logits for part in turned])
+    return (output.logits + mirrored_NC.cpu()) / 2
+
+
+def _rows(inputs: Tensor, row_M: Tensor) -> Tensor:
+    """Those rows; without a copy where they are the first ones, so that a file larger than memory is never read whole."""
+    if torch.equal(row_M, torch.arange(len(row_M))):
+        return inputs[: len(row_M)]
+    return inputs[row_M]

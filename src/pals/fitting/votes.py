@@ -1,0 +1,122 @@
+"""The answers that the user gave, matched to the user's items before any picture is opened."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pals.fitting.vectors import row_names
+from pals.readers import Match, Votes, read_votes
+from pals.runs.settings import VotesConfig
+from pals.util.errors import InputError
+from pals.util.words import how_many
+from pals.vision.images import list_images
+
+IN_MEMORY = "the votes given"
+
+
+@dataclass(frozen=True)
+class MatchedVotes:
+    """The votes, with the user's items as their items; those with an answer come first, so that what is trained on is one
+    stretch of memory."""
+
+    votes: Votes
+    lines: tuple[str, ...] = ()
+    "What was read, what was skipped and why, what did not match."
+    warnings: tuple[str, ...] = ()
+    "Those of them that a reader of the result should know, too."
+
+
+def answered(votes: Votes) -> np.ndarray:
+    """Per item, whether anybody answered, or its right label is known."""
+    counted = np.bincount(votes.item_R, weights=votes.weight_R, minlength=len(votes.items)) > 0
+    known: np.ndarray = counted | (votes.gold_I >= 0)
+    return known
+
+
+def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
+    """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
+    votes = _read(config) if given is None else given
+    names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
+    matched, report = votes.match(names)
+    _refuse_strangers(config, votes, report)
+    _refuse_too_little(config, matched)
+    where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
+    (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()
+    return MatchedVotes(answered_first(matched), (read, *remarks, where, found, *strangers), (*remarks, *strangers))
+
+
+def _read(config: VotesConfig) -> Votes:
+    earlier = [] if config.earlier is None else [config.earlier]
+    return read_votes(
+        [*earlier, *config.votes],
+        format=None if earlier else config.format,
+        columns=[*({} for _ in earlier), *(config.columns for _ in config.votes)],
+        class_names=config.class_names,
+        separator=config.separator,
+        encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
+    )
+
+
+def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
+    """A table in memory, read as the same table in a file would be."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "votes.csv"
+        frame.to_csv(path, index=False)
+        votes = read_votes(
+            path,
+            format=config.format,
+            columns=config.columns,
+            class_names=config.class_names,
+            separator=config.separator,
+        )
+    return replace(votes, summary=replace(votes.summary, files=(IN_MEMORY,)))
+
+
+def _named(config: VotesConfig) -> str:
+    return ", ".join(config.votes) or IN_MEMORY
+
+
+def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
+    if (report.file_I >= 0).any():
+        return
+    place = config.images or config.features
+    raise InputError(
+        f"No item of {_named(config)} is in {place} (the first of {len(votes.items):,} is "
+        f"{votes.items[0]!r}). Check that both belong together and which column names the item (--item-column)."
+    )
+
+
+def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
+    """One item, or one class, is nothing to learn from."""
+    files, classes, answered_N = _named(config), votes.class_names, answered(votes)
+    if len(classes) < 2:
+        raise InputError(
+            f"{files}: all answers are {classes[0]!r}. Give answers of at least two classes, or name all: --classes."
+        )
+    if answered_N.sum() < 2:
+        only = votes.items[int(answered_N.argmax())]
+        raise InputError(f"{files}: only {only!r} has an answer. Give answers for at least two items.")
+
+
+def answered_first(votes: Votes) -> Votes:
+    """The same votes with the items that have answers in front."""
+    has_N = np.bincount(votes.item_R, minlength=len(votes.items)) > 0
+    order = np.argsort(~(has_N | (votes.gold_I >= 0)), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    items = tuple(votes.items[i] for i in order.tolist())
+    return replace(votes, items=items, item_R=place[votes.item_R], gold_I=votes.gold_I[order])
+
+
+def fingerprint(votes: Votes) -> str:
+    """A short name for these items and answers."""
+    digest = hashlib.sha256("\0".join((*votes.items, "", *votes.workers, "", *votes.class_names)).encode())
+    for column in (votes.item_R, votes.worker_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()[:16]
