@@ -17,11 +17,10 @@ def draw_clouds(shape: tuple[int, ...], decay: float, generator: torch.Generator
     """shape x G x G: Fourier noise. Each wave has a random complex amplitude, divided by its frequency to the power `decay`;
     the constant counts as the slowest wave."""
     device = generator.device
-    down_G1 = torch.fft.fftfreq(side, device=device)[:, None]
-    across = torch.fft.rfftfreq(side, device=device)  # the other half belongs to a real picture
-    frequency = torch.hypot(down_G1, across).clamp_min(1 / side)
-    amplitude = torch.randn(*shape, *frequency.shape, dtype=torch.complex64, generator=generator, device=device)
-    cloud: Tensor = torch.fft.irfft2(amplitude / frequency**decay, s=(side, side))
+    wave_G = torch.fft.fftfreq(side, device=device)
+    frequency_GG = torch.hypot(wave_G[:, None], wave_G).clamp_min(1 / side)
+    amplitude = torch.randn(*shape, side, side, dtype=torch.complex64, generator=generator, device=device)
+    cloud: Tensor = torch.fft.ifft2(amplitude / frequency_GG**decay).real
     return cloud
 
 
