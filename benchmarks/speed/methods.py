@@ -47,6 +47,7 @@ LAST_STAGE: Mapping[str, Mapping[str, Any]] = {
     "fredis": {"warm_up": 1, "update_every": 1},
     "upllrs": {"separation_epochs": 1, "max_steps": 1, "held_out": 0.0},
     "dividemix": {"warm_up": 1, "threshold": 0.0},
+    "promix": {"warm_up": 1},
 }
 """Options under which a method's last stage comes at once. Stages that change no more than a weight are left as they are."""
 

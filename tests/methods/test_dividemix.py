@@ -25,12 +25,12 @@ from pals.methods.dividemix import (
     UNLABELED,
     clean_probability,
     divided,
-    negative_entropy,
     prior_penalty,
     ramp_at,
     scaled,
     sharpened,
 )
+from pals.methods.parts.losses import negative_entropy
 from pals.methods.parts.single_label import Pair, single_labels
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate

@@ -29,6 +29,7 @@ from pals.methods.pico import PiCO
 from pals.methods.pico_plus import PiCOPlus
 from pals.methods.plknn import PLKNN
 from pals.methods.proden import PRODEN
+from pals.methods.promix import ProMix
 from pals.methods.rc import RC
 from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
@@ -72,6 +73,7 @@ METHODS: dict[str, type[Method]] = {
     "upllrs": UPLLRS,
     "dividemix": DivideMix,
     "elr+": ELRPlus,
+    "promix": ProMix,
 }
 
 

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.base import Batch, Context, Group, Plan, Problem, Selection
-from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.losses import negative_entropy, soft_cross_entropy
 from pals.methods.parts.mixing import blend, partners
 from pals.methods.parts.sampling import passes
 from pals.methods.parts.single_label import TwoNetworks
@@ -225,9 +225,3 @@ def prior_penalty(logits_MC: Tensor) -> Tensor:
     rows, classes = logits_MC.shape
     log_mean_C = F.log_softmax(logits_MC, dim=1).logsumexp(dim=0) - math.log(rows)
     return -(log_mean_C.mean() + math.log(classes))
-
-
-def negative_entropy(logits_BC: Tensor) -> Tensor:
-    """sum_c p_c log p_c."""
-    log_BC = F.log_softmax(logits_BC.float(), dim=1)
-    return (log_BC.exp() * log_BC).sum(dim=1)

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.augment.policies import CIFAR10_POLICY, OPERATIONS
+from pals.vision.augment.randaugment import pico_randaugment
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 CIFAR = image_views(MEAN, STD, pad=4, flip=True, strong="cifar", cutout=16)
@@ -114,6 +115,15 @@ def test_cutout_comes_after_the_policy_and_before_it_where_asked() -> None:
     assert has_black_square(views.make("strong", images, seeded())).all()
     early = has_black_square(views.make("crdpll_strong", images, seeded())).double().mean().item()
     assert 0.5 < early < 0.95  # inverted, brightened, moved
+
+
+def test_the_square_of_promix_comes_before_flip_and_crop() -> None:
+    images, generator = photos(32, 32, 64), seeded(3)
+    views = image_views(**PLAIN, pad=4, flip=True)
+    changed = pico_randaugment(images, generator)
+    expected = views.make("weak", changed, generator)
+    assert torch.equal(views.make("promix_strong", images, seeded(3)), expected)
+    assert not torch.equal(expected, changed.float())
 
 
 def test_light_cuts_a_quarter_unless_told_otherwise() -> None:

@@ -23,6 +23,18 @@ def soft_cross_entropy(logits_BC: Tensor, target_BC: Tensor) -> Tensor:
     return -(F.log_softmax(logits_BC.float(), dim=1) * target_BC).sum(dim=1)
 
 
+def set_loss(logits_BC: Tensor, allowed_BC: Tensor) -> Tensor:
+    """-log of the probability that lies on the classes allowed; the cross-entropy where there is one."""
+    inside_BC = F.log_softmax(logits_BC.float(), dim=1).masked_fill(~allowed_BC, -torch.inf)
+    return -inside_BC.logsumexp(dim=1)
+
+
+def negative_entropy(logits_BC: Tensor) -> Tensor:
+    """sum_c p_c log p_c."""
+    log_BC = F.log_softmax(logits_BC.float(), dim=1)
+    return (log_BC.exp() * log_BC).sum(dim=1)
+
+
 def uniform_on(allowed_BC: Tensor) -> Tensor:
     """Each candidate the same share: the target of the plain average, and where most methods start."""
     allowed_BC = allowed_BC.float()

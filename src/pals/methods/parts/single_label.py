@@ -88,10 +88,22 @@ class TwoNetworks(Method):
 
 def single_labels(candidates: CandidateSets, how: Labels, generator: torch.Generator) -> Tensor:
     """One candidate of each item; see `TwoNetworks.Config`."""
-    share_NC = uniform_on(candidates.allowed_NC)
-    if how != "candidates" and candidates.frequency_NC is not None:
-        counted_NC = candidates.frequency_NC * candidates.allowed_NC
-        share_NC = torch.where(counted_NC.any(dim=1, keepdim=True), counted_NC, share_NC)
+    weight_NC = uniform_on(candidates.allowed_NC) if how == "candidates" else _vote_weights(candidates)
     if how == "majority":
-        share_NC = (share_NC == share_NC.amax(dim=1, keepdim=True)).float()
-    return torch.multinomial(share_NC, 1, generator=generator).squeeze(1)
+        weight_NC = (weight_NC == weight_NC.amax(dim=1, keepdim=True)).float()
+    return torch.multinomial(weight_NC, 1, generator=generator).squeeze(1)
+
+
+def vote_shares(candidates: CandidateSets) -> Tensor:
+    """N x C: each candidate's share of the votes; each the same where none was counted."""
+    weight_NC = _vote_weights(candidates).float()
+    return weight_NC / weight_NC.sum(dim=1, keepdim=True)
+
+
+def _vote_weights(candidates: CandidateSets) -> Tensor:
+    """N x C: votes for candidates, or each the same; rows need not sum to one."""
+    uniform_NC = uniform_on(candidates.allowed_NC)
+    if candidates.frequency_NC is None:
+        return uniform_NC
+    counted_NC = candidates.frequency_NC * candidates.allowed_NC
+    return torch.where(counted_NC.any(dim=1, keepdim=True), counted_NC, uniform_NC)

@@ -16,7 +16,13 @@ from pals.vision.augment.policies import CIFAR10_POLICY, IMAGENET_POLICY, apply_
 from pals.vision.augment.steps import View
 
 Strong = Literal["light", "cifar", "imagenet"]
-STAND_INS = {"pico_weak": "weak", "pico_strong": "strong", "fixmatch_strong": "strong", "crdpll_strong": "strong"}
+STAND_INS = {
+    "pico_weak": "weak",
+    "pico_strong": "strong",
+    "fixmatch_strong": "strong",
+    "crdpll_strong": "strong",
+    "promix_strong": "strong",
+}
 """Views of images that some methods were published with, and what takes their place where there are no images."""
 
 
@@ -82,7 +88,8 @@ def image_views(
 
     Some methods were published with views of their own; these are there as well. pico_weak: random resized crop, flip, colour
     jitter, now and then no colour. pico_strong: the same crop and flip, three random operations, a square. fixmatch_strong:
-    weak, then two random operations and a square. crdpll_strong: strong with the square before the policy.
+    weak, then two random operations and a square. crdpll_strong: strong with the square before the policy. promix_strong: the
+    operations and the square of pico_strong, then weak.
     """
     if strong not in get_args(Strong):
         raise unknown("strong view", strong, get_args(Strong))
@@ -105,6 +112,7 @@ def image_views(
         "pico_strong": steps.chain(box, *mirror, randaugment.pico_randaugment),
         "fixmatch_strong": steps.chain(weak, randaugment.fixmatch_randaugment),
         "crdpll_strong": steps.chain(weak, *square, change),
+        "promix_strong": steps.chain(randaugment.pico_randaugment, weak),
     }
     return Views(table, Standardize(255 * _per_channel(mean), 255 * _per_channel(std)))
 
