@@ -37,7 +37,7 @@ def prune(
     if not 0 <= tau <= 1:
         raise InputError(f"tau is {tau}; it must lie between 0 and 1 (the authors use 0.2 to 0.6).")
     allowed_NC = checked_allowed(allowed_NC, features_ND)
-    k = neighbors_for(neighbors, *allowed_NC.shape, class_share)
+    k = neighbors_for(neighbors, allowed_NC.shape[0], allowed_NC.shape[1], class_share)
     index_NK = nearest(features_ND, k, include_self=False, backend=backend).index_NK
     return pruned_by(allowed_NC, index_NK, tau, spare=spare)
 
