@@ -1,6 +1,7 @@
 """The labelling step of PALS: nearest neighbours, their votes, the belief, and the selection of items worth training on.
 
 Pure functions on tensors: no network, no training loop, no files, and never the truth. `pseudo_label` is the whole step.
+In `prune`, before all that, labels leave candidate sets.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def pseudo_label(
     vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes.
     """
     _check_options(weighting, temperature, quantile, vote_on)
-    allowed_NC = _checked_allowed(allowed_NC, features_ND)
+    allowed_NC = checked_allowed(allowed_NC, features_ND)
     if (predicted_NC is None) != (threshold is None):
         raise InputError("Pass predicted_NC and threshold together: a prediction counts as confident only above a threshold.")
     if predicted_NC is not None and threshold is not None:
@@ -180,7 +180,8 @@ def _check_options(weighting: str, temperature: float, quantile: float, vote_on:
         raise InputError(f"The quantile is {quantile}; it must lie between 0 and 1 (the paper uses 0.25).")
 
 
-def _checked_allowed(allowed_NC: Tensor, features_ND: Tensor) -> Tensor:
+def checked_allowed(allowed_NC: Tensor, features_ND: Tensor) -> Tensor:
+    """The candidate matrix as bool, on the device of the features; what is no such matrix is refused."""
     if allowed_NC.ndim != 2 or allowed_NC.shape[:1] != features_ND.shape[:1] or allowed_NC.shape[1] == 0:
         raise InputError(
             f"The candidate matrix has shape {tuple(allowed_NC.shape)}, the features {tuple(features_ND.shape)}; "

@@ -41,6 +41,17 @@ def grade_selection(chosen_N: Tensor, label_N: Tensor, truth: Truth) -> dict[str
     return {"selected": int(selected), "correct": int(correct)}
 
 
+def grade_pruning(allowed_NC: Tensor, kept_NC: Tensor, truth: Truth) -> dict[str, float]:
+    """Of candidate sets and what was left of them. coverage: share of the wrong candidates that are gone. error: share of the
+    items that have lost their true label. f: F of the two (with 1 - error as precision, counted twice as much)."""
+    wrong_NC = allowed_NC & ~F.one_hot(truth.label_N, truth.num_classes).to(allowed_NC)
+    gone_NC = allowed_NC & ~kept_NC
+    coverage = float((gone_NC & wrong_NC).sum() / wrong_NC.sum().clamp_min(1))
+    right = 1 - float((gone_NC & ~wrong_NC).any(dim=1).double().mean())
+    total = 0.25 * right + coverage
+    return {"coverage": coverage, "error": 1 - right, "f": 1.25 * right * coverage / total if total else 0.0}
+
+
 def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
     """The largest belief of each item in twenty bins from 0 to 1; split into right and wrong where the truth is known."""
     top_N, label_N = belief_NC.max(dim=1)

@@ -17,6 +17,7 @@ from pals.methods.apl import APL
 from pals.methods.average import Average
 from pals.methods.base import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
 from pals.methods.cc import CC
+from pals.methods.clsp import CLSP
 from pals.methods.crdpll import CRDPLL
 from pals.methods.dividemix import DivideMix
 from pals.methods.elr_plus import ELRPlus
@@ -25,9 +26,11 @@ from pals.methods.ipal import IPAL
 from pals.methods.irnet import IRNet
 from pals.methods.lws import LWS
 from pals.methods.pals import PALS
+from pals.methods.papi import PaPi
 from pals.methods.pico import PiCO
 from pals.methods.pico_plus import PiCOPlus
 from pals.methods.plknn import PLKNN
+from pals.methods.plrc import PLRC
 from pals.methods.proden import PRODEN
 from pals.methods.promix import ProMix
 from pals.methods.rc import RC
@@ -62,12 +65,15 @@ METHODS: dict[str, type[Method]] = {
     "cc": CC,
     "proden": PRODEN,
     "lws": LWS,
+    "clsp": CLSP,
     "crdpll": CRDPLL,
     "pico": PiCO,
+    "papi": PaPi,
     "pico+": PiCOPlus,
     "alim-scale": ALIMScale,
     "alim-onehot": ALIMOnehot,
     "irnet": IRNet,
+    "plrc": PLRC,
     "apl": APL,
     "fredis": FREDIS,
     "upllrs": UPLLRS,

@@ -151,7 +151,7 @@ def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
     flat = ctx.outputs(pixels, rows_M=rows_M).features
     if len(pixels.shape) != 3:
         raise InputError(
-            "start = 'patches' cuts patches from pictures; these items are feature vectors. Use start = 'network'."
+            "Patches are cut from pictures, but these items are feature vectors. Choose other features than 'patches'."
         )
     with torch.random.fork_rng(devices=[]):  # the classifier that nobody asks draws numbers too
         network = PatchNetwork(pixels.shape[0], num_classes=1)

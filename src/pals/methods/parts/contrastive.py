@@ -187,9 +187,10 @@ def similarity(left_BD: Tensor, right_MD: Tensor) -> Tensor:
         return left_BD.float() @ right_MD.float().T
 
 
-def moved_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tensor, momentum: float) -> Tensor:
+def moved_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tensor, momentum: float | Tensor) -> Tensor:
     """Each item in turn moves its class: mu <- m mu + (1 - m) z; after the last, rows are brought to length one (zero rows
-    stay). For a class with the items 1..n all at once: m^n mu + (1 - m) sum_k m^(n-k) z_k."""
+    stay). For a class with the items 1..n all at once: m^n mu + (1 - m) sum_k m^(n-k) z_k. A momentum that changes from epoch
+    to epoch comes as a tensor."""
     rank_BC = member_BC.cumsum(dim=0)  # of whole numbers: exact in any order of summation
     count_C = rank_BC[-1]
     weight_BC = member_BC * (1 - momentum) * momentum ** (count_C - rank_BC)
