@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import statistics
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
@@ -89,6 +90,18 @@ def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
         assert option in answer.out
         assert default in answer.out
         assert meaning.split()[0] in answer.out
+
+
+def names_in(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[; ]", requirement)[0] for requirement in requirements}
+
+
+def test_doctor_knows_every_dependency() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core = names_in(project["dependencies"])
+    assert set(doctor.CORE) == core
+    extras = [names_in(found) for name, found in project["optional-dependencies"].items() if name != "dev"]
+    assert set(doctor.EXTRAS) == set.union(*extras) - core
 
 
 def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from pals.estimator.targets import OnEmpty, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options
 from pals.methods.parts.losses import masked_softmax
 from pals.training.engine import Engine, EngineConfig
+from pals.training.inference import TOO_SMALL, Link, infer
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.config import build
@@ -241,19 +242,17 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "predictor_")
         inputs, views = self.inputs_.hold(self._checked(X)), self.inputs_.views(self.view_options)
-        engine = self._engine("cpu" if isinstance(self.inputs_, Vectors) else self.device)
-        dtype = torch.float64 if isinstance(self.inputs_, Vectors) else torch.float32
+        exact = isinstance(self.inputs_, Vectors)
+        engine = self._engine("cpu" if exact else self.device)
+        dtype = torch.float64 if exact else torch.float32
         generator = engine.generator(0)  # the eval view draws nothing
-        parts = []
+        link = Link(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
         engine.place(self.predictor_)
         try:
-            with engine.inference(self.predictor_) as forward:
-                for part in torch.split(inputs, TrainConfig().feature_batch):
-                    x = views.make("eval", part.to(engine.device), generator)
-                    parts.append(forward(x.to(dtype)).logits.cpu().double())
+            with engine.memory(TOO_SMALL):
+                return infer(engine, [link], inputs, TrainConfig().feature_batch, device="cpu", dtype=torch.float64).logits
         finally:
             self.predictor_.cpu()  # where it can be pickled for any machine
-        return torch.cat(parts)
 
 
 def plain(value: Any) -> Any:

@@ -38,7 +38,6 @@ class Run:
         about: Mapping[str, Any] | None = None,
     ) -> None:
         """`about` is what `run.json` shall hold besides versions, machine and command."""
-        find_method(config.method_name)
         engine = Engine(config.engine)
         self.config, self.folder = config, folder
         if folder is not None:
@@ -68,6 +67,7 @@ class Run:
             claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
         self.trainer.resume()
         self.resumed_at = self.trainer.progress.total
+        self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
 
     def _network(self, name: str | None = None) -> Network:
         """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
@@ -82,6 +82,7 @@ class Run:
             self.trainer.log.clear()
             self.trainer.log.append("start", **self.describe())
         for record in self.trainer.epochs(stop_after):
+            self._last = record
             yield record
             if asked() and not self.trainer.progress.done:
                 self.trainer.save()
@@ -106,7 +107,9 @@ class Run:
         }
 
     def summary(self) -> dict[str, Any]:
-        scores = {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
+        """What the run came to; an epoch that has just been trained was graded in its record."""
+        scores = {name: value for name, value in self._last.items() if name.startswith("test_")}
+        scores = scores or {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 
