@@ -13,7 +13,7 @@ from pals import __version__
 
 CORE = (
     *("torch", "numpy", "pandas", "scikit-learn", "scipy", "pydantic", "typer", "rich", "PyYAML", "matplotlib", "pillow"),
-    *("safetensors", "jinja2"),
+    *("safetensors", "jinja2", "filelock"),
 )
 EXTRAS = ("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "pyarrow", "ray", "submitit")
 # Both as in pyproject.toml, which a test holds them to: a source tree that is not installed has no metadata to ask.
