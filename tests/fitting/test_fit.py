@@ -67,7 +67,7 @@ def test_one_command(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     run = Path("run")
     assert {path.name for path in run.iterdir() if path.is_file()} == FILES
-    assert re.search(r"takes about \d+ seconds.* and \d\.\d GiB of memory\.", answer.out)
+    assert re.search(r"takes about \d+ s.* and \d\.\d GiB of memory\.", answer.out)
     for line in ("180 answers by 3 annotators on 60 items", "60 pictures", "Against the truth", "had been expected."):
         assert line in answer.out, line
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pals.fitting.forecast import in_words
 from pals.fitting.results import finish
 from pals.fitting.work import Part, Work
 from pals.model import FILE_NAME, Model
@@ -18,6 +17,7 @@ from pals.runs import load_run_config
 from pals.runs.settings import VotesConfig
 from pals.util.config import merge
 from pals.util.errors import InputError
+from pals.util.words import duration as in_words
 
 __all__ = ["Part", "Work", "continued", "finish", "in_words"]
 

@@ -26,7 +26,7 @@ from pals.training.engine import Engine, find_device
 from pals.training.inference import encode_images
 from pals.training.trainer import items_at_once
 from pals.util.errors import InputError
-from pals.util.words import how_many
+from pals.util.words import duration as in_words
 from pals.vision.augment import vector_views
 from pals.vision.backbones import Network, build_network
 from pals.vision.backbones.patches import LOOKED_AT, PatchNetwork
@@ -74,13 +74,6 @@ class Forecast:
         listed = f" ({', '.join(parts)})" if len(parts) > 1 else ""
         most = "at most " if self.compiled else ""
         return f"{most}about {in_words(self.seconds)}{listed} and {self.bytes / 2**30:.1f} GiB of memory"
-
-
-def in_words(seconds: float) -> str:
-    """ "40 seconds", "3 minutes", "2.5 hours"."""
-    if seconds < 119.5:
-        return how_many(max(1, round(seconds)), "second")
-    return f"{seconds / 60:.0f} minutes" if seconds < 7170 else f"{seconds / 3600:.1f} hours"
 
 
 def forecast(config: RunConfig, votes: Votes, encoder: Network | None, *, cache: Path | None = None) -> Forecast:
