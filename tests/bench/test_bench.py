@@ -103,9 +103,9 @@ def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
         (("--grid", "none.yaml"), "Cannot read the settings file none.yaml"),
         (("--grid", "toy.yaml", "--methods", "PALZ"), "Unknown method 'PALZ'"),
         (("--grid", "toy.yaml", "--cells", "all"), "These are there: few, many"),
-        (("--grid", "toy.yaml", "--seeds", "x"), "write how many, 3, or which, 1,2,3"),
-        (("--grid", "toy.yaml", "--seeds", "0"), "write how many"),
-        (("--grid", "toy.yaml", "--seeds", "1,1"), "write how many"),
+        (("--grid", "toy.yaml", "--seeds", "x"), "write how many (3: seeds 1, 2 and 3) or which (1,4)"),
+        (("--grid", "toy.yaml", "--seeds", "0"), "At least 1"),
+        (("--grid", "toy.yaml", "--seeds", "1,1"), "names a seed twice"),
         (("--grid", "toy.yaml", "--launcher", "cloud"), "Known: local, ray, slurm"),
         (("--grid", "toy.yaml", "--cluster", "a=1"), "The local launcher has no options"),
         (("--grid", "toy.yaml", "--set", "train.lrr=1"), "did you mean 'train.lr'"),
@@ -120,11 +120,11 @@ def test_bad_requests(arguments: tuple[str, ...], said: str, pals: Pals, grid: P
 
 
 def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
-    answer = pals("bench", "*/pals", "--grid", grid, "--seeds", "5,", "--cells", "few", "--out", "bench", "--drop-checkpoints")
+    answer = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench", "--drop-checkpoints")
     assert answer.code == 0, answer.err
     assert finished(Path("bench")) == ["few/pals/full/seed-5"]
     assert not list(Path("bench").rglob("checkpoint.pt"))
-    again = pals("bench", "*/pals", "--grid", grid, "--seeds", "5,", "--cells", "few", "--out", "bench")
+    again = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench")
     assert "1 run: 1 done, 0 to do" in again.out
 
 

@@ -33,7 +33,7 @@ from pals.util.display import Reporter
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, build_network
 
-SEEDS = 2**31 - 1
+LARGEST_SEED = 2**31 - 1  # for every version of numpy, on every system
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -121,7 +121,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(X) < 2:
             raise InputError("There is only one sample (n_samples=1); learning takes at least two.")
         engine = self._engine(self.device)
-        seed = int(check_random_state(self.random_state).randint(SEEDS))
+        seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
         with _own_randomness(engine, seed):
             trainer = self._trainer(self.inputs_.hold(X), target, engine, seed)
             records = self._train(trainer)
