@@ -114,3 +114,21 @@ def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
     assert torch.equal(taken.cpu(), images[[5, 1, 60]])
     views = image_views((0.5,) * 3, (0.2,) * 3, pad=1, flip=True)
     assert views.make("weak", taken, engine.generator(0)).is_cuda
+
+
+def test_a_captured_pass_reads_the_weights_of_now() -> None:
+    """Also where the network is not compiled and autocast casts its weights: none of them may be cached."""
+    trainer = toy_trainer("average", toy_data(items=180), engine=EngineConfig(device="cuda", precision="bf16", compile=False))
+    network = trainer.method.network
+    plain = trainer.infer(network, trainer.inputs)
+    trainer.engine.compiled = True  # from here on captured, but never compiled
+    for _ in range(5):
+        captured = trainer.infer(network, trainer.inputs)
+    torch.testing.assert_close(captured.logits, plain.logits, rtol=1e-2, atol=1e-2)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(0.5)
+    changed = trainer.infer(network, trainer.inputs)
+    trainer.engine.compiled = False
+    torch.testing.assert_close(changed.logits, trainer.infer(network, trainer.inputs).logits, rtol=1e-2, atol=1e-2)
+    assert not torch.allclose(changed.logits, plain.logits, rtol=1e-1, atol=1e-1)

@@ -255,3 +255,14 @@ def test_the_other_rules_can_fail() -> None:
     ):
         assert len(bad_habits(ast.parse(code), speaks=False)) == 1, code
     assert bad_habits(ast.parse("print(3)"), speaks=True) == []
+
+
+def test_one_inference_loop() -> None:
+    """Batches, memory, padding and buffers are thought of in one place."""
+    callers = {
+        where(path)
+        for path, tree in TREES.items()
+        for call in inside(tree, ast.Call)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "inference"
+    }
+    assert callers == {"training/inference.py"}

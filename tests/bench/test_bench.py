@@ -24,13 +24,15 @@ from typing import Any, ClassVar
 import pytest
 from _bench import FOLDERS, GRID, assert_same_runs, finished
 
+from _locks import held_by_another
 from _toy import Answer, logged_epochs
-from pals.bench import Outcome, Stop, Work, launch, local, lock, plan, read_grid, read_result, work, work_of
+from pals.bench import Outcome, Stop, Work, launch, local, plan, read_grid, read_result, work, work_of
 from pals.bench.local import _begin_worker
 from pals.cli.bench import _at_a_time
 from pals.runs import Run
 from pals.training.checkpoint import load_checkpoint
-from pals.util.files import read_json, write_json
+from pals.util.files import read_json
+from pals.util.locks import OWNER
 
 Pals = Callable[..., Answer]
 Process = Callable[..., subprocess.Popen[str]]
@@ -101,9 +103,9 @@ def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
         (("--grid", "none.yaml"), "Cannot read the settings file none.yaml"),
         (("--grid", "toy.yaml", "--methods", "PALZ"), "Unknown method 'PALZ'"),
         (("--grid", "toy.yaml", "--cells", "all"), "These are there: few, many"),
-        (("--grid", "toy.yaml", "--seeds", "x"), "write how many, 3, or which, 1,2,3"),
-        (("--grid", "toy.yaml", "--seeds", "0"), "write how many"),
-        (("--grid", "toy.yaml", "--seeds", "1,1"), "write how many"),
+        (("--grid", "toy.yaml", "--seeds", "x"), "write how many (3: seeds 1, 2 and 3) or which (1,4)"),
+        (("--grid", "toy.yaml", "--seeds", "0"), "At least 1"),
+        (("--grid", "toy.yaml", "--seeds", "1,1"), "names a seed twice"),
         (("--grid", "toy.yaml", "--launcher", "cloud"), "Known: local, ray, slurm"),
         (("--grid", "toy.yaml", "--cluster", "a=1"), "The local launcher has no options"),
         (("--grid", "toy.yaml", "--set", "train.lrr=1"), "did you mean 'train.lr'"),
@@ -118,11 +120,11 @@ def test_bad_requests(arguments: tuple[str, ...], said: str, pals: Pals, grid: P
 
 
 def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
-    answer = pals("bench", "*/pals", "--grid", grid, "--seeds", "5,", "--cells", "few", "--out", "bench", "--drop-checkpoints")
+    answer = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench", "--drop-checkpoints")
     assert answer.code == 0, answer.err
     assert finished(Path("bench")) == ["few/pals/full/seed-5"]
     assert not list(Path("bench").rglob("checkpoint.pt"))
-    again = pals("bench", "*/pals", "--grid", grid, "--seeds", "5,", "--cells", "few", "--out", "bench")
+    again = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench")
     assert "1 run: 1 done, 0 to do" in again.out
 
 
@@ -137,8 +139,7 @@ def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path,
     running.kill()
     assert running.wait() == -signal.SIGKILL
     assert finished(base) != FOLDERS
-    locks = list(base.rglob("seed-*.lock"))
-    assert locks  # nobody was there to take it away
+    assert list(base.rglob(OWNER))  # nobody was there to take it away
     answer = pals(*command)
     assert answer.code == 0, answer.err
     assert re.search("continuing after epoch [12]", answer.out)
@@ -159,7 +160,7 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
     folders = [base / f"{column}/average/full/seed-1" for column in ("few", "many")]
     until(lambda: all(len(logged_epochs(folder)) >= 2 for folder in folders), running)
     for folder in folders:
-        os.kill(read_json(lock.lock_file(folder))["pid"], signal.SIGINT)
+        os.kill(read_json(folder / OWNER)["pid"], signal.SIGINT)
     running.send_signal(signal.SIGINT)
     said = running.communicate()[0]
     assert running.returncode == 130, said
@@ -169,8 +170,7 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
         progress = load_checkpoint(folder / "checkpoint.pt")["progress"]
         assert 2 <= progress["total"] == len(logged_epochs(folder)) < 300
     assert finished(base) == []
-    left = [path.name for path in base.rglob("*") if path.name.startswith(".stop") or path.name.endswith(".lock")]
-    assert left == [".lock"]
+    assert not [path for path in base.rglob("*") if path.name.startswith(".stop") or path.name == OWNER]
 
 
 def test_interrupted_and_continued_is_the_same_as_not(
@@ -242,11 +242,8 @@ def test_an_unforeseen_failure_is_kept_in_full(pals: Pals, grid: Path, whole: Pa
 def test_a_folder_that_another_works_on_is_left_alone(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:
     base = tmp_path / "bench"
     some_of(whole, base, FOLDERS[1:7])
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
-        owner = {"host": lock.socket.gethostname(), "pid": other.pid, "born": lock._born(other.pid)}
-        write_json(lock.lock_file(base / FOLDERS[0]), owner)
+    with held_by_another(base / FOLDERS[0]) as other:
         answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
-        other.kill()
     assert answer.code == 0
     assert f"Left alone: toy/few/average seed 1: process {other.pid} on" in answer.out
     assert finished(base) == FOLDERS[1:]
@@ -264,7 +261,7 @@ def test_two_worker_processes_of_which_one_is_killed(pals: Pals, grid: Path, who
 
     def kill_the_first() -> None:
         until(lambda: logged_epochs(long))
-        killed.append(read_json(lock.lock_file(long))["pid"])
+        killed.append(read_json(long / OWNER)["pid"])
         os.kill(killed[0], signal.SIGKILL)
 
     thread = threading.Thread(target=kill_the_first)

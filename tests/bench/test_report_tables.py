@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _latex import columns_of, environments
-from pals.bench.tables.layout import duration, layout, legend, signed, spread
+from pals.bench.tables.layout import layout, legend, signed, spread
 from pals.bench.tables.markup import escape_latex, escape_markdown, to_latex, to_markdown
 from pals.bench.tables.records import as_records, to_csv, to_json
 from pals.bench.tables.table import Column, Entry, RunLink, Score, Speed, Table, blocks
@@ -263,9 +263,6 @@ def test_csv_has_a_line_per_number() -> None:
 def test_words() -> None:
     assert [signed(value) for value in (0.214, -0.321, -0.004, 0.0)] == ["+0.21", "−0.32", "+0.00", "+0.00"]
     assert (spread(94.384, None), spread(94.384, 0.1)) == ("94.38", "94.38 ± 0.10")
-    assert [duration(s) for s in (0.4, 59.4, 59.6, 794, 3599.7, 7500)] == [
-        "0 s", "59 s", "1 min 00 s", "13 min 14 s", "1 h 00 min", "2 h 05 min",
-    ]  # fmt: skip
 
 
 def unescape_markdown(text: str) -> str:

@@ -89,13 +89,17 @@ VALUES = [
     (["--set", "method.neighbors=90"], "90 neighbours are to vote, but each of the 90 items has only 89 others."),
     (["--set", "network.name=resnet18"], "Network 'resnet18' reads pictures, but one input has shape (6,)."),
     (["--precision", "fp16"], "Precision 'fp16' needs a CUDA device; on the CPU use fp32 or bf16."),
-    (["--seeds", "1,x"], "--seeds '1,x' is not a list of whole numbers; write 1 or 1,2,3."),
-    (["--seeds", ""], "--seeds '' is not a list of whole numbers; write 1 or 1,2,3."),
-    (["--seeds", "1,,2"], "--seeds '1,,2' is not a list of whole numbers; write 1 or 1,2,3."),
-    (["--seeds", "1.5"], "--seeds '1.5' is not a list of whole numbers; write 1 or 1,2,3."),
+    (["--seeds", "1,x"], "--seeds '1,x': write how many (3: seeds 1, 2 and 3) or which (1,4); one seed alone is --seed 5."),
+    (["--seeds", ""], "--seeds '': write how many "),
+    (["--seeds", "1,,2"], "--seeds '1,,2': write how many "),
+    (["--seeds", "5,"], "--seeds '5,': write how many "),
+    (["--seeds", "1.5"], "--seeds '1.5': write how many "),
     (["--seeds", "3,1,3"], "--seeds '3,1,3' names a seed twice."),
-    (["--seeds", "-4"], "Setting seed = -4: a seed is a whole number from 0 to 4294967295."),
-    (["--seeds", "1,4294967296"], "Setting seed = 4294967296: a seed is a whole number from 0 to 4294967295."),
+    (["--seeds", "0"], "--seeds 0: how many seeds? At least 1; seed 0 alone is --seed 0."),
+    (["--seeds", "2024"], "--seeds 2024 would be 2,024 runs, of seeds 1 to 2,024. Seed 2024 alone is --seed 2024."),
+    (["--seeds", "1,4294967296"], "--seeds 4294967296: a seed is a whole number from 0 to 4294967295."),
+    (["--seed", "-4"], "--seed -4: a seed is a whole number from 0 to 4294967295."),
+    (["--seeds", "3", "--seed", "5"], "--seeds and --seed exclude each other; write all seeds as --seeds 1,4,5."),
     (["--method", "[/bold]"], "Unknown method '[/bold]': Known: "),
 ]
 
@@ -245,7 +249,7 @@ def test_folders_that_hold_another_run(pals: Pals, refused: Callable[..., str]) 
     assert refused(*TRAIN, "--noise-rate", "0.1", "--out", "run").startswith(
         f"run/config.yaml {other}data.noise_rate is 0.3 there and 0.1 here. Choose another output folder, or "
     )
-    assert f"{other}seed is 1 there and 5 here" in refused(*TRAIN, "--seeds", "5", "--out", "run")
+    assert f"{other}seed is 1 there and 5 here" in refused(*TRAIN, "--seed", "5", "--out", "run")
     assert f"{other}method.name is 'pals' there and 'average' here" in refused(
         "train", "toy", "--method", "average", "--set", "network.name=mlp", "--device", "cpu", "--out", "run"
     )
@@ -276,7 +280,7 @@ def test_damaged_checkpoints(damage: Callable[[Path], None], pals: Pals, refused
 
 def test_a_checkpoint_of_another_run(pals: Pals, refused: Callable[..., str], tmp_path: Path) -> None:
     pals(*TRAIN, "--out", "one")
-    pals(*TRAIN, "--seeds", "2", "--out", "two")
+    pals(*TRAIN, "--seed", "2", "--out", "two")
     shutil.copy(tmp_path / "two" / "checkpoint.pt", tmp_path / "one" / "checkpoint.pt")
     message = "one/checkpoint.pt belongs to a run with other settings: seed is 2 there and 1 here."
     assert refused(*TRAIN, "--out", "one").startswith(message)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import statistics
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
@@ -25,6 +26,7 @@ from rich.console import Console
 from _toy import TINY, Answer, logged_epochs, toy_data
 from pals import cli
 from pals.cli import doctor, research
+from pals.cli.panels import PANELS
 from pals.data import DATASETS, Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import METHODS, describe_options, find_method
@@ -67,6 +69,20 @@ def test_help_of_everything(pals: Pals) -> None:
     assert re.fullmatch(r"pals \S+\n", pals("--version").out)
 
 
+def test_help_groups_the_commands(pals: Pals) -> None:
+    """Each of them once, in this order, and none outside."""
+    shown, panel = dict[str, list[str]](), ""
+    for line in pals("--help").out.splitlines():
+        if title := re.match(r"╭─ (.+?) ─+╮", line):
+            panel = title[1]
+        elif (entry := re.match(r"│ (\w+) ", line)) and panel != "Options":
+            shown.setdefault(panel, []).append(entry[1])
+    assert list(shown) == list(PANELS)
+    assert {panel: sorted(names) for panel, names in shown.items()} == {p: sorted(names) for p, names in PANELS.items()}
+    assert shown["Your own pictures"] == list(PANELS["Your own pictures"])
+    assert {command.split()[0] for command in COMMANDS} == {name for names in PANELS.values() for name in names}
+
+
 def test_methods_are_listed(pals: Pals) -> None:
     answer = pals("methods")
     assert answer.code == 0
@@ -89,6 +105,18 @@ def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
         assert option in answer.out
         assert default in answer.out
         assert meaning.split()[0] in answer.out
+
+
+def names_in(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[; ]", requirement)[0] for requirement in requirements}
+
+
+def test_doctor_knows_every_dependency() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core = names_in(project["dependencies"])
+    assert set(doctor.CORE) == core
+    extras = [names_in(found) for name, found in project["optional-dependencies"].items() if name != "dev"]
+    assert set(doctor.EXTRAS) == set.union(*extras) - core
 
 
 def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +182,7 @@ def test_who_wins(pals: Pals, tmp_path: Path) -> None:
 
 
 def test_a_run_can_be_repeated_from_its_own_settings(pals: Pals, tmp_path: Path) -> None:
-    assert pals(*TRAIN, "--epochs", "2", "--seeds", "3", "--out", "one").code == 0
+    assert pals(*TRAIN, "--epochs", "2", "--seed", "3", "--out", "one").code == 0
     assert pals("train", "--config", "one/config.yaml", "--out", "two").code == 0
     assert logged_epochs(tmp_path / "one") == logged_epochs(tmp_path / "two")
     assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
@@ -196,7 +224,7 @@ def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
     assert summary["test_accuracy"]["std"] == pytest.approx(statistics.stdev(accuracies))
     assert summary["runs"] == ["runs/seed-1", "runs/seed-2"]
     assert logged_epochs(folders[0]) != logged_epochs(folders[1])
-    assert pals(*TRAIN, "--epochs", "2", "--seeds", "2", "--out", "alone").code == 0
+    assert pals(*TRAIN, "--epochs", "2", "--seed", "2", "--out", "alone").code == 0
     assert logged_epochs(tmp_path / "alone") == logged_epochs(folders[1])  # a seed means the same alone and in company
     before = {folder: (folder / "checkpoint.pt").read_bytes() for folder in folders}
     again = pals(*command)
@@ -208,7 +236,7 @@ def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
 def test_the_default_folder(pals: Pals, tmp_path: Path) -> None:
     """One folder per seed, so that another seed does not run into the first."""
     for seed in ("1", "2"):
-        assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25", "--seeds", seed).code == 0
+        assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25", "--seed", seed).code == 0
         assert (tmp_path / "runs" / "toy-pals-q0.25-eta0.3" / f"seed-{seed}" / "summary.json").exists()
 
 

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from _crowd import Row, many_people, rows_of, simulated, votes_of
 from pals.crowd import (
     Result,
-    approximate_accuracy,
-    covering_rate,
     dawid_skene,
     estimate_noise,
     fuse,
@@ -340,12 +338,3 @@ def test_an_answer_does_not_vouch_for_itself(seed: int) -> None:
         assert 0.65 < estimate_noise(votes, fusion).labels_wrong / wrong < 1.5
     everybody_alike = dawid_skene(many_people(1500, 450, 10, seed)[0])
     assert everybody_alike.annotators.strength > dawid_skene(votes).annotators.strength  # ten answers tell little of a person
-
-
-def test_the_two_criteria_by_hand() -> None:
-    probability = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.2, 0.2, 0.6]])
-    allowed = np.array([[1, 1, 0], [1, 0, 1], [0, 0, 1]], dtype=bool)
-    assert covering_rate(probability, allowed) == pytest.approx(2 / 3)
-    assert approximate_accuracy(probability, allowed) == pytest.approx((0.6 / 0.9 + 0 + 1) / 3)
-    with pytest.raises(InputError, match="do not belong together"):
-        covering_rate(probability, allowed[:2])

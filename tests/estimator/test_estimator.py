@@ -204,6 +204,8 @@ def test_score_is_accuracy_for_labels_and_covering_for_candidates() -> None:
     assert model.score(X, MATRIX, sample_weight=weight) == pytest.approx((inside * weight).sum() / weight.sum())
     assert model.score(X, np.full(90, 7)) == 0
     assert covering_scorer(model, X, MATRIX) == pytest.approx(inside.mean())
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        covering_scorer(model, X, MATRIX[:2])
     p = model.predict_proba(X)
     parts = [p[i, c] / p[i, MATRIX[i] == 1].sum() if inside[i] else 0.0 for i, c in enumerate(predicted)]
     assert approximate_scorer(model, X, MATRIX) == pytest.approx(np.mean(parts))

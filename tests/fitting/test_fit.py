@@ -27,6 +27,7 @@ COLUMNS = ("--item-column", "picture", "--worker-column", "who", "--label-column
 QUICK = ("--epochs", "2", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "data.fold_epochs=2")
 FILES = {
+    ".lock",
     *("config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json", "model.safetensors", "votes.csv"),
     *("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "report.json", "report.html"),
 }

@@ -4,25 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pals.fitting.forecast import in_words, said_once, seconds_left
-from pals.util.words import how_many
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.2, "1 s"), (1.4, "1 s"), (40, "40 s"), (119, "119 s"), (119.6, "2 minutes"), (3600, "60 minutes"),
-     (7169, "119 minutes"), (9000, "2.5 hours")],
-)  # fmt: skip
-def test_seconds_in_words(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("count", "words"), [(0, "no ties"), (1, "1 tie"), (2, "2 ties"), (1234, "1,234 ties")]
-)  # fmt: skip
-def test_numbers_of_things(count: int, words: str) -> None:
-    assert how_many(count, "tie") == words
-    assert how_many(1, "person", "people") == "1 person"
+from pals.fitting.forecast import said_once, seconds_left
 
 
 def test_the_rest_of_the_training_by_hand() -> None:

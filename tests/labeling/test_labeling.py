@@ -14,7 +14,7 @@ from _slow_labeling import random_problem, slow_beliefs, slow_selection
 from pals.labeling import (
     Labeling,
     add_confident,
-    agreement,
+    agreeing_counts,
     belief,
     neighbor_weight,
     pseudo_label,
@@ -59,7 +59,7 @@ def test_worked_example_neighbours_weights_and_vote() -> None:
     torch.testing.assert_close(weight_NK, raw_NK / raw_NK.sum(dim=1, keepdim=True))
     assert vote(index_NK, weight_NK, ALLOWED_NC).argmax(dim=1).tolist() == PSEUDO
     torch.testing.assert_close(belief(index_NK, weight_NK, torch.tensor(PSEUDO), 3), BELIEF_NC, atol=6e-5, rtol=0)
-    assert agreement(BELIEF_NC, ALLOWED_NC).tolist() == [2, 3, 3]
+    assert agreeing_counts(BELIEF_NC, ALLOWED_NC).tolist() == [2, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
         pseudo_N = vote(index_NK, weight_NK, wider_NC).argmax(dim=1)
         belief_NC = belief(index_NK, weight_NK, pseudo_N, classes)
-        select_reliable(belief_NC, wider_NC, quota_of(agreement(belief_NC, wider_NC), 0.25))
+        select_reliable(belief_NC, wider_NC, quota_of(agreeing_counts(belief_NC, wider_NC), 0.25))
     assert seen.largest <= 8 * items * max(classes, k + 1)
     assert seen.total < 4 * items * classes * (k + 1)  # all tables ever made: less than one gather of N x K x C
 

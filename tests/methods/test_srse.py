@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from _allocations import Allocations
 from _toy import WIDTH, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
 from pals.data import Dataset
-from pals.labeling import agreement
+from pals.labeling import agreeing_counts
 from pals.labeling.neighbors import nearest
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
@@ -98,7 +98,7 @@ def test_d_blend_second_vote_and_selection() -> None:
     near(belief_NC[0], [0.624531, 0.192019, 0.183450])
     near(belief_NC[5], [0.310667, 0.464049, 0.225284])
     assert belief_NC.argmax(dim=1).tolist() == [0, 0, 0, 1, 1, 1]
-    pool_C = agreement(belief_NC, ALLOWED_NC)
+    pool_C = agreeing_counts(belief_NC, ALLOWED_NC)
     assert pool_C.tolist() == [3, 2, 0]  # item 5 is not eligible: 1 is not in {0}
     assert [own_quota(pool_C, delta) for delta in (0.25, 0.5, 1.0)] == [1, 2, 3]
     for quota, most in [(0, 0), (1, 2), (2, 4), (3, 5), (9, 5)]:
@@ -207,7 +207,7 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
         blend_NC = blended(vote_NC, predicted_NC, ballot_NC, 0.3)
         belief_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
-        select_own(belief_NC, allowed_NC, own_quota(agreement(belief_NC, allowed_NC), 0.25))
+        select_own(belief_NC, allowed_NC, own_quota(agreeing_counts(belief_NC, allowed_NC), 0.25))
     assert seen.largest <= 8 * items * classes
 
 
@@ -465,7 +465,7 @@ def test_the_quantile_sets_how_many_are_selected(noisy: CandidateSets) -> None:
     for delta in (0.0, 0.5, 1.0):
         method = srse(noisy, delta=delta)
         plan = method.plan_epoch(context(noisy))
-        pool_C = agreement(method.found.belief_NC, noisy.allowed_NC)
+        pool_C = agreeing_counts(method.found.belief_NC, noisy.allowed_NC)
         assert method.found.quota == own_quota(pool_C, delta) >= 1
         counts.append(int(plan.selection.chosen_N.sum()))
         assert counts[-1] == int(pool_C.clamp_max(method.found.quota).sum())
@@ -518,7 +518,7 @@ def test_where_a_quarter_of_the_classes_win_nothing_each_still_selects_one() -> 
     ctx = StubContext(torch.rand(12, 16), torch.tensor([[0.7, 0.1, 0.1, 0.1]]).expand(12, 4), epoch=20)
     method = srse(sets)
     plan = method.plan_epoch(ctx)
-    assert own_quota(agreement(method.belief(), sets.allowed_NC), 0.25) == 0
+    assert own_quota(agreeing_counts(method.belief(), sets.allowed_NC), 0.25) == 0
     assert method.statistics() == {"quota": 1, "reliable": 1, "salvaged": 0}
     assert len(plan.groups["main"].order_M) == 12
 

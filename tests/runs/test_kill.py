@@ -25,7 +25,7 @@ from pals.util.files import read_json_lines
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked and killed")
 
 SOURCE = Path(__file__).parents[2] / "src"
-FILES = {"checkpoint.pt", "config.yaml", "log.jsonl", "run.json", "summary.json"}
+FILES = {".lock", "checkpoint.pt", "config.yaml", "log.jsonl", "run.json", "summary.json"}
 TOY = ("train", "toy", *TINY, "--epochs", "2")
 
 
@@ -95,8 +95,8 @@ def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("point", "times"),
     [
-        ("file written, not yet in place", 6),  # config, about, empty log, two checkpoints, summary
-        ("file in place", 6),
+        ("file written, not yet in place", 7),  # lock, config, about, empty log, two checkpoints, summary
+        ("file in place", 7),
         ("half a line logged", 3),  # start, two epochs
         ("line logged", 3),
     ],

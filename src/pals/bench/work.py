@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pals.bench.lock import BusyError, working_on
 from pals.bench.plan import Job, changes, kind, state
 from pals.bench.stop import Stop
 from pals.runs import Run
@@ -19,6 +18,7 @@ from pals.runs.settings import RunConfig
 from pals.training.engine import forget_compiled, release_memory
 from pals.util.errors import InputError
 from pals.util.files import write_text
+from pals.util.locks import BusyError
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Is told of each run that begins, {work, total, done}, and of each epoch, {work, record}."""
@@ -98,10 +98,9 @@ def run_job(work: Work, tell: Tell = lambda event: None) -> Outcome:
         if _asked(work):
             outcome = "stopped"
         else:
-            with working_on(folder, Path(work.base)):
-                outcome, accuracy = _train(work, tell)
+            outcome, accuracy = _train(work, tell)
     except BusyError as busy:
-        outcome, message = "busy", str(busy)
+        outcome, message = "busy", busy.who
     except InputError as error:
         outcome, message = "failed", str(error)
     except Exception as error:  # one run that breaks must not take the others along

@@ -8,5 +8,8 @@ from __future__ import annotations
 
 from pals.cli import about, bench, crowd, prune, recipes, research, tables
 from pals.cli.base import app, main
+from pals.cli.panels import arrange
 
 __all__ = ["about", "app", "bench", "crowd", "main", "prune", "recipes", "research", "tables"]
+
+arrange(app)

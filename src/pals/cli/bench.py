@@ -13,9 +13,10 @@ from rich.table import Table
 
 from pals.cli.base import STOPPING_RUN, DataDir, Device, Set, app, console, errors, say
 from pals.cli.recipes import Cells, Methods, Which, words
+from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.cli.tables import show
 from pals.util.errors import InputError
-from pals.util.words import how_many
+from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
     from pals.bench import Job, Outcome, State
@@ -33,9 +34,8 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Recipes by name or pattern; see `pals recipes`.")] = None,
     table: Which = None,
     grid: Annotated[Path | None, typer.Option(help="A comparison of your own (YAML): base, rows, columns.")] = None,
-    seeds: Annotated[
-        str, typer.Option(help="How many, counted from 1: 3 is seeds 1, 2 and 3; or which: 1,2 (5, is seed 5).")
-    ] = "1",
+    seeds: Seeds = None,
+    seed: Seed = None,
     methods: Methods = None,
     cells: Cells = None,
     epochs: Annotated[
@@ -68,7 +68,7 @@ def bench(
 
     recipes = _recipes(names or [], table, grid, words(methods), words(cells))
     extra = override({"engine": {"device": device}} if device else {}, set_ or [])
-    planned = plan(recipes, _seeds(seeds), epochs, out, extra)
+    planned = plan(recipes, chosen_seeds(seeds, seed, [1]), epochs, out, extra)
     states = [state(job.folder, job.config) for job in planned]
     missing = [job for job, found in zip(planned, states, strict=True) if found.kind != "done"]
     say(f"{how_many(len(planned), 'run')}: {len(planned) - len(missing)} done, {len(missing)} to do, in {out}")
@@ -108,18 +108,8 @@ def _recipes(
     return [recipe for recipe in found if not names or any(fnmatchcase(recipe.name, name) for name in names)]
 
 
-def _seeds(text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0 or numbers == [0]:
-        raise InputError(f"--seeds {text!r}: write how many, 3, or which, 1,2,3.")
-    return numbers if "," in text else list(range(1, numbers[0] + 1))
-
-
 def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
-    from pals.bench.paper.cost import in_words, left
+    from pals.bench.paper.cost import left
 
     table = Table("recipe", "seed", "epochs", "state")
     table.add_column("GPU time", justify="right", no_wrap=True)
@@ -128,12 +118,12 @@ def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
         time = ""
         if found.kind != "done":
             times.append(left(job.config, found.total_epoch))
-            time = in_words(times[-1])
+            time = duration(times[-1])
         table.add_row(escape(job.recipe.name), str(job.seed), str(job.config.train.epochs), str(found), time)
     console.print(table)
     known = [time for time in times if time is not None]
     if known:
-        say(f"About {in_words(sum(known))} on one H200 for what is to do.")
+        say(f"About {duration(sum(known))} on one H200 for what is to do.")
     if len(known) < len(times):
         say(f"How long {how_many(len(times) - len(known), 'run')} will take is not known.")
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pals.cli.base import STOPPING_RUN, Device, Set, app, console, say
-from pals.fitting.forecast import Count, in_words
+from pals.fitting.forecast import Count
 from pals.fitting.monitor import AfterEpoch, Monitor
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
 from pals.util.interrupt import Interrupt
-from pals.util.words import how_many
+from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
     from pals.fitting import Findings
@@ -181,7 +181,7 @@ class Terminal(Monitor):
 def _tell(findings: Findings, started: float) -> None:
     for line in findings.summary:
         say(line)
-    say(f"Finished in {in_words(time.perf_counter() - started)}.")
+    say(f"Finished in {duration(time.perf_counter() - started)}.")
     say(f"Everything is in {findings.folder}; open {findings.folder / 'report.html'}")
 
 

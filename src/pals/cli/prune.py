@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pals.cli.base import DataDir, Device, app, console, say
-from pals.cli.crowd import Cache, Encoding, Format, ItemColumn, LabelColumn, SkipBad, TruthFile, WorkerColumn
+from pals.cli.base import DataDir, Device, app, say
+from pals.cli.crowd import Cache, Encoding, Format, ItemColumn, LabelColumn, SkipBad, Terminal, TruthFile, WorkerColumn
 from pals.util.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def _of_files(
     from pals.fitting.prune import prune_files
     from pals.runs.settings import VotesConfig
     from pals.util.config import build
-    from pals.util.display import showing_count
 
     if not paths:
         raise InputError(
@@ -114,8 +113,7 @@ def _of_files(
     values["class_names"] = None if classes is None else tuple(name.strip() for name in classes.split(","))
     given = {key: str(value) if isinstance(value, Path) else value for key, value in values.items() if value is not None}
     config = build(VotesConfig, given, "data")
-    with showing_count(console, "pictures") as progress:
-        made, lines = prune_files(config, progress=progress, **options)
+    made, lines = prune_files(config, monitor=Terminal(), **options)
     for line in lines:
         say(line)
     return made

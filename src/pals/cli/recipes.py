@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pals.cli.base import app, console, say
 from pals.util.errors import InputError
+from pals.util.words import duration
 
 if TYPE_CHECKING:
     from pals.bench.paper.recipes import Recipe
@@ -74,7 +75,7 @@ def _facts(recipe: Recipe, epochs: int | None) -> dict[str, Any]:
 
 
 def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
-    from pals.bench.paper.cost import estimate, in_words
+    from pals.bench.paper.cost import estimate
     from pals.util.config import to_yaml
 
     settings = recipe.config(seed, epochs).to_dict()
@@ -82,14 +83,14 @@ def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
         typer.echo(json.dumps({**_facts(recipe, epochs), "config": settings}, indent=2, ensure_ascii=False))
         return
     say(f"# {recipe.name}: {recipe.row}, {recipe.column}; published: {_published(recipe)}")
-    say(f"# One run on one H200: about {in_words(estimate(recipe, epochs))}")
+    say(f"# One run on one H200: about {duration(estimate(recipe, epochs))}")
     if recipe.note:
         say(f"# {recipe.note}")
     say(to_yaml(settings).rstrip())
 
 
 def _list(found: list[Recipe], epochs: int | None) -> None:
-    from pals.bench.paper.cost import estimate, in_words
+    from pals.bench.paper.cost import estimate
     from pals.bench.paper.numbers import caption, numbers
 
     runs: dict[tuple[str, str, int], float] = {}  # recipes that are the same run are paid for once
@@ -103,10 +104,10 @@ def _list(found: list[Recipe], epochs: int | None) -> None:
         for recipe in (recipe for recipe in found if recipe.table == table):
             seconds = estimate(recipe, epochs)
             runs[recipe.cell, recipe.variant, recipe.length(epochs)] = seconds or 0.0
-            shown.add_row(escape(recipe.name), escape(recipe.row), _published(recipe), in_words(seconds))
+            shown.add_row(escape(recipe.name), escape(recipe.row), _published(recipe), duration(seconds))
         console.print(shown, highlight=False)
         console.print()
-    total = in_words(sum(runs.values()))
+    total = duration(sum(runs.values()))
     say(f"{len(found)} recipes, {len(runs)} different runs. One seed of each on one H200: about {total}.")
     say(f"The published numbers are from {numbers()['source']['where']}. `pals recipes NAME` shows the settings of one.")
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pals.cli.base import DataDir, Device, Out, Set, app, console, follow, say
+from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ app.add_typer(data_app, name="data")
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "1,2,3",
+    seeds: Seeds = None,
+    seed: Seed = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps. For networks this small a CPU is quickest.")
@@ -38,15 +40,15 @@ def demo(
     from pals.bench.demo import demo_runs, summarise
     from pals.util.display import Reporter
 
-    numbers = _seeds(seeds)
+    numbers = chosen_seeds(seeds, seed, [1, 2, 3])
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
-        for name, seed, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs), fresh=fresh):
+        for name, number, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs), fresh=fresh):
             if name == "pals" and not about:
                 about = run.describe()
                 console.print(_intro(about, "handwritten digits"), highlight=False)
-            follow(reporter, f"{name:8} seed {seed}", run)
+            follow(reporter, f"{name:8} seed {number}", run)
             accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
     keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
     summary = summarise(out, accuracies, numbers, {key: about[key] for key in keep})
@@ -94,7 +96,8 @@ def train(
     partial_rate: Annotated[float | None, typer.Option(help="q: chance that a wrong label is a candidate.")] = None,
     noise_rate: Annotated[float | None, typer.Option(help="eta: chance that the true label is left out.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How candidates are drawn: g1, g2, g3 or g4.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="One or several, e.g. 1,2,3; several make one folder each.")] = None,
+    seeds: Seeds = None,
+    seed: Seed = None,
     epochs: Annotated[int | None, typer.Option(help="Length of the whole schedule.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML), for example a run's config.yaml.")] = None,
     set_: Set = None,
@@ -112,9 +115,9 @@ def train(
 ) -> None:
     """Train a method on a data set whose labels are turned into noisy candidate sets.
 
-    Flags win over --config, and --set wins over both.
+    Flags win over --config, and --set wins over both. Several seeds make one folder each.
 
-    Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 1,2,3 --out runs/digits
+    Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 3 --out runs/digits
     """
     from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
@@ -122,13 +125,13 @@ def train(
 
     flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
-    numbers = _seeds(seeds) if seeds is not None else [values.get("seed", 1)]
-    configs = [RunConfig.of({**values, "seed": seed}) for seed in numbers]
+    numbers = chosen_seeds(seeds, seed, [values.get("seed", 1)])
+    configs = [RunConfig.of({**values, "seed": number}) for number in numbers]
     base = out or default_folder(configs[0])
     folders = [base]
     if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
-        folders = [base / f"seed-{seed}" for seed in numbers]
+        folders = [base / f"seed-{number}" for number in numbers]
     with Reporter(console).showing() as reporter:
         for run_config, folder in zip(configs, folders, strict=True):
             run = Run(run_config, folder, data_dir)
@@ -250,16 +253,6 @@ def _flags(
     }
     given = {name: {key: v for key, v in section.items() if v is not None} for name, section in sections.items()}
     return {name: section for name, section in given.items() if section}
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--seeds {text!r} is not a list of whole numbers; write 1 or 1,2,3.") from None
-    if len(set(seeds)) < len(seeds):
-        raise InputError(f"--seeds {text!r} names a seed twice.")
-    return seeds
 
 
 def _print_scores(scores: dict[str, Any] | None) -> None:

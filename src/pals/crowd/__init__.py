@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pals.crowd.consensus import Consensus, dawid_skene, majority_vote
 from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, named_labels, rank_doubts
-from pals.crowd.estimate import NoiseEstimate, approximate_accuracy, covering_rate, estimate_noise
+from pals.crowd.estimate import NoiseEstimate, estimate_noise
 from pals.crowd.fusion import Calibration, Fusion, fuse
 from pals.crowd.result import STATUS, Result
 from pals.crowd.ridge import LANDMARKS, leave_one_out
@@ -23,9 +23,7 @@ __all__ = [
     "Fusion",
     "NoiseEstimate",
     "Result",
-    "approximate_accuracy",
     "arguing_neighbors",
-    "covering_rate",
     "dawid_skene",
     "estimate_noise",
     "fuse",

@@ -1,19 +1,15 @@
-"""How good is it, without the truth? Two criteria for choosing between classifiers, and what is still wrong in the result."""
+"""What is still wrong in the result, as far as answers alone can tell."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from pals.crowd.fusion import Fusion
-from pals.crowd.heldout import held_out, log_predicted, prior_loss, temperature_of, tempered
+from pals.crowd.left_out import left_out_answers, log_predicted, prior_loss, temperature_of, tempered
 from pals.crowd.result import Result
-from pals.labels import metrics
 from pals.readers import Votes
-from pals.util.errors import InputError
 
 ROUNDS = 200
 GRID = np.linspace(0.0, 1.0, 41) ** 2
@@ -21,28 +17,6 @@ GRID = np.linspace(0.0, 1.0, 41) ** 2
 
 ENOUGH = 100_000
 """Items that the interval is made from, where there are more: it is narrow then."""
-
-
-def covering_rate(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> float:
-    """Share of items whose predicted label is among the candidates. It is right about which of two classifiers is better as
-    long as a true label is a candidate more often than any wrong one; it is not an accuracy, and large sets make it large."""
-    return float(metrics.covering_rate(*_checked(probability_NC, allowed_NC)))
-
-
-def approximate_accuracy(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> float:
-    """Mean over items of the probability of the predicted label among the candidates alone, zero where it is none of them: the
-    accuracy if the classifier's own probabilities, cut to the candidates, said how likely each of them is."""
-    return float(metrics.approximate_accuracy(*_checked(probability_NC, allowed_NC)))
-
-
-def _checked(probability_NC: np.ndarray, allowed_NC: np.ndarray) -> tuple[Tensor, Tensor]:
-    probability_NC, allowed_NC = np.asarray(probability_NC, dtype=np.float64), np.asarray(allowed_NC, dtype=bool)
-    if probability_NC.ndim != 2 or probability_NC.shape != allowed_NC.shape or not len(allowed_NC):
-        raise InputError(
-            f"Probabilities of shape {probability_NC.shape} and candidates of shape {allowed_NC.shape} do not belong together; "
-            f"give one row per item and one column per class of each."
-        )
-    return torch.from_numpy(probability_NC), torch.from_numpy(allowed_NC)
 
 
 @dataclass(frozen=True)
@@ -86,7 +60,7 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
 def _draw_again(fusion: Fusion, use: np.ndarray, opinion: bool, rng: np.random.Generator) -> list[float]:
     """The share of wrong labels in samples of these items, drawn with replacement."""
     consensus = fusion.consensus
-    held = held_out(consensus)
+    held = left_out_answers(consensus)
     witnesses_N, posterior_NC = consensus.answers.count_N[use] + opinion, consensus.posterior_NC[use]
     fits, wrongs = [], []
     for correlation in GRID:

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from pals.crowd.annotators import log_sum
 from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, alternate, dawid_skene
-from pals.crowd.heldout import find_correlation, held_out, temperature_of, tempered
+from pals.crowd.left_out import find_correlation, left_out_answers, temperature_of, tempered
 from pals.readers import Votes
 from pals.util.errors import InputError
 
@@ -111,7 +111,7 @@ def _result(
     alone: Consensus, consensus: Consensus, opinion_NC: np.ndarray, calibration: Calibration | None, gain: float
 ) -> Fusion:
     opinion = calibration is not None
-    correlation = find_correlation(held_out(consensus), opinion)
+    correlation = find_correlation(left_out_answers(consensus), opinion)
     temperature_N = temperature_of(consensus.answers.count_N + opinion, correlation)
     posterior_NC = tempered(consensus.posterior_NC, temperature_N)
     return Fusion(alone, consensus, posterior_NC, correlation, opinion_NC, calibration, gain)

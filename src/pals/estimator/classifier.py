@@ -25,6 +25,7 @@ from pals.estimator.targets import OnEmpty, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options
 from pals.methods.parts.losses import masked_softmax
 from pals.training.engine import Engine, EngineConfig
+from pals.training.inference import TOO_SMALL, Link, infer
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.config import build
@@ -32,7 +33,7 @@ from pals.util.display import Reporter
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, build_network
 
-SEEDS = 2**31 - 1
+LARGEST_SEED = 2**31 - 1  # for every version of numpy, on every system
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -120,7 +121,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(X) < 2:
             raise InputError("There is only one sample (n_samples=1); learning takes at least two.")
         engine = self._engine(self.device)
-        seed = int(check_random_state(self.random_state).randint(SEEDS))
+        seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
         with _own_randomness(engine, seed):
             trainer = self._trainer(self.inputs_.hold(X), target, engine, seed)
             records = self._train(trainer)
@@ -241,19 +242,17 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "predictor_")
         inputs, views = self.inputs_.hold(self._checked(X)), self.inputs_.views(self.view_options)
-        engine = self._engine("cpu" if isinstance(self.inputs_, Vectors) else self.device)
-        dtype = torch.float64 if isinstance(self.inputs_, Vectors) else torch.float32
+        exact = isinstance(self.inputs_, Vectors)
+        engine = self._engine("cpu" if exact else self.device)
+        dtype = torch.float64 if exact else torch.float32
         generator = engine.generator(0)  # the eval view draws nothing
-        parts = []
+        link = Link(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
         engine.place(self.predictor_)
         try:
-            with engine.inference(self.predictor_) as forward:
-                for part in torch.split(inputs, TrainConfig().feature_batch):
-                    x = views.make("eval", part.to(engine.device), generator)
-                    parts.append(forward(x.to(dtype)).logits.cpu().double())
+            with engine.memory(TOO_SMALL):
+                return infer(engine, [link], inputs, TrainConfig().feature_batch, device="cpu", dtype=torch.float64).logits
         finally:
             self.predictor_.cpu()  # where it can be pickled for any machine
-        return torch.cat(parts)
 
 
 def plain(value: Any) -> Any:

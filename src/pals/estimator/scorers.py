@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+import torch
+from sklearn.utils import check_consistent_length
+from torch import Tensor
 
-from pals.crowd.estimate import approximate_accuracy, covering_rate
 from pals.estimator.targets import read_target
+from pals.labels.covering import approximate_accuracy, covering_rate
 
 
 def covering_scorer(estimator: Any, X: Any, y: Any) -> float:
     """The share of predictions that are among the candidates."""
-    return covering_rate(*_both(estimator, X, y))
+    return float(covering_rate(*_both(estimator, X, y)))
 
 
 def approximate_scorer(estimator: Any, X: Any, y: Any) -> float:
     """The share of right predictions, as far as candidates and the classifier's own probabilities tell."""
-    return approximate_accuracy(*_both(estimator, X, y))
+    return float(approximate_accuracy(*_both(estimator, X, y)))
 
 
-def _both(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+def _both(estimator: Any, X: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Class probabilities and candidates, items by classes."""
-    return estimator.predict_proba(X), read_target(y, estimator.classes_, lenient=True).allowed_NC
+    probability_NC = estimator.predict_proba(X)
+    allowed_NC = read_target(y, estimator.classes_, lenient=True).allowed_NC
+    check_consistent_length(probability_NC, allowed_NC)
+    return torch.from_numpy(probability_NC), torch.from_numpy(allowed_NC)

@@ -11,7 +11,6 @@ import pandas as pd
 from pals.data import find_weights
 from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
-from pals.fitting.forecast import in_words
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.plan import Plan, plan
@@ -25,6 +24,7 @@ from pals.runs.settings import VotesConfig
 from pals.training.log import read_epochs
 from pals.util.config import build, merge
 from pals.util.errors import InputError
+from pals.util.words import duration
 from pals.vision.backbones.timm import DOWNLOAD
 
 PathLike = str | Path
@@ -165,7 +165,7 @@ def _intention(planned: Plan) -> str:
         return f"{planned.describe()}. Training is finished; writing the results again."
     one = sum(record["seconds"] for record in logged) / len(logged)
     whole = one * sum(epochs * cost for epochs, cost in lengths_of(planned))
-    return f"{planned.describe()}. Resuming (a full run takes about {in_words(whole)})."
+    return f"{planned.describe()}. Resuming (a full run takes about {duration(whole)})."
 
 
 def updated_settings(

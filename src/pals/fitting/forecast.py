@@ -6,18 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pals.util.words import duration
+
 Count = Callable[[int, int], None]  # how many are done, of how many
 Say = Callable[[str], None]
 
 WORTH_SAYING = 5.0  # seconds; nobody needs to be told of a shorter wait
 TIMED = 2.0  # seconds of a pass over all items after which the rest is estimated
-
-
-def in_words(seconds: float) -> str:
-    """ "40 s", "3 minutes", "2.5 hours"."""
-    if seconds < 119.5:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7170 else f"{seconds / 3600:.1f} hours"
 
 
 def seconds_left(record: Mapping[str, Any], lengths: Sequence[tuple[int, float]], place: int, done: int) -> float:
@@ -41,6 +36,6 @@ def said_once(count: Count, say: Say, what: str, clock: Callable[[], float] = ti
             said = True
             left = passed / done * (total - done)
             if left >= WORTH_SAYING:
-                say(f"{what}: about {in_words(left)} left.")
+                say(f"{what}: about {duration(left)} left.")
 
     return counted

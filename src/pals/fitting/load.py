@@ -69,7 +69,8 @@ class Loaded:
 
 def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     """Decode the pictures (once: the cache keeps them), or read the vectors. Refuses other inputs than the run began with."""
-    items, votes, views, statistics, bad = _vectors(plan) if plan.data.images is None else _pictures(plan, monitor or Monitor())
+    network, matched = plan.config.network, plan.matched.votes
+    items, votes, views, statistics, bad = read_inputs(plan.data, matched, network, plan.cache, monitor)
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
     mark = content_mark(items.inputs)
     _refuse_other_inputs(plan.folder, mark)
@@ -88,16 +89,29 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     )
 
 
-_Inputs = tuple[Items, Votes, Views, Statistics, tuple[str, ...]]
+class Inputs(NamedTuple):
+    """Pictures or vectors in the order of the votes' items, of which those that could not be read are left out."""
+
+    items: Items
+    votes: Votes
+    views: Views
+    statistics: Statistics
+    bad: tuple[str, ...]
 
 
-def _pictures(plan: Plan, monitor: Monitor) -> _Inputs:
-    data, votes = plan.data, plan.matched.votes
+def read_inputs(
+    data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None = None, monitor: Monitor | None = None
+) -> Inputs:
+    """What these votes are about; standardised as the weights that the network starts from want it."""
+    return _vectors(data, votes) if data.images is None else _pictures(data, votes, network, cache, monitor or Monitor())
+
+
+def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> Inputs:
     with monitor.counting("pictures") as count:
         table = load_images(
             Path(data.images or ""),
             data.size,
-            cache=plan.cache or default_cache(),
+            cache=cache or default_cache(),
             names=votes.items,
             skip_bad=data.skip_bad,
             how=data.resize,
@@ -106,9 +120,9 @@ def _pictures(plan: Plan, monitor: Monitor) -> _Inputs:
     bad = tuple(f"{image.name}: {image.reason}" for image in table.bad)
     if bad:
         votes = answered_first(votes.match(table.names)[0])
-    statistics = _statistics_of(plan.config.network, data.size) or Statistics(*image_statistics(table.images))
+    statistics = _statistics_of(network, data.size) or Statistics(*image_statistics(table.images))
     images = table.images if table.names == votes.items else table.images[_places(table.names, votes.items)]
-    return Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad
+    return Inputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 
 
 def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
@@ -130,13 +144,12 @@ def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
     return Statistics(*IMAGENET)
 
 
-def _vectors(plan: Plan) -> _Inputs:
-    votes = plan.matched.votes
-    row_N = _places(row_names(plan.data, votes), votes.items).numpy()
-    matrix = torch.from_numpy(np.asarray(read_matrix(plan.data), dtype=np.float32)[row_N])
+def _vectors(data: VotesConfig, votes: Votes) -> Inputs:
+    row_N = _places(row_names(data, votes), votes.items).numpy()
+    matrix = torch.from_numpy(np.asarray(read_matrix(data), dtype=np.float32)[row_N])
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    return Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ()
+    return Inputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
 
 
 def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:

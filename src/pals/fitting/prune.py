@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from pals.data import Items
-from pals.fitting.inputs import Progress, load_inputs, read_answers, read_truth
+from pals.fitting.grading import read_truth
+from pals.fitting.load import read_inputs
+from pals.fitting.monitor import Monitor
 from pals.fitting.tables import csv_text
+from pals.fitting.votes import match_votes
 from pals.labeling.prune import CLASS_SHARE, NEIGHBORS, neighbors_for, prune
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.metrics import grade_pruning
 from pals.readers import ReadSummary, Votes
 from pals.runs.run import candidates_for, chosen_dataset
-from pals.runs.settings import RunConfig, VotesConfig
+from pals.runs.settings import NetworkConfig, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.words import how_many
 from pals.vision.augment import Views
@@ -94,15 +97,15 @@ def prune_files(
     truth: Path | None = None,
     device: str = "auto",
     cache: Path | None = None,
-    progress: Progress | None = None,
+    monitor: Monitor | None = None,
     **options: Any,
 ) -> tuple[Pruned, tuple[str, ...]]:
     """Of files of answers with pictures or feature vectors; and what is to be said of the files."""
-    answers = read_answers(config)
-    inputs = load_inputs(config, answers, cache=cache, progress=progress)
+    matched = match_votes(config)
+    inputs = read_inputs(config, matched.votes, NetworkConfig(), cache, monitor)
     features_ND = inputs.items.inputs if config.images is None else seen_as(look, inputs.items, inputs.views, device)
     made = prune_votes(inputs.votes, features_ND, **options)
-    lines = (*answers.lines, *(f"Left out: {line}" for line in inputs.bad))
+    lines = (*matched.lines, *(f"Left out: {line}" for line in inputs.bad))
     if truth is None:
         return made, lines
     known, place = read_truth(truth, inputs.votes), {name: row for row, name in enumerate(made.given.ids)}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pals.data import Dataset, Items
 from pals.fitting.encode import Encoded
-from pals.fitting.forecast import WORTH_SAYING, in_words, seconds_left
+from pals.fitting.forecast import WORTH_SAYING, seconds_left
 from pals.fitting.load import Loaded
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
@@ -23,6 +23,7 @@ from pals.model import is_model
 from pals.runs import Run
 from pals.runs.settings import RunConfig
 from pals.training.trainer import Trainer
+from pals.util.words import duration
 from pals.vision.backbones import Output
 
 FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
@@ -158,7 +159,7 @@ def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, floa
         nonlocal said
         left = seconds_left(record, lengths, number, run.trainer.progress.total)
         if not said and left >= WORTH_SAYING:
-            monitor.say(f"About {in_words(left)} of training left.")
+            monitor.say(f"About {duration(left)} of training left.")
         said = True
 
     monitor.follow(planned.title, run, after_epoch)

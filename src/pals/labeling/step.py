@@ -78,7 +78,7 @@ def pseudo_label(
     pseudo_N = score_NC.argmax(dim=1)
     belief_NC = belief(index_NK, weight_NK, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
 
-    quota = quota_of(agreement(belief_NC, allowed_NC), quantile)
+    quota = quota_of(agreeing_counts(belief_NC, allowed_NC), quantile)
     chosen_N, label_N = select_reliable(belief_NC, allowed_NC, quota)
     return Labeling(pseudo_N, belief_NC, chosen_N, label_N, quota)
 
@@ -130,7 +130,7 @@ def share_(score_NC: Tensor) -> Tensor:
     return score_NC.add_(silent_N1 / score_NC.shape[1]).div_(total_N1 + silent_N1)
 
 
-def agreement(belief_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+def agreeing_counts(belief_NC: Tensor, allowed_NC: Tensor) -> Tensor:
     """For each class, how many items believe in it most and also have it among their candidates."""
     num_classes = belief_NC.shape[1]
     best_N1 = belief_NC.argmax(dim=1, keepdim=True)

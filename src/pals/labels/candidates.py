@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pals.labels.covering import is_candidate
 from pals.util.errors import InputError, unknown
 
 OnEmpty = Literal["error", "all", "drop"]
@@ -229,7 +230,7 @@ def covered(candidates: CandidateSets, truth: Truth) -> Tensor:
             f"Truth ({len(truth)} items, {truth.num_classes} classes) and candidates "
             f"({len(candidates)} items, {candidates.num_classes} classes) do not describe the same data."
         )
-    return candidates.allowed_NC.gather(1, truth.label_N[:, None].to(candidates.allowed_NC.device)).squeeze(1)
+    return is_candidate(candidates.allowed_NC, truth.label_N.to(candidates.allowed_NC.device))
 
 
 def default_names(count: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pals.labels.candidates import Truth
+from pals.labels.covering import approximate_accuracy, covering_rate
 
 BINS = 20
 
@@ -63,22 +64,9 @@ def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[i
     return {"wrong": counts[:BINS], "right": counts[BINS:]}
 
 
-def covering_rate(probability_NC: Tensor, allowed_NC: Tensor) -> Tensor:
-    """Share of items whose likeliest class is among the candidates. Needs no truth."""
-    return allowed_NC.gather(1, probability_NC.argmax(dim=1, keepdim=True)).double().mean()
-
-
-def approximate_accuracy(probability_NC: Tensor, allowed_NC: Tensor) -> Tensor:
-    """Mean over items of the probability of the likeliest class among the candidates alone; zero where it is none of them.
-    Needs no truth."""
-    inside_NC = probability_NC * allowed_NC
-    chosen_N = inside_NC.gather(1, probability_NC.argmax(dim=1, keepdim=True)).squeeze(1)
-    total_N = inside_NC.sum(dim=1)
-    return torch.where(total_N > 0, chosen_N / total_N.clamp_min(torch.finfo(total_N.dtype).tiny), 0.0).double().mean()
-
-
 def agreement(logits_NC: Tensor, allowed_NC: Tensor) -> Tensor:
-    """Both in one tensor, left on the device: `read_agreement` waits for it."""
+    """Of predictions with candidates: covering rate and approximate accuracy in one tensor, left on the device.
+    `read_agreement` waits for it."""
     probability_NC = logits_NC.softmax(dim=1)
     return torch.stack([covering_rate(probability_NC, allowed_NC), approximate_accuracy(probability_NC, allowed_NC)])
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import agreement
+from pals.labeling import agreeing_counts
 from pals.labeling.neighbors import Neighbors, nearest
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts import topology
@@ -129,7 +129,7 @@ class SRSE(ByNeighbors):
         start_ND = self.start_features(ctx)
         found = nearest(unit_ND if start_ND is None else start_ND, self.voters(ctx))
         belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
-        quota = max(1, topology.own_quota(agreement(belief_NC, self.allowed_NC), c.delta))
+        quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
         reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
         label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)

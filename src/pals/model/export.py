@@ -53,12 +53,12 @@ class Exported(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.networks = nn.ModuleList(link.network for link in model.chain)
-        self.standardizers = [link.standardize for link in model.chain]
+        self.views = [link.view for link in model.chain]
         self.temperature = model.about.temperature
 
     def forward(self, x: Tensor) -> Tensor:
-        for standardize, network in zip(self.standardizers, self.networks, strict=True):
-            output = network(standardize(x))
+        for view, network in zip(self.views, self.networks, strict=True):
+            output = network(view(x))
             x = output.features
         probability_NC: Tensor = (output.logits / self.temperature).softmax(dim=1)
         return probability_NC

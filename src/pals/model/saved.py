@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from pals.training.inference import BATCH, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.vision.augment.views import Standardize
@@ -127,7 +127,8 @@ class Model:
 
     def outputs(self, inputs: Tensor, batch: int = BATCH) -> Output:
         """Logits, before the temperature, and the features they were read from: float32, on the host."""
-        return infer(self.engine, self.chain, self._checked(inputs), batch)
+        with self.engine.memory(TOO_SMALL):
+            return infer(self.engine, self.chain, self._checked(inputs), batch, device="cpu")
 
     def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
         """N x C: how likely each class is for uint8 images (N x channels x height x width) or vectors (N x width)."""

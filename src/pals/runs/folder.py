@@ -24,6 +24,7 @@ from pals.training.checkpoint import refuse_other_settings
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
 from pals.util.files import is_unfinished, read_json, write_json, write_text
+from pals.util.locks import is_lock
 
 LOOKED_AT = 1000
 """Items by which data are known again."""
@@ -78,7 +79,7 @@ def _is_free(folder: Path) -> bool:
     """Whether nothing is there, or only what a process killed at its very start left behind."""
     if not folder.is_dir():
         return not folder.exists()
-    return all(path.is_dir() or is_unfinished(path) for path in folder.rglob("*"))
+    return all(path.is_dir() or is_unfinished(path) or is_lock(path) for path in folder.rglob("*"))
 
 
 def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
+from pals.util.locks import FolderLock
 from pals.vision.backbones import Network, build_network, load_weights
 from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
 
@@ -40,7 +42,6 @@ class Run:
     ) -> None:
         """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
         `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own."""
-        find_method(config.method_name)
         engine = Engine(config.engine)
         self.config, self.folder, self.summarize = config, folder, summarize
         if folder is not None:
@@ -67,10 +68,22 @@ class Run:
             folder=folder,
             settings=config.to_dict(),
         )
+        self._lock = None if folder is None else FolderLock(folder)
         if folder is not None:
-            claim_folder(folder, config, about)  # only now: input that turned out bad leaves no trace
-        self.trainer.resume()
+            self._begin(folder, about)  # only now: input that turned out bad leaves no trace
         self.resumed_at = self.trainer.progress.total
+        self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
+
+    def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
+        """Nobody else may work on the folder from here until the epochs are over."""
+        assert self._lock is not None
+        self._lock.acquire()
+        try:
+            claim_folder(folder, self.config, about)
+            self.trainer.resume()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def _network(self, name: str | None = None) -> Network:
         """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
@@ -81,10 +94,15 @@ class Run:
 
     def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
         """Train, one record per epoch; at the end `summary.json` is written. Once `asked`, it is saved and ends early."""
+        with self._lock or nullcontext():
+            yield from self._epochs(stop_after, asked)
+
+    def _epochs(self, stop_after: int | None, asked: Callable[[], bool]) -> Iterator[dict[str, Any]]:
         if self.trainer.log is not None and self.trainer.progress.total == 0:
             self.trainer.log.clear()
             self.trainer.log.append("start", **self.describe())
         for record in self.trainer.epochs(stop_after):
+            self._last = record
             yield record
             if asked() and not self.trainer.progress.done:
                 self.trainer.save()
@@ -109,7 +127,9 @@ class Run:
         }
 
     def summary(self) -> dict[str, Any]:
-        scores = {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
+        """What the run came to; an epoch that has just been trained was graded in its record."""
+        scores = {name: value for name, value in self._last.items() if name.startswith("test_")}
+        scores = scores or {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 

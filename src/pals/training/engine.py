@@ -93,24 +93,28 @@ class Engine:
     def __init__(self, config: EngineConfig) -> None:
         self.device = find_device(config.device)
         self.precision = self._precision(config.precision)
-        cuda = self.device.type == "cuda"
-        self.compiled = cuda if config.compile is None else config.compile
+        self.compiled = self.device.type == "cuda" if config.compile is None else config.compile
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.warmup_seconds = 0.0
+        self.deterministic = config.deterministic
         self._forwards: dict[int, Callable[[Tensor], Output]] = {}
+        self._set_switches()
         if self.compiled:
             # methods with several networks, groups and modes need more variants of one than torch allows by default
             limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
             setattr(torch._dynamo.config, limit, 32)
-        if cuda:
+
+    def _set_switches(self) -> None:
+        """torch has one set of these for the whole process: every engine sets its own before it computes."""
+        if self.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
+        torch.use_deterministic_algorithms(self.deterministic)
+        if self.device.type == "cuda":
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
-            torch.backends.cudnn.benchmark = not config.deterministic
+            torch.backends.cudnn.benchmark = not self.deterministic
             torch.backends.cudnn.benchmark_limit = 0  # try every kernel there is, once, and not only the first ten
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # the compiler's advice; fp32 was asked for
-        if config.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
-            torch.use_deterministic_algorithms(True)
 
     def _precision(self, name: str) -> str:
         if name == "auto":
@@ -131,9 +135,12 @@ class Engine:
     def generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(seed)
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self, *, cached: bool = True) -> contextlib.AbstractContextManager[Any]:
+        """`cached`: weights are cast once for as long as the context lasts."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
-        return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+        if dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=dtype, cache_enabled=cached)
 
     def place(self, module: nn.Module) -> None:
         """Move a module here, in the memory layout that convolutions like best, and have its networks compiled."""
@@ -182,6 +189,7 @@ class Engine:
 
     def step(self, method: Method, optimizer: Optimizer) -> Step:
         """One training step as a function of the batch; gives the loss, still on the device."""
+        self._set_switches()
         scaler = self.scaler
 
         def step(batch: Batch) -> Tensor:
@@ -215,14 +223,19 @@ class Engine:
         overwritten by the next."""
         was_training = network.training
         network.eval()
+        self._set_switches()
         try:
-            with torch.inference_mode(), self.autocast():
+            # a graph must not record copies of weights that are cached outside it: they are gone when it is replayed
+            with torch.inference_mode(), self.autocast(cached=not self._captures(network)):
                 yield self._forward(network)
         finally:
             network.train(was_training)
 
+    def _captures(self, network: nn.Module) -> bool:
+        return self.device.type == "cuda" and self.compiled and getattr(network, "capturable", True)
+
     def _forward(self, network: nn.Module) -> Callable[[Tensor], Output]:
-        if self.device.type != "cuda" or not self.compiled or not getattr(network, "capturable", True):
+        if not self._captures(network):
             return network
         if id(network) not in self._forwards:
             captured = Captured(lambda x: network(x), self)

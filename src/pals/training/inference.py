@@ -1,14 +1,14 @@
-"""Networks that only answer: raw inputs standardised as in training, then through one network, or through a frozen encoder
-and a small network that reads its features."""
+"""The one loop over batches without gradient, and what is built from it: any network of a run, a frozen encoder, a saved
+classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pals.training.engine import Engine, EngineConfig
 from pals.util.config import build
@@ -19,11 +19,17 @@ from pals.vision.backbones import Network, Output
 BATCH = 256  # items at a time; changes speed and memory only
 
 
-class Link(NamedTuple):
-    """A network and what is done to its inputs before."""
+TOO_SMALL = "Not even one item at a time fits: use --device cpu, or end other programs that use the GPU."
+View = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor], Output]
+OnBatch = Callable[[int, int], None]  # called after each batch with the items that are done and all of them
 
-    standardize: Standardize
-    network: Network
+
+class Link(NamedTuple):
+    """A network and how its inputs are made: from raw inputs, or from the features of the network before it."""
+
+    view: View
+    network: nn.Module
 
 
 def make_engine(device: str, precision: str = "auto") -> Engine:
@@ -56,11 +62,10 @@ def encode_images(
     batch: int = BATCH,
     *,
     precision: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnBatch | None = None,
 ) -> Tensor:
     """N x D features of uint8 images (N x channels x height x width), float32, on the host. The encoder is moved to the
-    device; nothing in it changes. These are the very features that a `Model` with this encoder hands to its classifier.
-    `progress` is called after each batch with the images that are done and all of them."""
+    device; nothing in it changes. These are the very features that a `Model` with this encoder hands to its classifier."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise InputError(
             f"An encoder reads uint8 images (N x channels x height x width); found {images.dtype} of shape "
@@ -68,7 +73,9 @@ def encode_images(
         )
     engine = make_engine(device, precision)
     engine.place(encoder)
-    return infer(engine, [Link(image_standardizer(mean, std), encoder)], images, batch, progress).features
+    chain = [Link(image_standardizer(mean, std), encoder)]
+    with engine.memory(TOO_SMALL):
+        return infer(engine, chain, images, batch, device="cpu", progress=progress).features
 
 
 def infer(
@@ -76,22 +83,71 @@ def infer(
     chain: Sequence[Link],
     inputs: Tensor,
     batch: int = BATCH,
-    progress: Callable[[int, int], None] | None = None,
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    progress: OnBatch | None = None,
+    smaller: Callable[[int], None] | None = None,
 ) -> Output:
-    """All inputs through the chain, each network reading the features of the one before; what the last one gives, in order,
-    float32, on the host."""
+    """All inputs through the chain, in order; what its last network gives, as ordinary tensors on `device` (the engine's unless
+    given). Batches that the device's memory does not hold are halved and the pass starts again, after `smaller` has been told
+    the new size; when single items do not fit, the error is torch's."""
     if batch < 1:
         raise InputError(f"A batch of {batch} items: give at least 1.")
-    last = chain[-1].network
-    parts = [Output(torch.empty(0, last.num_classes), torch.empty(0, last.feature_width))]
-    with ExitStack() as stack, engine.memory(f"Lower the batch (now {batch})."):
-        steps = [(link.standardize, stack.enter_context(engine.inference(link.network))) for link in chain]
+    while True:
+        try:
+            return _pass(engine, chain, inputs, batch, torch.device(device or engine.device), dtype, progress)
+        except torch.OutOfMemoryError:
+            if batch == 1:
+                raise
+        batch //= 2
+        engine.free_memory()
+        if smaller is not None:
+            smaller(batch)
+
+
+def _pass(
+    engine: Engine,
+    chain: Sequence[Link],
+    inputs: Tensor,
+    batch: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    on_batch: OnBatch | None,
+) -> Output:
+    kept: Output | None = None  # made once, when the first batch has told the widths
+    with ExitStack() as stack:
+        steps = [(link.view, stack.enter_context(engine.inference(link.network))) for link in chain]
         for start in range(0, len(inputs), batch):
-            x = inputs[start : start + batch].to(engine.device, non_blocking=True)
-            for standardize, forward in steps:
-                output = forward(standardize(x))
-                x = output.features
-            parts.append(Output(output.logits.float().cpu(), output.features.float().cpu()))
-            if progress is not None:
-                progress(min(start + batch, len(inputs)), len(inputs))
-    return Output(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
+            part = inputs[start : start + batch].to(engine.device, non_blocking=True)
+            size = batch if start and engine.compiled else len(part)  # a batch of another size would be compiled anew
+            output = _through(steps, part, size)
+            if kept is None:
+                kept = _buffers(output, len(inputs), device, dtype)
+            for whole, piece in zip(kept, output, strict=True):
+                whole[start : start + len(part)] = piece[: len(part)]
+            if on_batch is not None:
+                on_batch(start + len(part), len(inputs))
+    return _empty(cast(Network, chain[-1].network), device, dtype) if kept is None else kept
+
+
+def _through(steps: Sequence[tuple[View, Forward]], x: Tensor, size: int) -> Output:
+    for view, forward in steps:
+        output = forward(_padded(view(x), size))
+        x = output.features
+    return output
+
+
+def _buffers(output: Output, items: int, device: torch.device, dtype: torch.dtype) -> Output:
+    with torch.inference_mode(False):  # ordinary tensors, which a method may write to
+        return Output(*(torch.empty(items, o.shape[1], device=device, dtype=dtype) for o in output))
+
+
+def _empty(network: Network, device: torch.device, dtype: torch.dtype) -> Output:
+    widths = (network.num_classes, network.feature_width)
+    return Output(*(torch.empty(0, width, device=device, dtype=dtype) for width in widths))
+
+
+def _padded(batch: Tensor, size: int) -> Tensor:
+    """The batch with its last row repeated, up to this size."""
+    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch

@@ -21,6 +21,7 @@ from pals.methods import Batch, Group, Method, Phase, Plan
 from pals.methods.parts.sampling import shuffled
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
 from pals.training.engine import Engine, Step
+from pals.training.inference import Link, infer
 from pals.training.log import RunLog
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.util.errors import InputError
@@ -252,34 +253,15 @@ class Trainer:
         """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
         hold are halved, and stay so for the rest of the run."""
         drawn = self.generator.get_state()
-        while True:
-            try:
-                return self._infer(network, inputs, view)
-            except torch.OutOfMemoryError:
-                if self.feature_batch == 1:
-                    raise
-            self.feature_batch //= 2
-            self.engine.free_memory()
+
+        def smaller(batch: int) -> None:
+            self.feature_batch = batch
             self.generator.set_state(drawn)
             if self.log is not None:
-                self.log.append("memory", feature_batch=self.feature_batch)
+                self.log.append("memory", feature_batch=batch)
 
-    def _infer(self, network: nn.Module, inputs: Tensor, view: str) -> Output:
-        kept: Output | None = None  # two buffers made once
-        with self.engine.inference(network) as forward:
-            for start in range(0, len(inputs), self.feature_batch):
-                part = inputs[start : start + self.feature_batch].to(self.engine.device, non_blocking=True)
-                made = self.views.make(view, part, self.generator)
-                if start and self.engine.compiled:  # a batch of another size would be compiled anew
-                    made = filled(made, self.feature_batch)
-                output = forward(made)
-                if kept is None:
-                    with torch.inference_mode(False):  # ordinary tensors, which a method may write to
-                        kept = Output(*(torch.empty(len(inputs), o.shape[1], device=o.device) for o in output))
-                for whole, piece in zip(kept, output, strict=True):
-                    whole[start : start + len(part)] = piece[: len(part)]
-        assert kept is not None
-        return kept
+        link = Link(lambda part: self.views.make(view, part, self.generator), network)
+        return infer(self.engine, [link], inputs, self.feature_batch, smaller=smaller)
 
     def evaluate(self) -> dict[str, float]:
         """Scores of the predictor on the test items."""
@@ -377,8 +359,3 @@ def _check_inputs(items: Items, expected: int) -> None:
 def items_at_once(engine: Engine, numbers: int) -> int:
     """How many items of so many numbers have their views made together."""
     return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))
-
-
-def filled(batch: Tensor, size: int) -> Tensor:
-    """The batch with its last row again and again, up to this size."""
-    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch

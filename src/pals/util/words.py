@@ -7,3 +7,22 @@ def how_many(count: int, thing: str, things: str | None = None) -> str:
     """ "1 tie", "1,200 ties", "no ties"."""
     things = things or f"{thing}s"
     return f"1 {thing}" if count == 1 else f"{count:,} {things}" if count else f"no {things}"
+
+
+def duration(seconds: float | None, *, exact: bool = False) -> str:
+    """ "46 s", "13 min", "2.5 h", "unknown"; of what was measured, if `exact`, also "13 min 14 s" and "2 h 05 min"."""
+    if seconds is None:
+        return "unknown"
+    if exact:
+        return _to_the_second(round(seconds))
+    if seconds < 119.5:
+        return f"{max(1, round(seconds))} s"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if seconds < 7170 else f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
+
+
+def _to_the_second(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 1:
+        return f"{rest} s"
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from pals.util.errors import InputError
-from pals.util.lock import locked
+from pals.util.locks import locked
 from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
 from pals.vision.images import store as store_module
 from pals.vision.images import table as table_module
@@ -488,7 +488,8 @@ def test_a_lock_keeps_others_out_until_it_is_free(tmp_path: Path) -> None:
         assert not entered.wait(0.15)
     thread.join(5)
     assert entered.is_set()
-    with locked(tmp_path / "nowhere" / "lock") as alone:
+    (tmp_path / "file").write_text("")
+    with locked(tmp_path / "file" / "lock") as alone:
         assert not alone
 
 

@@ -83,16 +83,6 @@ def left(config: RunConfig, done: int) -> float | None:
     return whole * max(0.0, 1 - done / _epochs(config))
 
 
-def in_words(seconds: float | None) -> str:
-    """For people: "3.1 h"; say "about" before it."""
-    if seconds is None:
-        return "unknown"
-    hours = seconds / 3600
-    if hours < 0.095:
-        return f"{max(round(seconds / 60), 1)} min"
-    return f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
-
-
 def _size(network: str, side: int) -> float:
     """How long a network takes for a picture of so many pixels a side, in ResNet-18s for 32: by its arithmetic or by its
     traffic with the memory, whichever is more."""

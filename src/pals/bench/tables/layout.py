@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pals.bench.tables.table import SIGNS, Block, Column, Entry, Table, blocks, unique
+from pals.util.words import duration
 
 UNRUN, UNKNOWN = "paper ·", "·"  # the labels of a row of which there is no run
 FEW = 3  # columns; with more there is no room to put ours and the paper's beside each other
@@ -183,7 +184,7 @@ def _study_part(table: Table, column: Column) -> Part:
         speed, cells = entry.speed, [_ours(entry)]
         if speed is not None:
             times = ["" if value is None else f"{value:.2f}" for value in (speed.times_supervised, speed.cost)]
-            words = [f"{speed.epoch_seconds:.2f}", duration(speed.total_seconds), *times]
+            words = [f"{speed.epoch_seconds:.2f}", duration(speed.total_seconds, exact=True), *times]
             cells += [(Piece(word),) for word in words]
         cells += [()] * (len(heads) - len(cells)) + ([_against(entry)] if paired else [])
         rows.append(Row(entry.row, ("",), tuple((cell,) for cell in cells)))
@@ -234,13 +235,3 @@ def signed(value: float) -> str:
     """With its sign; nothing rounds to minus zero."""
     rounded = round(value, 2)
     return f"{'−' if rounded < 0 else '+'}{abs(rounded):.2f}"
-
-
-def duration(seconds: float) -> str:
-    """In words: 46 s, 13 min 14 s, 2 h 05 min."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 1:
-        return f"{rest} s"
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

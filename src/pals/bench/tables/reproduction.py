@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pals.bench.paper.cost import estimate, in_words
+from pals.bench.paper.cost import estimate
 from pals.bench.paper.numbers import numbers, selected_pairs
 from pals.bench.paper.recipe import Recipe
 from pals.bench.paper.recipes import TABLES, select
@@ -14,8 +14,9 @@ from pals.bench.tables.curves import read_curve
 from pals.bench.tables.markup import escape_markdown, markdown_row, to_markdown
 from pals.bench.tables.table import Entry, Table
 from pals.bench.tables.tabulate import folder_of, gather, link, make_table
+from pals.util.words import duration
 
-SEEDS = 3
+PAPER_SEEDS = 3
 FIGURE = "figure2"
 
 
@@ -79,12 +80,12 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
 
 
 def _overview(found: Sequence[tuple[Table, list[Recipe], list[Result]]], length: str, epochs: int | None) -> Iterator[str]:
-    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({SEEDS} seeds)", "on one H200, about"])
+    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_SEEDS} seeds)", "on one H200, about"])
     yield "|---|---:|---:|---|---:|"
     for table, recipes, _ in found:
         ours = [entry for entry, recipe in zip(table.entries, recipes, strict=True) if recipe.method == "pals"]
         missing = _missing(recipes, table.entries)
-        command = f"`pals bench --table {table.name} --seeds {SEEDS}{length}`" if missing else "nothing is missing"
+        command = f"`pals bench --table {table.name} --seeds {PAPER_SEEDS}{length}`" if missing else "nothing is missing"
         yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command, _time(missing, epochs)])
 
 
@@ -96,7 +97,7 @@ def _missing(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> list[tuple[
     """What is still to run: each run once, and how many seeds of it."""
     left: dict[tuple[str, str], tuple[Recipe, int]] = {}
     for recipe, entry in zip(recipes, entries, strict=True):
-        seeds = SEEDS - (len(entry.ours.runs) if entry.ours else 0)
+        seeds = PAPER_SEEDS - (len(entry.ours.runs) if entry.ours else 0)
         if seeds > 0:
             left.setdefault((recipe.cell, recipe.variant), (recipe, seeds))
     return list(left.values())
@@ -107,7 +108,7 @@ def _time(missing: Sequence[tuple[Recipe, int]], epochs: int | None) -> str:
     known = [cost * seeds for cost, seeds in costs if cost is not None]
     if not missing:
         return ""
-    return in_words(sum(known)) + ("" if len(known) == len(costs) else " and more") if known else "unknown"
+    return duration(sum(known)) + ("" if len(known) == len(costs) else " and more") if known else "unknown"
 
 
 def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pals.labels.covering import covering_rate
 from pals.methods.base import Context
 from pals.methods.parts.sampling import part
 
@@ -33,7 +34,7 @@ class HeldOut(nn.Module):
 
     def covering_rate(self, ctx: Context, network: nn.Module, allowed_NC: Tensor) -> float | None:
         """How often the prediction for an item held out is one of its candidates; None where there is no such item."""
-        return covering_rate(ctx, allowed_NC, self.held_M, network) if len(self.held_M) else None
+        return covering_rate_of(ctx, allowed_NC, self.held_M, network) if len(self.held_M) else None
 
     def patience_ends(self, rate: float | None, patience: int, *, level_misses: bool) -> bool:
         """Count one more rate; whether so many have missed the best, one after the other."""
@@ -53,11 +54,6 @@ class HeldOut(nn.Module):
         self.missed.zero_()
 
 
-def covering_rate(ctx: Context, allowed_NC: Tensor, rows_M: Tensor, network: nn.Module | None = None) -> float:
-    """How often the prediction (default: the predictor's) for one of these items is one of its candidates."""
-    return float(covered(ctx.outputs(network, rows_M=rows_M).logits, allowed_NC[rows_M]).float().mean())
-
-
-def covered(score_MC: Tensor, allowed_MC: Tensor) -> Tensor:
-    """Whether the class with the highest score is a candidate."""
-    return allowed_MC.gather(1, score_MC.argmax(dim=1, keepdim=True)).squeeze(1)
+def covering_rate_of(ctx: Context, allowed_NC: Tensor, rows_M: Tensor, network: nn.Module | None = None) -> float:
+    """Of the predictor, or of another network, on these items; rounded as the buffer that keeps the best one is."""
+    return float(covering_rate(ctx.outputs(network, rows_M=rows_M).logits, allowed_NC[rows_M]).float())

@@ -12,9 +12,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from pals.labels.covering import covering_rate
 from pals.methods.base import Context, Plan, Problem
 from pals.methods.parts.contrastive import Contrastive
-from pals.methods.parts.held_out import HeldOut, covered, covering_rate
+from pals.methods.parts.held_out import HeldOut, covering_rate_of
 from pals.util.config import STRICT
 
 FEWEST = 100  # fewer items say too little about a share: with 100 its standard error is at most 5 points
@@ -64,7 +65,7 @@ class Robust(Contrastive):
     def covering_rate(self, ctx: Context) -> float:
         """Share of the asked items whose most likely class is a candidate. It takes the place of the accuracy that published
         codes read from the test set: if sets are noisy at random it is a straight line in the accuracy."""
-        return covering_rate(ctx, self.allowed_NC, self.asked())
+        return covering_rate_of(ctx, self.allowed_NC, self.asked())
 
     def estimate(self, ctx: Context) -> None:
         """Find out the noise rate."""
@@ -93,4 +94,4 @@ def estimate_noise_rate(probability_MC: Tensor, allowed_MC: Tensor) -> float:
     estimate too high. How sure the network is does not enter: trained on soft targets it is far less sure than right."""
     surest_M = probability_MC.amax(dim=1).argsort(descending=True, stable=True)
     surest_M = surest_M[: max(math.ceil(len(surest_M) / 4), FEWEST)]
-    return 1 - float(covered(probability_MC[surest_M], allowed_MC[surest_M]).double().mean())
+    return 1 - float(covering_rate(probability_MC[surest_M], allowed_MC[surest_M]))

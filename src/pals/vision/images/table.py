@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pals.util.errors import InputError
-from pals.util.lock import locked
+from pals.util.locks import locked
 from pals.vision.images.decoding import BadImageError, How, Picture, Stamp, check, read_picture, stamp_of
 from pals.vision.images.guard import Budget, quiet
 from pals.vision.images.listing import existing_folder, list_images, printable, unprintable

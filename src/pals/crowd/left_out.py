@@ -11,13 +11,13 @@ from pals.crowd.annotators import Chances, Weighed
 from pals.crowd.consensus import Consensus
 
 LARGEST = 4_000_000
-"""Numbers in a table of held-out answers by classes; where there are more answers, every second, third, ... is looked at."""
+"""Numbers in a table of left-out answers by classes; where there are more answers, every second, third, ... is looked at."""
 
 DOUBT = 0.3
 """Deviation of the correlation before any answer has been looked at: a few answers hardly move it from zero."""
 
 
-class HeldOut(NamedTuple):
+class LeftOutAnswers(NamedTuple):
     """For answers (A) to items with at least two: what the item is held to be without this answer, and the probability of the
     answer given each class."""
 
@@ -28,7 +28,7 @@ class HeldOut(NamedTuple):
     chance_AC: np.ndarray
 
 
-def held_out(consensus: Consensus) -> HeldOut:
+def left_out_answers(consensus: Consensus) -> LeftOutAnswers:
     """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person."""
     answers, found = consensus.answers, consensus.found
     use = np.flatnonzero((answers.count_N[answers.item_E] > 1) & (answers.gold_N[answers.item_E] < 0))
@@ -44,7 +44,7 @@ def held_out(consensus: Consensus) -> HeldOut:
     both_AC = rest.easy_NC * easy_AC + rest.hard_NC * hard_AC
     chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
     posterior_AC = posterior_AC / posterior_AC.sum(axis=1, keepdims=True)
-    return HeldOut(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
+    return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
 
 
 def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
@@ -60,9 +60,9 @@ def temperature_of(witnesses_N: np.ndarray, correlation: float) -> np.ndarray:
     return temperature_N
 
 
-def find_correlation(held: HeldOut, opinion: bool) -> float:
+def find_correlation(held: LeftOutAnswers, opinion: bool) -> float:
     """How far witnesses repeat each other, from 0 (not at all) to 1: as it must be for what the others say of an item to
-    predict the held-out answer best. Witnesses are the answers, and the opinion if there is one."""
+    predict the left-out answer best. Witnesses are the answers, and the opinion if there is one."""
     if not len(held.item_A):
         return 0.0
 
@@ -72,8 +72,8 @@ def find_correlation(held: HeldOut, opinion: bool) -> float:
     return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4}).x)
 
 
-def log_predicted(held: HeldOut, opinion: bool, correlation: float) -> np.ndarray:
-    """Log-probability of each held-out answer."""
+def log_predicted(held: LeftOutAnswers, opinion: bool, correlation: float) -> np.ndarray:
+    """Log-probability of each left-out answer."""
     temperature_A = temperature_of(held.others_A + opinion, correlation)
     log_A: np.ndarray = np.log((tempered(held.posterior_AC, temperature_A) * held.chance_AC).sum(axis=1))
     return log_A

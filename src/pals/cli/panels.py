@@ -1,0 +1,26 @@
+"""`pals --help`: which commands belong together, and in which order they are shown."""
+
+from __future__ import annotations
+
+import typer
+
+PANELS = {
+    "Your own pictures": ("fit", "update", "predict", "relabel", "prune", "report", "export"),
+    "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
+    "Set-up": ("demo", "doctor", "data"),
+}
+PLACES = {name: (place, panel) for place, (name, panel) in enumerate((n, p) for p, names in PANELS.items() for n in names)}
+
+
+def arrange(app: typer.Typer) -> None:
+    """Once all commands are registered. One without a place comes last, outside the panels."""
+    for found in (app.registered_commands, app.registered_groups):
+        for info in found:
+            if _name(info) in PLACES:
+                info.rich_help_panel = PLACES[_name(info)][1]
+        found.sort(key=lambda info: PLACES.get(_name(info), (len(PLACES), ""))[0])
+
+
+def _name(info: typer.models.CommandInfo | typer.models.TyperInfo) -> str:
+    callback = getattr(info.callback, "__name__", "")
+    return info.name if isinstance(info.name, str) else callback

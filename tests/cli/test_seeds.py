@@ -1,0 +1,34 @@
+"""One meaning of --seeds in all commands."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from pals.cli.bench import bench
+from pals.cli.research import demo, train
+from pals.cli.seeds import MOST, chosen_seeds
+
+
+@pytest.mark.parametrize(
+    ("seeds", "seed", "expected"),
+    [
+        (None, None, [7]),
+        ("1", None, [1]),
+        ("3", None, [1, 2, 3]),
+        ("1,4", None, [1, 4]),
+        (" 4, 1 ", None, [4, 1]),
+        (str(MOST), None, list(range(1, MOST + 1))),
+        (None, 0, [0]),
+        (None, 2024, [2024]),
+    ],
+)
+def test_how_many_or_which(seeds: str | None, seed: int | None, expected: list[int]) -> None:
+    assert chosen_seeds(seeds, seed, [7]) == expected
+
+
+def test_every_command_with_seeds_has_both_options() -> None:
+    options = [[str(inspect.signature(command).parameters[name].annotation) for name in ("seeds", "seed")]
+               for command in (train, bench, demo)]  # fmt: skip
+    assert options[0] == options[1] == options[2] == ["Seeds", "Seed"]

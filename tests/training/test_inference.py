@@ -1,0 +1,125 @@
+"""The one loop over batches without gradient, and the engine around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from _toy import toy_trainer
+from pals.training.engine import Engine, EngineConfig
+from pals.training.inference import Link, infer, make_engine
+from pals.util.errors import InputError
+from pals.vision.backbones import Network, Output, build_network
+
+CPU = make_engine("cpu")
+
+
+class Doubling(nn.Module):
+    """Features are twice the inputs, logits three times; memory lasts for `limit` items."""
+
+    def __init__(self, limit: int = 100) -> None:
+        super().__init__()
+        self.limit, self.batches = limit, list[int]()
+
+    def forward(self, x: Tensor) -> Output:
+        if len(x) > self.limit:
+            raise torch.OutOfMemoryError("too much")
+        self.batches.append(len(x))
+        return Output(3 * x, 2 * x)
+
+
+def numbers(items: int = 10) -> Tensor:
+    return torch.arange(2 * items, dtype=torch.float32).view(items, 2)
+
+
+def test_each_network_reads_the_features_of_the_one_before() -> None:
+    first, second = Doubling(), Doubling()
+    chain = [Link(lambda x: x + 1, first), Link(lambda x: x - 1, second)]
+    output = infer(CPU, chain, numbers(), 4)
+    assert first.batches == second.batches == [4, 4, 2]
+    assert output.logits.equal(3 * (2 * (numbers() + 1) - 1))
+    assert output.features.equal(2 * (2 * (numbers() + 1) - 1))
+
+
+def test_every_batch_is_announced() -> None:
+    told: list[tuple[int, int]] = []
+    infer(CPU, [Link(lambda x: x, Doubling())], numbers(), 4, progress=lambda done, all_: told.append((done, all_)))
+    assert told == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_batches_are_halved_until_they_fit() -> None:
+    told: list[int] = []
+    network = Doubling(limit=3)
+    output = infer(CPU, [Link(lambda x: x, network)], numbers(), 8, smaller=told.append)
+    assert told == [4, 2]
+    assert network.batches == [2] * 5
+    assert output.logits.equal(3 * numbers())
+    with pytest.raises(torch.OutOfMemoryError):
+        infer(CPU, [Link(lambda x: x, Doubling(limit=0))], numbers(), 8)
+
+
+def test_compiled_networks_see_one_size_only() -> None:
+    engine = make_engine("cpu")
+    engine.compiled = True
+    first, second = Doubling(), Doubling()
+    output = infer(engine, [Link(lambda x: x, first), Link(lambda x: x, second)], numbers(), 4)
+    assert first.batches == second.batches == [4, 4, 4]
+    assert output.logits.equal(6 * numbers())
+
+
+def test_nothing_in_nothing_out() -> None:
+    network = build_network("mlp", (2,), 5)
+    output = infer(CPU, [Link(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
+    assert output.logits.shape == (0, 5)
+    assert output.features.shape == (0, network.feature_width)
+    assert output.logits.dtype == torch.float64
+    with pytest.raises(InputError, match="A batch of 0 items"):
+        infer(CPU, [Link(lambda x: x, network)], numbers(), 0)
+
+
+def test_the_type_asked_for() -> None:
+    network = build_network("mlp", (2,), 5).double()
+    output = infer(CPU, [Link(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
+    with torch.no_grad():
+        assert output.logits.equal(torch.cat([network.eval()(part.double()).logits for part in numbers().split(4)]))
+    assert not output.logits.is_inference()
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_determinism_is_of_an_engine_and_not_of_the_process() -> None:
+    exact = Engine(EngineConfig(device="cpu", deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    loose = Engine(EngineConfig(device="cpu"))
+    assert not torch.are_deterministic_algorithms_enabled()
+    with exact.inference(Doubling()):
+        assert torch.are_deterministic_algorithms_enabled()
+    with loose.inference(Doubling()):
+        assert not torch.are_deterministic_algorithms_enabled()
+    trainer = toy_trainer("average")
+    exact.step(trainer.method, torch.optim.SGD(trainer.method.parameters()))
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asking(Network):
+        def forward(self, x: Tensor) -> Any:
+            cached.append(torch.is_autocast_cache_enabled())
+            return Output(x, x)
+
+    cached: list[bool] = []
+    engine = Engine(EngineConfig(device="cpu", precision="bf16"))
+    monkeypatch.setattr(engine, "_captures", lambda network: captured)
+    monkeypatch.setattr(engine, "_forward", lambda network: network)
+    infer(engine, [Link(lambda x: x, Asking())], numbers())
+    assert cached == [not captured]

@@ -1,0 +1,103 @@
+"""Two processes never work on one folder; nobody waits for the dead."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from _locks import held_by_another
+from pals.util import locks
+from pals.util.errors import InputError
+from pals.util.files import read_json
+from pals.util.locks import LOCK, MARKER, OWNER, BusyError, FolderLock, is_lock, locked
+
+
+def test_a_folder_is_locked_while_worked_on(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "seed-1"
+    with FolderLock(folder):
+        owner = read_json(folder / OWNER)
+        assert (owner["pid"], owner["host"]) == (os.getpid(), socket.gethostname())
+        assert abs((datetime.now().astimezone() - datetime.fromisoformat(owner["since"])).total_seconds()) < 60
+        with pytest.raises(BusyError, match=f"seed-1 is in use: process {os.getpid()} on .* since"), FolderLock(folder):
+            pytest.fail("both have it")
+        assert read_json(folder / OWNER) == owner
+        with FolderLock(folder.with_name("seed-2")):
+            pass
+    assert not (folder / OWNER).exists()
+    assert all(is_lock(path) for path in folder.iterdir())
+    with FolderLock(folder):
+        pass
+
+
+def test_one_that_holds_it_may_take_it_again(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path)
+    lock.acquire()
+    with lock:
+        assert (tmp_path / OWNER).exists()
+    lock.release()
+    with lock, pytest.raises(BusyError):
+        FolderLock(tmp_path).acquire()
+
+
+def test_a_living_process_is_respected_and_a_dead_one_is_not(tmp_path: Path) -> None:
+    with held_by_another(tmp_path) as other:
+        with pytest.raises(BusyError, match=f"process {other.pid} on") as caught, FolderLock(tmp_path):
+            pass
+        assert caught.value.who.startswith(f"process {other.pid} on {socket.gethostname()} has been working on it since 20")
+        assert isinstance(caught.value, InputError)  # a sentence, and not a traceback
+        other.kill()
+        other.wait()
+        assert (tmp_path / OWNER).exists()  # nobody was there to take it away
+        with FolderLock(tmp_path):
+            assert read_json(tmp_path / OWNER)["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "half of {", None])
+def test_a_lock_counts_whatever_its_record_says(content: str | None, tmp_path: Path) -> None:
+    with held_by_another(tmp_path):
+        (tmp_path / OWNER).unlink()
+        if content is not None:
+            (tmp_path / OWNER).write_text(content)
+        with pytest.raises(BusyError, match="is in use: another process is working on it"), FolderLock(tmp_path):
+            pass
+    with FolderLock(tmp_path):
+        pass
+
+
+def test_a_record_without_a_lock_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / OWNER).write_text('{"host": "elsewhere", "pid": 1, "since": "now"}')
+    with FolderLock(tmp_path):
+        assert read_json(tmp_path / OWNER)["pid"] == os.getpid()
+
+
+class Unsupported(locks.FileLock):  # type: ignore[misc, valid-type]
+    """A file system that has no locks."""
+
+    def acquire(self, *arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_where_the_file_system_has_no_locks_a_file_marks_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FileLock", Unsupported)
+    with FolderLock(tmp_path):
+        assert (tmp_path / MARKER).exists()
+        with pytest.raises(BusyError, match=f"if it no longer runs, delete .*{MARKER}"), FolderLock(tmp_path):
+            pytest.fail("both have it")
+    assert not (tmp_path / MARKER).exists()
+    with FolderLock(tmp_path):
+        pass
+    with locked(tmp_path / "cache.lock") as alone:
+        assert not alone  # a cache goes without: a mark that nobody removes would hold it up for ever
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with FolderLock(tmp_path / "file" / "below"):  # what is written there next says what is wrong
+        pass
+    assert not (tmp_path / LOCK).exists()
