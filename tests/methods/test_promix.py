@@ -31,7 +31,7 @@ from pals.methods.parts.trusted import (
     quotas,
     smallest_by_class,
 )
-from pals.methods.promix import Side, ramp_at, rest_loss, rise_and_end, trusted_loss
+from pals.methods.promix import Side, ramp_at, rest_loss, rise_and_end, size_of, trusted_loss
 from pals.runs.settings import RunConfig, never_comes, shortened
 from pals.training.optim import learning_rate
 
@@ -223,6 +223,7 @@ def test_images_are_put_together() -> None:
     one, two = torch.randn(2, 3, 4, 5, generator=seeded()), torch.randn(2, 3, 4, 5, generator=seeded(1))
     mask = mask_of(draw_clouds((), 3.0, seeded()), torch.tensor(0.4), (4, 5))
     made = put_together(one, two, mask)
+    assert (size_of(one), size_of(one[:, 0, 0])) == ((4, 5), (5,))
     for row in range(4):
         for column in range(5):
             source = one if mask[row, column] else two
@@ -518,7 +519,7 @@ def test_several_votes(toy: Dataset) -> None:
 
 
 def test_candidates_are_more_than_one_label() -> None:
-    """Three fifths of labels drawn from the sets are right; the sets themselves say more."""
+    """Fewer than half of the labels drawn from the sets are right; the sets themselves say more."""
     data = toy_data(items=180)
     sets = toy_candidates(data, q=0.6, eta=0.1)
     accuracy = {
