@@ -107,7 +107,7 @@ class Batch:
 
 
 class Context(Protocol):
-    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: a method that never asks pays nothing."""
+    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: not asked for, not made."""
 
     phase: str
     epoch: int  # within the phase, from 1
