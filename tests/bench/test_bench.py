@@ -392,7 +392,7 @@ def test_handed_over_by_submitit(pals: Pals, grid: Path, whole: Path) -> None:
 def test_without_a_slurm(pals: Pals, grid: Path) -> None:
     answer = pals("bench", "--grid", grid, "--launcher", "slurm")
     assert answer.code == 2
-    assert "Slurm will not have it" in answer.err
+    assert "Slurm rejected the job" in answer.err
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])

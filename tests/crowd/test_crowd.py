@@ -1,4 +1,4 @@
-"""What several people's answers come to: who errs, what a second witness adds, what is still wrong; with little data, odd
+"""What several people's answers come to: who errs, what a second source adds, what is still wrong; with little data, odd
 people, sets, weights and gold."""
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def test_of_two_opinions_the_better_one_is_believed() -> None:
 
 def test_what_all_witnesses_share_cannot_be_seen() -> None:
     """A third of the items look like another class, to people and to the opinion alike: the estimate is too low, as the
-    documentation says. Independent witnesses are not taken for repeating each other."""
+    documentation says. Independent sources are not taken for repeating each other."""
     votes, truth_N = simulated(3000, [0.7, 0.7, 0.7])
     rng = np.random.default_rng(2)
     assert fuse(votes, [np.eye(3)[truth_N] + 0.6 * rng.normal(size=(3000, 3))]).correlation < 0.1

@@ -214,12 +214,12 @@ def test_choices_that_do_not_exist(tmp_path: Path) -> None:
         load_dataset("benthic", data_dir=tmp_path, answers=0)
     with pytest.raises(InputError, match="kind of annotators 'reel': did you mean 'real'"):
         load_dataset("benthic", data_dir=tmp_path, annotators="reel")
-    message = r"data.slice means nothing for the data set digits: it is for benthic, plankton, treeversity. Leave it away"
+    message = r"data.slice is not an option of data set digits: it is for benthic, plankton, treeversity. Remove it"
     with pytest.raises(InputError, match=message):
         load_dataset("digits", slice=2)
-    with pytest.raises(InputError, match=r"data\.answers means nothing for the data set digits"):
+    with pytest.raises(InputError, match=r"data\.answers is not an option of data set digits"):
         Run(RunConfig.of({"data": {"name": "digits", "answers": 3}}))
-    with pytest.raises(InputError, match=r"data\.sise means nothing for the data set benthic: no data set has it"):
+    with pytest.raises(InputError, match=r"data\.sise is not an option of data set benthic: no data set has it"):
         load_dataset("benthic", data_dir=tmp_path, sise=3)
 
 

@@ -325,7 +325,7 @@ def test_a_device_without_float64_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         return original(self, dtype, *more, **options)
 
     monkeypatch.setattr(Tensor, "to", without_float64)
-    with pytest.raises(InputError, match=r"float64, which device 'cpu' has not\. Use --device cpu"):
+    with pytest.raises(InputError, match=r"float64, which 'cpu' does not support\. Use --device cpu"):
         nearest(torch.ones(5, 2), 1, metric="euclidean")
 
 

@@ -574,7 +574,7 @@ def test_below_the_threshold_nothing_is_said(run: Path, photos: Path) -> None:
 
 def test_bad_pictures(run: Path, photos: Path) -> None:
     (photos / "b.png").write_bytes(b"not a picture at all")
-    with pytest.raises(InputError, match=r"b\.png: not a picture of a known format. Mend this picture .*--skip-bad"):
+    with pytest.raises(InputError, match=r"b\.png: not a picture of a known format. Fix or remove this picture.*--skip-bad"):
         predict_folder(run, photos, device="cpu")
     frame = predict_folder(run, photos, device="cpu", skip_bad=True, batch=1)
     assert frame["item"].tolist() == ["a.png", "c.png", "pond/a.png", "pond/z.png"]

@@ -49,7 +49,7 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
         executor.update_parameters(**wishes)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         why = str(error).splitlines()[0].rstrip(".?")
-        raise InputError(f"Slurm will not have it: {why}. Give its options as --cluster slurm_partition=gpu.") from None
+        raise InputError(f"Slurm rejected the job: {why}. Give its options as --cluster slurm_partition=gpu.") from None
     lasting = [replace(work, stop=None) for work in works]  # they are the cluster's now
     running = dict(zip(executor.map_array(Resumable(), lasting), works, strict=True))
     while running and not stop.asked:

@@ -1,4 +1,4 @@
-"""The wish to stop, for processes on several machines."""
+"""Asking processes on several machines to stop."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Work:
     values: Mapping[str, Any]
     data_dir: str | None = None
     stop: str | None = None
-    "File whose being there asks to stop."
+    "Stop once this file exists."
     drop_checkpoint: bool = False
     "Delete the checkpoint, which is large, once the run is done."
     at_a_time: int = 1

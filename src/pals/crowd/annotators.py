@@ -15,15 +15,15 @@ LARGEST_CONFUSION = 200_000_000
 BLOCK = 4_000_000
 """Numbers in a table of answers by classes that is held at once."""
 
-CARE = (4.5, 0.5)
-"""Before anything is known of a person: as if four and a half answers had been given with care and half a one blindly."""
+CARE_PSEUDO_COUNTS = (4.5, 0.5)
+"""Of a person: as if four and a half answers had been given with care and half a one blindly."""
 
-FIRST = 10.0
-"""Answers per class that stand for what people in general do before there are any. Among few items who takes what for what
+CONFUSION_PSEUDO_COUNTS = 10.0
+"""Per class, for what people in general do before there are any answers. Among few items who takes what for what
 is half chance, and to believe in it comes out worse than a majority vote."""
 
-HARD = (1.0, 9.0)
-"""Before anything is known of a class: as if one of ten items had been found hard."""
+HARD_PSEUDO_COUNTS = (1.0, 9.0)
+"""Of a class: as if one of ten items had been found hard."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Annotators:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class ItemPosterior:
     """What the answers say of the items: probabilities of (class, easy) and (class, hard) that sum to one per item."""
 
     easy_NC: np.ndarray
@@ -87,8 +87,10 @@ def confusion_matrices(answers: Answers, annotators: Annotators) -> np.ndarray:
     return confusion_WCC
 
 
-def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, before: Weighed | None = None) -> Weighed:
-    """Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt.
+def e_step(
+    answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, before: ItemPosterior | None = None
+) -> ItemPosterior:
+    """The E-step, by Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt.
 
     `before` is what the annotators were learned from, if they were. Each answer is weighed by what is known from all others:
     else it would vouch for itself, and who gave few answers would be believed too much.
@@ -106,14 +108,14 @@ def weigh(answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, be
         for total_NC, chance_EC in zip((easy_NC, hard_NC), chances(entry), strict=True):
             total_NC[item_E[first]] += np.add.reduceat(weight_E1 * np.log(chance_EC), first, axis=0)
     evidence_N = np.logaddexp(log_sum(easy_NC), log_sum(hard_NC))
-    return Weighed(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
+    return ItemPosterior(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
 
 
 class Chances:
     """Probability of answers (entries E of `given_NS`) for easy and for hard items of each class, by what is known from all
     other answers: with `before`, what an answer itself has contributed is taken out."""
 
-    def __init__(self, answers: Answers, annotators: Annotators, before: Weighed | None = None) -> None:
+    def __init__(self, answers: Answers, annotators: Annotators, before: ItemPosterior | None = None) -> None:
         self.answers, self.annotators, self.before = answers, annotators, before
         classes, label_P = answers.num_classes, answers.label_P
 
@@ -175,7 +177,7 @@ def log_sum(value_NC: np.ndarray) -> np.ndarray:
     return total_N
 
 
-def beginners(answers: Answers, strength: float, hard: bool) -> Annotators:
+def initial_annotators(answers: Answers, strength: float, hard: bool) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
     the answers is a majority vote."""
     classes, people = answers.num_classes, answers.num_workers
@@ -190,15 +192,15 @@ def beginners(answers: Answers, strength: float, hard: bool) -> Annotators:
         common_CC=_half_right(classes),
         wrong_CC=_all_wrong(classes),
         habit_WC=(count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1),
-        care_W=np.full(people, CARE[0] / sum(CARE)),
-        hard_C=np.full(classes, HARD[0] / sum(HARD) if hard else 0.0),
+        care_W=np.full(people, CARE_PSEUDO_COUNTS[0] / sum(CARE_PSEUDO_COUNTS)),
+        hard_C=np.full(classes, HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS) if hard else 0.0),
         strength=strength,
     )
 
 
-def learn(answers: Answers, found: Weighed, before: Annotators) -> Annotators:
-    """The annotators that make what was found likeliest, given their priors. `before` says how answers are divided that leave a
-    choice: those with several labels, and those that may have been given blindly."""
+def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotators:
+    """The M-step: the annotators that make what was found likeliest, given their priors. `before` says how answers are divided
+    that leave a choice: those with several labels, and those that may have been given blindly."""
     worker_P, classes = answers.worker_P, answers.num_classes
     like_all_PC = before.care_W[worker_P, None] * before.shared_CC[:, answers.label_P].T
     blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, answers.label_P])[:, None]
@@ -220,17 +222,17 @@ def learn(answers: Answers, found: Weighed, before: Annotators) -> Annotators:
         total_WC=total_WC,
         common_CC=careful_CC + _half_right(classes),
         wrong_CC=wrong_CC + _all_wrong(classes),
-        care_W=(careful_W + CARE[0]) / (answers_W + sum(CARE)),
+        care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (answers_W + sum(CARE_PSEUDO_COUNTS)),
         hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
     )
 
 
-def _share_of_hard(answers: Answers, found: Weighed) -> np.ndarray:
+def _share_of_hard(answers: Answers, found: ItemPosterior) -> np.ndarray:
     """How many items of each class are hard. All else about hard items is fixed or shared: three answers an item hardly tell
     more."""
     answered_N = answers.answered_N
     hard_C, items_C = found.hard_NC[answered_N].sum(axis=0), found.posterior_NC[answered_N].sum(axis=0)
-    share_C: np.ndarray = (hard_C + HARD[0]) / (items_C + sum(HARD))
+    share_C: np.ndarray = (hard_C + HARD_PSEUDO_COUNTS[0]) / (items_C + sum(HARD_PSEUDO_COUNTS))
     return share_C
 
 
@@ -250,12 +252,12 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
 
 def _half_right(classes: int) -> np.ndarray:
     """Answers per class to begin with, half of them right and half spread over all labels."""
-    return FIRST * (0.5 * np.eye(classes) + 0.5 / classes)
+    return CONFUSION_PSEUDO_COUNTS * (0.5 * np.eye(classes) + 0.5 / classes)
 
 
 def _all_wrong(classes: int) -> np.ndarray:
     """Wrong answers per class to begin with, spread over all others."""
-    return FIRST * (1 - np.eye(classes)) / (classes - 1)
+    return CONFUSION_PSEUDO_COUNTS * (1 - np.eye(classes)) / (classes - 1)
 
 
 def _rows(count_CC: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, Weighed, beginners, confusion_matrices, learn, weigh
+from pals.crowd.annotators import Annotators, ItemPosterior, confusion_matrices, e_step, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.readers import Votes
 from pals.util.errors import InputError
@@ -28,7 +28,7 @@ class Consensus:
     """What the answers come to. `posterior_NC` is the probability of each class for each item, in the order of the votes'
     items; an item without an answer has the share of each class among the others."""
 
-    found: Weighed
+    found: ItemPosterior
     prior_C: np.ndarray
     annotators: Annotators
     answers: Answers
@@ -106,9 +106,9 @@ def _estimate(answers: Answers, strength: float, hard_items: bool, tolerance: fl
         log_prior_C: np.ndarray = np.log(class_shares(posterior_NC, answers.known_N))
         return log_prior_C
 
-    annotators = beginners(answers, strength, hard_items)
-    found = weigh(answers, annotators, np.zeros((answers.num_items, answers.num_classes)))
-    return alternate(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations)
+    annotators = initial_annotators(answers, strength, hard_items)
+    found = e_step(answers, annotators, np.zeros((answers.num_items, answers.num_classes)))
+    return expectation_maximisation(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations)
 
 
 def class_shares(posterior_NC: np.ndarray, known_N: np.ndarray) -> np.ndarray:
@@ -118,21 +118,21 @@ def class_shares(posterior_NC: np.ndarray, known_N: np.ndarray) -> np.ndarray:
     return share_C
 
 
-def alternate(
-    answers: Answers, annotators: Annotators, found: Weighed, prior: Prior, *, tolerance: float, iterations: int
+def expectation_maximisation(
+    answers: Answers, annotators: Annotators, found: ItemPosterior, prior: Prior, *, tolerance: float, iterations: int
 ) -> Consensus:
     """Expectation and maximisation: learn who errs how, weigh the answers again, and so on until nothing moves."""
     done, change = 0, np.inf
     while done < iterations and change > tolerance:
         log_prior = prior(found.posterior_NC)
-        annotators = learn(answers, found, annotators)
-        before, found = found, weigh(answers, annotators, log_prior, found)
+        annotators = m_step(answers, found, annotators)
+        before, found = found, e_step(answers, annotators, log_prior, found)
         change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
         done += 1
     return _result(answers, annotators, found, done, change <= tolerance)
 
 
-def _result(answers: Answers, annotators: Annotators, found: Weighed, iterations: int, converged: bool) -> Consensus:
+def _result(answers: Answers, annotators: Annotators, found: ItemPosterior, iterations: int, converged: bool) -> Consensus:
     return Consensus(
         found=found,
         prior_C=class_shares(found.posterior_NC, answers.known_N),

@@ -10,15 +10,15 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pals.crowd.annotators import log_sum
-from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, alternate, dawid_skene
+from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, dawid_skene, expectation_maximisation
 from pals.crowd.left_out import find_correlation, left_out_answers, temperature_of, tempered
 from pals.readers import Votes
 from pals.util.errors import InputError
 
-PULL = 0.01
-"""Weight of the pull of every bias towards zero, which keeps that of a class without items finite."""
+SHRINKAGE = 0.01
+"""L2 penalty on every bias, which keeps that of a class without items finite."""
 
-ENOUGH = 20_000
+CALIBRATION_ITEMS = 20_000
 """Items that the weight of an opinion is learned from, where there are more."""
 
 
@@ -40,7 +40,7 @@ class Calibration:
 class Fusion:
     """What answers and opinions come to together.
 
-    In `consensus` every answer and the opinion are independent witnesses, given the class and the difficulty of the item.
+    In `consensus` every answer and the opinion are independent sources, given the class and the difficulty of the item.
     They are not: what misleads one misleads the next. How much so (`correlation`) shows in how well answers are predicted
     that were held out, and `posterior_NC`, which is the one to report, allows for it: the same labels, less sure.
 
@@ -80,7 +80,7 @@ def fuse(
 
     An opinion is a table of scores, items by classes: logits of a classifier, or anything that is larger for likelier classes.
     It must not have seen the item's own answers (`leave_one_out`, or a network trained on other items): an opinion that has
-    learned them by heart repeats what people said and would be counted as a second witness.
+    learned them by heart repeats what people said and would be counted as a second source.
 
     The weight of each opinion, the annotators' confusion matrices and the labels are estimated in turn, so that the answers
     are as likely as possible. An opinion without information gets no weight.
@@ -88,7 +88,7 @@ def fuse(
     alone = dawid_skene(votes, hard_items=hard_items, strength=strength, tolerance=tolerance, iterations=iterations)
     score_VNC = _checked(opinions, alone)
     known = np.flatnonzero(alone.answers.known_N)
-    looked_at = known[:: 1 + len(known) // ENOUGH]
+    looked_at = known[:: 1 + len(known) // CALIBRATION_ITEMS]
     calibration = Calibration(np.zeros(len(score_VNC)), np.log(alone.prior_C))
 
     seen_VNC = score_VNC[:, looked_at]
@@ -100,7 +100,9 @@ def fuse(
 
     gain = 0.0
     if len(score_VNC) and alone.answers.answered_N.any():
-        both = alternate(alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations)
+        both = expectation_maximisation(
+            alone.answers, alone.annotators, alone.found, prior, tolerance=tolerance, iterations=iterations
+        )
         gain = both.log_likelihood - alone.log_likelihood
         if gain > 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give
             return _result(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
@@ -124,9 +126,9 @@ def calibrate(score_VNC: np.ndarray, target_NC: np.ndarray, start: Calibration, 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         log_NC = Calibration(x[:views], x[views:]).log_probability(score_VNC)
         rest_NC = np.exp(log_NC) - target_NC
-        value = -(target_NC * log_NC).sum() + 0.5 * PULL * (x[views:] ** 2).sum()
+        value = -(target_NC * log_NC).sum() + 0.5 * SHRINKAGE * (x[views:] ** 2).sum()
         slope_V = np.tensordot(score_VNC, rest_NC, axes=2)
-        return value * scale, np.concatenate([slope_V, rest_NC.sum(axis=0) + PULL * x[views:]]) * scale
+        return value * scale, np.concatenate([slope_V, rest_NC.sum(axis=0) + SHRINKAGE * x[views:]]) * scale
 
     bounds = [(0.0, None)] * views + [(None, None)] * len(start.bias_C)
     found = minimize(

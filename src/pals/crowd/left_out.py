@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from pals.crowd.annotators import Chances, Weighed
+from pals.crowd.annotators import Chances, ItemPosterior
 from pals.crowd.consensus import Consensus
 
 LARGEST = 4_000_000
@@ -39,7 +39,7 @@ def left_out_answers(consensus: Consensus) -> LeftOutAnswers:
         log_easy_AC = np.log(found.easy_NC[item_A]) - weight_A[:, None] * np.log(easy_AC)
         log_hard_AC = np.log(found.hard_NC[item_A]) - weight_A[:, None] * np.log(hard_AC)
     top_A1 = np.maximum(log_easy_AC, log_hard_AC).max(axis=1, keepdims=True)
-    rest = Weighed(np.exp(log_easy_AC - top_A1), np.exp(log_hard_AC - top_A1), weight_A)
+    rest = ItemPosterior(np.exp(log_easy_AC - top_A1), np.exp(log_hard_AC - top_A1), weight_A)
     posterior_AC = rest.posterior_NC
     both_AC = rest.easy_NC * easy_AC + rest.hard_NC * hard_AC
     chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
@@ -54,15 +54,15 @@ def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
     return tempered_NC
 
 
-def temperature_of(witnesses_N: np.ndarray, correlation: float) -> np.ndarray:
-    """What n witnesses say counts as much as n / (1 + (n - 1) correlation) independent ones would."""
-    temperature_N: np.ndarray = 1 + correlation * np.maximum(witnesses_N - 1, 0)
+def temperature_of(sources_N: np.ndarray, correlation: float) -> np.ndarray:
+    """What n sources say counts as much as n / (1 + (n - 1) correlation) independent ones would."""
+    temperature_N: np.ndarray = 1 + correlation * np.maximum(sources_N - 1, 0)
     return temperature_N
 
 
 def find_correlation(held: LeftOutAnswers, opinion: bool) -> float:
-    """How far witnesses repeat each other, from 0 (not at all) to 1: as it must be for what the others say of an item to
-    predict the left-out answer best. Witnesses are the answers, and the opinion if there is one."""
+    """How far sources repeat each other, from 0 (not at all) to 1: as it must be for what the others say of an item to
+    predict the left-out answer best. Sources are the answers, and the opinion if there is one."""
     if not len(held.item_A):
         return 0.0
 

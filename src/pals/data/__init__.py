@@ -41,7 +41,7 @@ def load_dataset(name: str, *, data_dir: Path | None = None, seed: int | None = 
         if option not in known:
             having = sorted(other for other in OPTIONS if option in OPTIONS[other])
             whose = f"it is for {', '.join(having)}" if having else "no data set has it"
-            raise InputError(f"Setting data.{option} means nothing for the data set {name}: {whose}. Leave it away.")
+            raise InputError(f"Setting data.{option} is not an option of data set {name}: {whose}. Remove it.")
     if known and seed is not None:
         options["seed"] = seed
     return DATASETS[name](data_dir=data_dir, **options)

@@ -1,6 +1,6 @@
 """CIFAR-10, CIFAR-100 and CIFAR-10N from the user's disk.
 
-Read are the folders that CIFAR's own archives unpack to (`cifar-10-batches-py`, `cifar-100-python`), or one file
+Reads the folders that CIFAR's own archives unpack to (`cifar-10-batches-py`, `cifar-100-python`), or one file
 `cifar10.npz` / `cifar100.npz` with four arrays: `x_train`, `x_test` (uint8, N x 32 x 32 x 3) and `y_train`, `y_test`
 (class numbers, N or N x 1). The number of images is what the files hold; a file whose images and labels differ in
 number is refused, and so are files that were evidently swapped, doubled or taken from the other set.

@@ -1,6 +1,6 @@
 """CUB-200-2011, photographs of birds, from the user's disk.
 
-Read is the folder that its archive unpacks to, `CUB_200_2011`, with `images.txt`, `image_class_labels.txt`,
+Reads the folder that its archive unpacks to, `CUB_200_2011`, with `images.txt`, `image_class_labels.txt`,
 `train_test_split.txt`, `classes.txt` and `images/`; or class folders below `train/` and `test/`.
 """
 

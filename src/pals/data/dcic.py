@@ -1,6 +1,6 @@
 """Three data sets of the DCIC collection, pictures that many people labelled, from the user's disk.
 
-Read is a folder with `annotations.json` and the pictures. The file's first set of annotations counts: a label for each time
+Reads a folder with `annotations.json` and the pictures. The file's first set of annotations counts: a label for each time
 that somebody looked at a picture, null where they could not say. A picture's path has the fold as its second part
 (`Benthic/fold1/...`), and lies in the folder without the first.
 """

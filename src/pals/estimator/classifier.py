@@ -21,7 +21,7 @@ from torch import Tensor
 from pals.data import Items
 from pals.estimator.doubt import doubt_of
 from pals.estimator.inputs import Images, Vectors
-from pals.estimator.targets import OnEmpty, Target, read_target
+from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options
 from pals.methods.parts.losses import masked_softmax
 from pals.training.engine import Engine, EngineConfig
@@ -84,7 +84,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         standardize: bool = True,
         view_options: Mapping[str, Any] | None = None,
         classes: Sequence[Any] | None = None,
-        on_empty: OnEmpty = "error",
+        on_empty: OnEmptyTarget = "error",
         device: str = "cpu",
         engine_options: Mapping[str, Any] | None = None,
         random_state: Any = None,

@@ -20,7 +20,7 @@ from pals.labels.candidates import CandidateSets
 from pals.readers import Votes
 from pals.util.errors import InputError, unknown
 
-OnEmpty = Literal["error", "all"]
+OnEmptyTarget = Literal["error", "all"]  # no "drop", as in `CandidateSets`: X would keep the item
 Weights = Mapping[Hashable, float]  # what each label of one item got
 
 REMEDY = "Give a 0/1 matrix (items by classes), a list with one set of labels per item, or one label per item."
@@ -46,7 +46,7 @@ class Target:
 
 
 def read_target(
-    y: Any, classes: Sequence[Any] | np.ndarray | None = None, *, on_empty: OnEmpty = "error", lenient: bool = False
+    y: Any, classes: Sequence[Any] | np.ndarray | None = None, *, on_empty: OnEmptyTarget = "error", lenient: bool = False
 ) -> Target:
     """One table from any of these: a 0/1 matrix (array, sparse, tensor, frame), a matrix of vote counts or shares, one set or
     list of labels per item, one tuple of answers or {label: weight} per item, a table of text with a column per annotator,
@@ -71,7 +71,7 @@ def candidate_matrix(y: Any, classes: Sequence[Any] | None = None) -> tuple[np.n
     return matrix, target.classes
 
 
-def _read(y: Any, classes: np.ndarray | None, on_empty: OnEmpty, lenient: bool) -> Target:
+def _read(y: Any, classes: np.ndarray | None, on_empty: OnEmptyTarget, lenient: bool) -> Target:
     if y is None:
         raise InputError(f"A classifier requires y to be passed, but the target y is None. {REMEDY}")
     if isinstance(y, Votes):
@@ -222,7 +222,7 @@ def _arranged(target: Target, classes: np.ndarray | None, lenient: bool) -> Targ
     return Target(moved(target.allowed_NC), classes, frequency_NC, target.plain)
 
 
-def _without_empty(target: Target, on_empty: OnEmpty) -> Target:
+def _without_empty(target: Target, on_empty: OnEmptyTarget) -> Target:
     empty_N = target.allowed_NC.sum(axis=1) == 0
     if not empty_N.any():
         return target

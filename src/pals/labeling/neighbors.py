@@ -115,7 +115,7 @@ def _float64(rows_ND: Tensor) -> Tensor:
         return rows_ND.to(torch.float64, copy=True)
     except TypeError:  # some kinds of GPU have no such numbers
         raise InputError(
-            f"Euclidean distances are measured in float64, which device {rows_ND.device.type!r} has not. Use --device cpu."
+            f"Euclidean distances are measured in float64, which {rows_ND.device.type!r} does not support. Use --device cpu."
         ) from None
 
 
@@ -252,9 +252,7 @@ def _half_products(query_RW: Tensor, data_NW: Tensor) -> Tensor:
 
 
 def _largest(score_RN: Tensor, value_RK: Tensor, index_RK: Tensor) -> None:
-    """`topk` into two tensors, quicker on long rows: the K largest numbers lie in those K groups of columns whose maxima are
-    the largest, and to find these takes one pass over the row where `topk` needs several. A group's columns are spread over
-    the row at equal distances, so that the maxima of many groups are taken side by side."""
+    """`topk` into two tensors, quicker on long rows of a GPU: only in the K groups of columns with the largest maxima."""
     k, groups = value_RK.shape[1], score_RN.shape[1] // GROUP
     if groups <= 16 * k:  # then it would not pay, and take much memory beside the row
         torch.topk(score_RN, k, dim=1, out=(value_RK, index_RK))

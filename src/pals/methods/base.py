@@ -107,7 +107,7 @@ class Batch:
 
 
 class Context(Protocol):
-    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: who never asks never pays."""
+    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: not asked for, not made."""
 
     phase: str
     epoch: int  # within the phase, from 1

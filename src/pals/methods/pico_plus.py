@@ -78,7 +78,7 @@ class PiCOPlus(PiCO):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.crowded = False  # whether neighbours are positives; set anew each epoch
+        self.use_neighbors = False  # whether neighbours are positives; set anew each epoch
         self.distance_N: Tensor
         self.reliable_N: Tensor
         self.queue_reliable_M: Tensor
@@ -90,11 +90,11 @@ class PiCOPlus(PiCO):
 
     @property
     def path(self) -> str:
-        return "neighbors" if self.settled and self.crowded else super().path
+        return "neighbors" if self.settled and self.use_neighbors else super().path
 
     def plan_epoch(self, ctx: Context) -> Plan:
         plan = super().plan_epoch(ctx)
-        self.crowded = ctx.epoch >= self.config.neighbors_from
+        self.use_neighbors = ctx.epoch >= self.config.neighbors_from
         if not self.settled:
             return plan
         self.reliable_N.copy_(nearest_share(self.distance_N, self._share_reliable(ctx)))
@@ -163,9 +163,9 @@ class PiCOPlus(PiCO):
         log_share_BP = log_shares(embedding_BD, self.pool(embedding_BD, key_BD), c.temperature)
         same_BP = self.positives(label_B)
         reliable_P = torch.cat([reliable_B, reliable_B, self.queue_reliable_M])
-        neighbor_BP = nearest_rows(log_share_BP.detach(), c.neighbors - 1) if self.crowded else None
+        neighbor_BP = nearest_rows(log_share_BP.detach(), c.neighbors - 1) if self.use_neighbors else None
         strict_B = mean_over_positives(log_share_BP, strict_positives(same_BP, reliable_B, reliable_P, neighbor_BP))
-        if self.crowded:
+        if self.use_neighbors:
             strict_B = strict_B * torch.where(reliable_B, c.reliable_weight, c.unreliable_weight)
         return strict_B.mean() + c.relaxed_weight * mean_over_positives(log_share_BP, same_BP).mean()
 

@@ -215,9 +215,9 @@ class UPLLRS(CRDPLL):
         self.reliable_N.copy_(without_worst(self.loss_N, self.reliable_N, self.config.exclude))
         self.steps_done += 1
         rate = self._covering_rate(ctx, self.separator)
-        worn_out = self.held_out.patience_ends(rate, self.config.patience, level_misses=False)
+        out_of_patience = self.held_out.patience_ends(rate, self.config.patience, level_misses=False)
         self.counted["reliable"] = after = int(self.reliable_N.sum())
-        if worn_out or self.steps_done >= self.most_steps or after == before:
+        if out_of_patience or self.steps_done >= self.most_steps or after == before:
             self.separated.fill_(True)
             self.held_out.forget()
 

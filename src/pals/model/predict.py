@@ -132,7 +132,7 @@ def _collect(names: Sequence[str], decoded: Sequence[Future[np.ndarray]], total:
         except BadImageError as error:
             if not skip_bad:
                 raise InputError(
-                    f"{error} Mend this picture or take it away, or leave such ones out with --skip-bad (skip_bad=True)."
+                    f"{error} Fix or remove this picture, or skip unreadable ones with --skip-bad (skip_bad=True)."
                 ) from None
             bad.append(BadImage(name, error.reason))
     pixels = np.stack(list(good.values())) if good else np.empty((0, 3, size, size), dtype=np.uint8)

@@ -138,13 +138,13 @@ class Trainer:
             self.optimizer = make_optimizer(self.engine, self.method, phase, config)
         step = self.engine.step(self.method, self.optimizer)
         while self.progress.phase == number and (last is None or self.progress.total < last):
-            started, warm = time.perf_counter(), self.engine.warmup_seconds
+            started, warmed_up = time.perf_counter(), self.engine.warmup_seconds
             sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
             with self.engine.memory(f"Lower {sizes}, take a smaller network, or end other programs that use the GPU."):
                 record, ended = self._run_epoch(phase.name, epochs, config, step)
             record["seconds"] = round(time.perf_counter() - started, 4)
-            if self.engine.warmup_seconds > warm:  # compilation and the like, which is in `seconds` too
-                record["warmup_seconds"] = round(self.engine.warmup_seconds - warm, 4)
+            if self.engine.warmup_seconds > warmed_up:  # compilation and the like, which is in `seconds` too
+                record["warmup_seconds"] = round(self.engine.warmup_seconds - warmed_up, 4)
             self.progress.epoch += 1
             self.progress.total += 1
             place = {"phase": phase.name, "epoch": self.progress.epoch, "epochs": epochs, "total_epoch": self.progress.total}

@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Interrupt:
-    """The wish of a user to stop."""
+    """Whether the user has asked to stop."""
 
     def __init__(self) -> None:
         self._asked = False

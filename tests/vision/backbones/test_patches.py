@@ -51,7 +51,7 @@ def test_a_graph_of_it_holds_for_any_number_of_pictures(pictures: torch.Tensor) 
 def test_how_many_at_a_time_changes_nothing(pictures: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     network = learned(pictures)
     together = network.responses(pictures)
-    monkeypatch.setattr("pals.vision.backbones.patches.AT_ONCE", 1)
+    monkeypatch.setattr("pals.vision.backbones.patches.BLOCK_VALUES", 1)
     torch.testing.assert_close(network.responses(pictures), together, atol=1e-7, rtol=0)
 
 

@@ -589,7 +589,7 @@ def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mean == pytest.approx(values.mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     assert std[:2] == pytest.approx(values.std(dim=(0, 2, 3), correction=0).tolist()[:2], abs=1e-12)
     assert std[2] == 1 / 255
-    monkeypatch.setattr("pals.vision.images.look.AT_ONCE", 200)
+    monkeypatch.setattr("pals.vision.images.look.BLOCK_VALUES", 200)
     assert image_statistics(images) == (mean, std)
     monkeypatch.setattr("pals.vision.images.look.PIXELS", 10 * 36)
     monkeypatch.setattr("pals.vision.images.look.FEWEST", 1)

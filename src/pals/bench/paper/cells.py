@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-PRINTED = {
+from pals.data.dcic import SLICES
+
+DATA_NAMES = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "cifar100h": "CIFAR-100H",
@@ -17,7 +19,6 @@ PRINTED = {
 """Data sets as the paper prints them."""
 
 CROWD = ("treeversity", "benthic", "plankton")
-SLICES = 3
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Cell:
 
     @property
     def group(self) -> str:
-        return PRINTED[self.data]
+        return DATA_NAMES[self.data]
 
     @property
     def column(self) -> str:
-        return f"{PRINTED[self.data]}, q={self.q:g}, eta={self.eta:g}"
+        return f"{DATA_NAMES[self.data]}, q={self.q:g}, eta={self.eta:g}"
 
     @property
     def slug(self) -> str:
@@ -66,7 +67,7 @@ class CrowdCell:
 
     @property
     def column(self) -> str:
-        return f"{PRINTED[self.data]}, {self.annotators} annotators"
+        return f"{DATA_NAMES[self.data]}, {self.annotators} annotators"
 
     @property
     def slug(self) -> str:
@@ -78,7 +79,7 @@ class CrowdCell:
 
     @property
     def slices(self) -> int:
-        return SLICES
+        return len(SLICES)
 
     def values(self) -> dict[str, Any]:
         return {"name": self.data, "answers": self.annotators}

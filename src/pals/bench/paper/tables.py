@@ -13,7 +13,7 @@ from pals.bench.paper.recipe import Recipe
 from pals.runs.settings import RunConfig
 from pals.util.config import merge
 
-PRINTED = {
+METHOD_NAMES = {
     "rc": "RC",
     "cc": "CC",
     "proden": "PRODEN",
@@ -50,7 +50,7 @@ def recipe(
     epochs: int | None = None,
 ) -> Recipe:
     """A method in a cell; `changes` are made to its settings and named by `differs`. A digit is a table of the paper."""
-    row, group = row or PRINTED[method], group or cell.group
+    row, group = row or METHOD_NAMES[method], group or cell.group
     place = f"table{table}" if table.isdigit() else table
     return Recipe(
         name=f"{place}/{cell.slug}/{slug or method}",

@@ -1,4 +1,4 @@
-"""When to stop, without the truth: items that are not trained on, and how often a prediction for them is a candidate.
+"""Early stopping without the truth: items that are not trained on, and how often a prediction for them is a candidate.
 
 The published codes of some methods watch the accuracy on a validation set with true labels. There is none here. The covering
 rate of noisy candidate sets stands in for it: it grows with the accuracy as long as the true label is a candidate more often

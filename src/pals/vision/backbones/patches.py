@@ -18,7 +18,7 @@ RIDGE = 0.01
 """Added to the variances that whitening divides by."""
 THRESHOLD = 0.2
 """How alike, as a cosine, a place must be to a patch before it counts."""
-AT_ONCE = 16 << 20
+BLOCK_VALUES = 16 << 20
 """Bytes of responses: about what a CPU's cache holds. Of larger pieces the system takes back the memory each time, too. A GPU
 is given 64 times as much."""
 WIDTH = 512
@@ -62,7 +62,7 @@ class PatchNetwork(Network):
         if torch.compiler.is_compiling():
             return self._both_ways(x)
         places = (x.shape[2] - PATCH + 1) * (x.shape[3] - PATCH + 1)
-        at_once = AT_ONCE if x.device.type == "cpu" else AT_ONCE << 6
+        at_once = BLOCK_VALUES if x.device.type == "cpu" else BLOCK_VALUES << 6
         few = max(1, at_once // (2 * 4 * len(self.patches) * places))
         return torch.cat([self._both_ways(part) for part in torch.split(x, few)])
 

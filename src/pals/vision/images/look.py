@@ -15,7 +15,7 @@ from pals.vision.images.decoding import read_header
 
 PIXELS = 50_000_000  # per channel that the statistics look at
 FEWEST = 256  # pictures that they look at even if those are larger
-AT_ONCE = 4_000_000  # values that are counted at a time: bounds the memory to about 40 MB
+BLOCK_VALUES = 4_000_000  # values that are counted at a time: bounds the memory to about 40 MB
 
 Channels = tuple[float, float, float]
 
@@ -77,7 +77,7 @@ def image_statistics(images: Tensor) -> tuple[Channels, Channels]:
     pixels = images.shape[2] * images.shape[3]
     rows = _spread(len(images), max(FEWEST, PIXELS // pixels))
     count_CV = np.zeros((3, 256), dtype=np.int64)
-    step = max(1, AT_ONCE // (3 * pixels))
+    step = max(1, BLOCK_VALUES // (3 * pixels))
     for start in range(0, len(rows), step):
         part = images[rows[start : start + step]].cpu().numpy()
         for channel in range(3):

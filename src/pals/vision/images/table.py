@@ -296,7 +296,7 @@ def _bad_images(folder: Path, table: ImageTable) -> InputError:
         return InputError(f"No picture in {folder} can be read, of {total:,} ({shown}{rest}). Is it the right folder?")
     return InputError(
         f"{len(table.bad):,} of {total:,} pictures in {folder} cannot be read ({shown}{rest}). "
-        f"Mend or remove them, or leave them out with --skip-bad (skip_bad=True)."
+        f"Fix or remove them, or skip unreadable ones with --skip-bad (skip_bad=True)."
     )
 
 
