@@ -310,6 +310,7 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "alim-scale": {"method": {"adjust_from": 20}},
         "alim-onehot": {"method": {"adjust_from": 20}},
         "irnet": {"method": {"correct_from": 21}},
+        "plrc": {"method": {"warm_up": 20, "ramp": 20}},
         "upllrs": {"method": {"slow_momentum": 0.99}},  # ours: an epoch here is 18 steps
         "promix": _XIAO_DIGITS,
     },
