@@ -30,9 +30,9 @@ def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> 
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     if name.startswith(PREFIX):
         return build_timm(name, tuple(input_shape), num_classes)
-    if name not in BACKBONES:
-        raise unknown("network", name, BACKBONES)
-    return BACKBONES[name](tuple(input_shape), num_classes)
+    if name not in NETWORKS:
+        raise unknown("network", name, NETWORKS)
+    return NETWORKS[name](tuple(input_shape), num_classes)
 
 
 def _for_images(name: str, make: Callable[[int, int], Network], smallest: int = 1) -> Builder:
@@ -98,10 +98,10 @@ _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewe
     "imagenet-resnet50-projected": (imagenet.imagenet_resnet50_projected, 1),
 }
 
-BACKBONES: dict[str, Callable[..., Network]] = {
+NETWORKS: dict[str, Callable[..., Network]] = {
     "small-cnn": _small_cnn,
     "mlp": _mlp,
     **{name: _for_images(name, make, smallest) for name, (make, smallest) in _IMAGES.items()},
 }
 
-__all__ = ["BACKBONES", "MLP", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]
+__all__ = ["MLP", "NETWORKS", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]
