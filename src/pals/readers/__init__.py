@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pals.readers.build import NO_ANSWER, build
 from pals.readers.columns import Columns
@@ -29,7 +30,8 @@ from pals.readers.source import Source
 from pals.readers.summary import ReadSummary, Skipped
 from pals.readers.tables import Records, Table
 from pals.readers.votes import Votes
-from pals.util.errors import InputError, unknown
+from pals.util.errors import InputError
+from pals.util.registry import Registry
 
 __all__ = [
     "NO_ANSWER",
@@ -44,7 +46,15 @@ __all__ = [
     "read_votes",
 ]
 
-READERS: dict[str, Callable[[Source, Columns], Table]] = {
+Reader = Callable[[Source, Columns], Table]
+
+
+def _check(name: str, reader: Any) -> None:
+    if not callable(reader):
+        raise InputError(f"The reader {name!r} is {reader!r}, not a function read(source, columns).")
+
+
+_BUILT_IN: dict[str, Reader] = {
     "long": read_long,
     "wide": read_wide,
     "candidates": read_candidates,
@@ -61,6 +71,7 @@ READERS: dict[str, Callable[[Source, Columns], Table]] = {
     "datumaro": read_datumaro,
     "coco": read_coco,
 }
+READERS: Registry[Reader] = Registry("format", "pals.readers", _BUILT_IN, _check)
 
 
 def read_votes(
@@ -84,8 +95,8 @@ def read_votes(
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     """
-    if format is not None and format not in READERS:
-        raise unknown("format", format, READERS)
+    if format is not None:
+        READERS.find(format)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
     paths = [path] if isinstance(path, (str, Path)) else list(path)
