@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from pals.cli import app
+from pals.data import DATASETS, dataset_loader, dataset_options
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
@@ -25,6 +26,8 @@ from pals.runs.settings import DataConfig, NetworkConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import to_dict
+from pals.util.plugins import forget_plugins
+from pals.util.registry import PROGRAM, TABLES
 from pals.vision.backbones import build_network
 
 ROOT = Path(__file__).parents[1]
@@ -69,10 +72,10 @@ def _leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Examples write to `runs/` and may add methods."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
-    before = dict(METHODS)
     yield
-    METHODS.clear()
-    METHODS.update(before)
+    for table in TABLES:
+        table.forget(PROGRAM)
+    forget_plugins()
 
 
 def write_model(path: Path) -> None:
@@ -153,7 +156,16 @@ def test_settings_page_shows_every_key_and_default() -> None:
     rows = list(table_rows(ROOT / "docs" / "runs.md", "key"))
     shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
     expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
-    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed"))} == expected
+    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed", "data.*"))} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if dataset_options(name)])
+def test_data_page_shows_the_options_of_data_sets(name: str) -> None:
+    loader = dataset_loader(name, {})
+    rows = list(table_rows(ROOT / "docs" / "datasets.md", "option"))
+    shown = {row["option"]: yaml.safe_load(row["default"]) for row in rows}
+    assert loader is not None
+    assert shown == {f"data.{key}": value for key, value in to_dict(loader.config).items()}
 
 
 def test_settings_page_shows_the_settings_of_fit() -> None:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 import pals
-from pals.data import OPTIONS
 from pals.labels.candidates import CandidateSets
 from pals.runs.settings import DataConfig, RunConfig
 from pals.training.checkpoint import refuse_other_settings
@@ -126,10 +125,8 @@ def commit() -> str | None:
 
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
-    data = config.data
-    apart = ""
-    if data.name in OPTIONS and isinstance(data, DataConfig):
-        apart = f"-slice{data.slice}-answers{data.answers}{'-real' if data.annotators == 'real' else ''}"
-    elif isinstance(data, DataConfig):
-        apart = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    data, loader = config.data, config.loader
+    apart = f"-{loader.label}" if loader is not None and loader.label else ""
+    if isinstance(data, DataConfig) and not (loader is not None and loader.answered):
+        apart += f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
     return Path("runs") / f"{data.name}-{config.method_name}{apart}"
