@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pals.data import DATASETS as DATASETS
     from pals.data import Dataset as Dataset
     from pals.data import Items as Items
+    from pals.data import Loader as Loader
     from pals.data import load_dataset as load_dataset
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.fitting import fit as fit  # type: ignore[attr-defined]
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
     from pals.runs import RunConfig as RunConfig
     from pals.util.config import STRICT as STRICT
     from pals.util.errors import InputError as InputError
+    from pals.util.plugins import load_plugin as load_plugin
+    from pals.vision.augment import ImageSteps as ImageSteps
+    from pals.vision.augment import MethodView as MethodView
+    from pals.vision.augment import View as View
     from pals.vision.augment import Views as Views
     from pals.vision.augment import image_views as image_views
     from pals.vision.augment import vector_views as vector_views
@@ -61,7 +66,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pals.crowd": ("dawid_skene", "majority_vote"),
-    "pals.data": ("DATASETS", "Dataset", "Items", "load_dataset"),
+    "pals.data": ("DATASETS", "Dataset", "Items", "Loader", "load_dataset"),
     "pals.estimator": ("PALSClassifier",),
     "pals.fitting": ("fit",),
     "pals.labeling": ("nearest", "pseudo_label"),
@@ -73,7 +78,8 @@ _NAMES = {
     "pals.runs": ("Run", "RunConfig"),
     "pals.util.config": ("STRICT",),
     "pals.util.errors": ("InputError",),
-    "pals.vision.augment": ("Views", "image_views", "vector_views"),
+    "pals.util.plugins": ("load_plugin",),
+    "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
     "pals.vision.backbones": ("NETWORKS", "Network", "Output"),
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }

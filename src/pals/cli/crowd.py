@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pals.cli.base import Device, Set, app, console, follow, say
+from pals.cli.base import Device, Plugin, Set, app, console, follow, say
 from pals.util.errors import InputError
 from pals.util.words import how_many
 
@@ -59,6 +59,7 @@ def fit(
     truth: TruthFile = None,
     encoding: Encoding = None,
     set_: Set = None,
+    plugin: Plugin = None,
 ) -> None:
     """Learn from pictures and the answers of several people: a classifier, cleaned labels, doubtful answers, a report.
 
@@ -108,6 +109,7 @@ def update(
     cache: Cache = None,
     truth: TruthFile = None,
     encoding: Encoding = None,
+    plugin: Plugin = None,
 ) -> None:
     """Go on from a finished run with further answers. The old run stays as it is.
 
@@ -166,6 +168,7 @@ def predict(
     threshold: Annotated[float | None, typer.Option(help="Give no label below this confidence.")] = None,
     device: Device = None,
     skip_bad: SkipBad = False,
+    plugin: Plugin = None,
 ) -> None:
     """Classify new pictures with the classifier of a run.
 
@@ -192,6 +195,7 @@ def export(
     run: Run,
     onnx: Annotated[Path, typer.Option(help="File to write.")],
     numbers: Annotated[str, typer.Option(help="What the exported network reads: uint8 (pixels) or float32.")] = "uint8",
+    plugin: Plugin = None,
 ) -> None:
     """Write the classifier of a run as ONNX, checked against onnxruntime.
 

@@ -69,6 +69,12 @@ class Loader:
     def __init__(self, config: Any) -> None:
         self.config = config
 
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.config == other.config
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config))
+
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """`data_dir` is where the user keeps data; `seed` (`data.seed`) is for what is drawn."""
         raise NotImplementedError

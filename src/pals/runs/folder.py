@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from pals.training.checkpoint import refuse_other_settings
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
 from pals.util.files import is_unfinished, read_json, write_json, write_text
+from pals.util.plugins import plugin_files, plugins_used
 
 LOOKED_AT = 1000
 """Items by which data are known again."""
@@ -34,7 +36,18 @@ def load_run_config(folder: Path) -> RunConfig:
             f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
             "(their --out)."
         )
-    return RunConfig.of(read_yaml(folder / "config.yaml"))
+    try:
+        return RunConfig.of(read_yaml(folder / "config.yaml"))
+    except InputError as error:
+        raise InputError(f"{error}{_missing_plugins(folder)}") from None
+
+
+def _missing_plugins(folder: Path) -> str:
+    """Files that the run was made with and that nobody has named now. They are not run unasked."""
+    made_with = read_json(folder / "run.json").get("plugins", []) if (folder / "run.json").exists() else []
+    missing = [one["file"] for one in made_with if one["file"] not in plugin_files()]
+    flags = " ".join(f"--plugin {shlex.quote(file)}" for file in missing)
+    return f" This run was made with plug-ins that were not named now: add {flags}" if missing else ""
 
 
 def check_folder(folder: Path, config: RunConfig) -> None:
@@ -98,6 +111,7 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
         "command": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": config.seed,
+        **({"plugins": plugins_used()} if plugins_used() else {}),
         **(more or {}),
     }
     write_json(folder / "run.json", about)

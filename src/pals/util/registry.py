@@ -56,7 +56,7 @@ class Registry(MutableMapping[str, T]):
             return self[name]
         if name in self._broken:
             raise InputError(self._broken[name])
-        raise unknown(self.kind, name, self)
+        raise InputError(f"{unknown(self.kind, name, self)} Load your own with --plugin FILE.py.")
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self._built_in or name in self._added or self._load(name))
