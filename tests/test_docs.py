@@ -16,18 +16,24 @@ import torch
 import yaml
 
 from pals.cli import app
+from pals.data import DATASETS, dataset_loader, dataset_options
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
+from pals.model import Description, Model, Part
 from pals.runs.defaults import DEFAULTS
 from pals.runs.settings import DataConfig, NetworkConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import to_dict
+from pals.util.plugins import forget_plugins
+from pals.util.registry import PROGRAM, TABLES
+from pals.vision.backbones import build_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = "<!-- not run -->"
+NEED_A_RUN = ("docs/predict.md", "docs/api.md")  # examples that begin with a run of `pals fit`
 
 
 def code_of(page: Path, language: str) -> str:
@@ -66,10 +72,17 @@ def _leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Examples write to `runs/` and may add methods."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
-    before = dict(METHODS)
     yield
-    METHODS.clear()
-    METHODS.update(before)
+    for table in TABLES:
+        table.forget(PROGRAM)
+    forget_plugins()
+
+
+def write_model(path: Path) -> None:
+    """All of a finished run of `pals fit` that the examples read: a classifier."""
+    reads = Part("small-cnn", (3, 32, 32), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    about = Description(("frog", "newt", "toad"), reads, temperature=0.8)
+    Model(about, build_network("small-cnn", (3, 32, 32), 3), device="cpu").save(path)
 
 
 def test_blocks_are_found(tmp_path: Path) -> None:
@@ -84,6 +97,8 @@ def test_blocks_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if code_of(page, "python").strip()], ids=name_of)
 def test_python_examples_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if name_of(page) in NEED_A_RUN:
+        write_model(tmp_path / "run" / "model.safetensors")
     script = tmp_path / "example.py"
     script.write_text(code_of(page, "python"), encoding="utf-8")
     runpy.run_path(str(script))
@@ -141,7 +156,16 @@ def test_settings_page_shows_every_key_and_default() -> None:
     rows = list(table_rows(ROOT / "docs" / "runs.md", "key"))
     shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
     expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
-    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed"))} == expected
+    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed", "data.*"))} == expected
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if dataset_options(name)])
+def test_data_page_shows_the_options_of_data_sets(name: str) -> None:
+    loader = dataset_loader(name, {})
+    rows = list(table_rows(ROOT / "docs" / "datasets.md", "option"))
+    shown = {row["option"]: yaml.safe_load(row["default"]) for row in rows}
+    assert loader is not None
+    assert shown == {f"data.{key}": value for key, value in to_dict(loader.config).items()}
 
 
 def test_settings_page_shows_the_settings_of_fit() -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from pals.data import load_dataset
 from pals.data.pictures import IMAGENET
 from pals.labels.noise import official_candidates
+from pals.methods.parts.views import PICO_VIEWS
 from pals.runs import Run, RunConfig
 from pals.training.engine import Engine
 from pals.util.errors import InputError
@@ -86,8 +87,9 @@ def test_views(tmp_path: Path) -> None:
     mean, std = (torch.tensor(values)[:, None, None] for values in IMAGENET)
     expected = (middle - mean) / std
     torch.testing.assert_close(birds.views.make("eval", inputs, generator), expected, atol=1e-5, rtol=0)
+    views = birds.views.including(PICO_VIEWS)
     for name in ("weak", "strong", "pico_weak"):
-        made = birds.views.make(name, inputs, generator)
+        made = views.make(name, inputs, generator)
         assert made.shape == (len(inputs), 3, 224, 224)
         assert made.isfinite().all()
     weak = birds.views.make("weak", inputs.repeat(4, 1, 1, 1), generator)  # boxes of noise: the mean stays
@@ -186,7 +188,7 @@ def test_a_short_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     expected = official_candidates(run.dataset.truth, seed=42, partial_rate=0.05, noise_rate=0.2, ids=run.dataset.train.ids)
     assert torch.equal(run.candidates.allowed_NC, expected.candidates.allowed_NC)
     made: list[int] = []
-    views = run.dataset.views
+    views = run.trainer.views
     monkeypatch.setitem(
         vars(views),
         "make",

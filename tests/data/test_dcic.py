@@ -12,14 +12,16 @@ import torch
 from _picture_sets import make_crowd, write_annotations
 from PIL import Image
 
-from pals.data import OPTIONS, load_dataset
-from pals.data.dcic import BENTHIC, CROWDS, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
+from pals.data import load_dataset
+from pals.data.dcic import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
-from pals.runs import Run, RunConfig, default_folder
-from pals.runs.settings import DataConfig
+from pals.runs import Run, RunConfig, check_folder, default_folder
+from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
 from pals.training.engine import Engine
 from pals.training.optim import learning_rate, make_optimizer
+from pals.util.config import merge, to_yaml
 from pals.util.errors import InputError
+from pals.util.files import write_text
 from pals.vision.backbones import build_network
 
 
@@ -208,28 +210,45 @@ def test_many_answers_are_counted_like_few(tmp_path: Path) -> None:
 
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:
     make_crowd(tmp_path / "Benthic", BENTHIC)
-    with pytest.raises(InputError, match="there are the slices 1, 2, 3"):
+    with pytest.raises(InputError, match=r"Setting data\.slice = 4: Input should be less than or equal to 3"):
         load_dataset("benthic", data_dir=tmp_path, slice=4)
-    with pytest.raises(InputError, match="0 answers per picture"):
+    with pytest.raises(InputError, match=r"Setting data\.answers = 0: Input should be greater than or equal to 1"):
         load_dataset("benthic", data_dir=tmp_path, answers=0)
-    with pytest.raises(InputError, match="kind of annotators 'reel': did you mean 'real'"):
+    with pytest.raises(InputError, match=r"data\.annotators = 'reel': Input should be 'resampled' or 'real'"):
         load_dataset("benthic", data_dir=tmp_path, annotators="reel")
-    message = r"data.slice is not an option of data set digits: it is for benthic, plankton, treeversity. Remove it"
+    message = r"data.slice is not an option of the data set digits, but of benthic, plankton, treeversity. Remove it"
     with pytest.raises(InputError, match=message):
         load_dataset("digits", slice=2)
-    with pytest.raises(InputError, match=r"data\.answers is not an option of data set digits"):
-        Run(RunConfig.of({"data": {"name": "digits", "answers": 3}}))
-    with pytest.raises(InputError, match=r"data\.sise is not an option of data set benthic: no data set has it"):
-        load_dataset("benthic", data_dir=tmp_path, sise=3)
+    with pytest.raises(InputError, match=r"data\.answers is not an option of the data set digits"):
+        RunConfig.of({"data": {"name": "digits", "answers": 3}})
+    with pytest.raises(InputError, match=r"Unknown setting 'data.slise': did you mean 'data.slice'"):
+        RunConfig.of({"data": {"name": "benthic", "slise": 3}})
+    with pytest.raises(InputError, match=r"Unknown setting 'data.nois_rate': did you mean 'data.noise_rate'"):
+        RunConfig.of({"data": {"name": "digits", "nois_rate": 3}})
 
 
-def test_options_have_the_same_defaults_everywhere() -> None:
-    data = DataConfig()
-    for name, loader in CROWDS.items():
-        defaults = loader.func.__kwdefaults__  # type: ignore[attr-defined]
-        assert defaults == {"seed": data.seed} | {option: getattr(data, option) for option in OPTIONS[name]}
-    assert data.options == {}
-    assert DataConfig(answers=3, annotators="real").options == {"answers": 3, "annotators": "real"}
+def test_options_are_among_the_settings() -> None:
+    chosen = RunConfig.of({"data": {"name": "benthic", "answers": 3, "annotators": "real"}})
+    assert chosen.to_dict()["data"].items() >= {"slice": 1, "answers": 3, "annotators": "real", "seed": 42}.items()
+    assert RunConfig.of(chosen.to_dict()).to_dict() == chosen.to_dict()
+    assert str(default_folder(chosen)) == "runs/benthic-pals-slice1-answers3-real"
+
+
+def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: Path) -> None:
+    """At the values that they wrote; others were an error then, and still are."""
+    config = RunConfig.of({"data": {"name": "digits"}})
+    assert not set(ONCE_EVERYWHERE) & set(config.to_dict()["data"])
+    old = merge(config.to_dict(), {"data": dict(ONCE_EVERYWHERE)})
+    assert RunConfig.of(old).to_dict() == config.to_dict()
+    write_text(tmp_path / "config.yaml", to_yaml(old))
+    check_folder(tmp_path, config)  # the run goes on there
+    save_checkpoint(tmp_path / "checkpoint.pt", old, {"x": 1})
+    assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict()) == {"x": 1}
+    with pytest.raises(InputError, match=r"data\.slice is not an option of the data set digits"):
+        RunConfig.of(merge(old, {"data": {"slice": 2}}))
+    other = RunConfig.of({"data": {"name": "benthic", "slice": 2}}).to_dict()
+    with pytest.raises(InputError, match=r"data\.slice is 1 there and 2 here"):
+        refuse_other_settings(tmp_path, merge(other, {"data": {"slice": 1}}), other)
 
 
 @pytest.mark.parametrize("method", ["pals", "dividemix"])

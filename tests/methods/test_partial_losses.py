@@ -27,7 +27,7 @@ from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import BACKBONES
+from pals.vision.backbones import NETWORKS
 from test_docs import table_rows
 
 NAMES = ("rc", "cc", "proden", "lws")
@@ -461,7 +461,7 @@ def test_pages_show_the_settings(name: str, data: str) -> None:
     usual = {f"{section}.{key}": value for section in ("network", "train") for key, value in plain[section].items()}
     assert {key: actual[key] for key in shown} == shown
     assert {key for key in usual if actual[key] != usual[key]} <= set(shown)
-    assert config["network"]["name"] in BACKBONES
+    assert config["network"]["name"] in NETWORKS
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from _reader_examples import CVAT, DCIC, LABEL_STUDIO, LONG, answers, mat_bytes
 from scipy.sparse import csc_matrix
 
-from pals.readers import FORMATS, read_votes
+from pals.readers import READERS, read_votes
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]
@@ -146,7 +146,7 @@ def test_one_annotator_only(write: Write) -> None:
 
 
 @pytest.mark.parametrize("content", ["", " \n\n", "\ufeff", "\x00\x00"])
-@pytest.mark.parametrize("name", [None, *FORMATS])
+@pytest.mark.parametrize("name", [None, *READERS])
 def test_an_empty_file(content: str, name: str | None, write: Write) -> None:
     with pytest.raises(InputError, match=r"votes.csv: the file is empty. Export the answers again."):
         read_votes(write(content), format=name)

@@ -12,14 +12,14 @@ import pytest
 from _reader_examples import COCO, CVAT, DCIC, EXPECTED, JSON_MIN, LABEL_STUDIO, PEERANNOT, answers, mat_bytes
 from scipy.sparse import csc_matrix
 
-from pals.readers import FORMATS, read_votes
+from pals.readers import READERS, read_votes
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 
 
 def test_every_format_has_an_example() -> None:
-    assert set(EXPECTED) | {"mat"} == set(FORMATS)
+    assert set(EXPECTED) | {"mat"} == set(READERS)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

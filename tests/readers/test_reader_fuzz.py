@@ -13,7 +13,7 @@ from _reader_examples import EXPECTED, JSON_MIN, ZOONIVERSE, mat_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pals.readers import FORMATS, Votes, read_votes
+from pals.readers import READERS, Votes, read_votes
 from pals.util.errors import InputError
 
 MAT = mat_bytes(data=np.zeros((4, 2)), partial_target=np.eye(3, 4), target=np.eye(3, 4))
@@ -39,14 +39,14 @@ def read_or_refuse(path: Path, data: bytes, name: str | None) -> Votes | None:
     return votes
 
 
-@pytest.mark.parametrize("name", [None, *FORMATS])
+@pytest.mark.parametrize("name", [None, *READERS])
 @fuzz
 @given(data=st.binary(min_size=1, max_size=200))
 def test_any_bytes(name: str | None, data: bytes, tmp_path: Path) -> None:
     read_or_refuse(tmp_path / "votes.csv", data, name)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", READERS)
 @fuzz
 @given(data=st.data())
 def test_damaged_examples(name: str, data: st.DataObject, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pals.training.engine import forget_compiled, release_memory
 from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.util.locks import BusyError
+from pals.util.plugins import load_plugins, plugin_files
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Is told of each run that begins, {work, total, done}, and of each epoch, {work, record}."""
@@ -45,6 +46,8 @@ class Work:
     "Runs that share a device: with more than one, how long they take says nothing."
     command: tuple[str, ...] = ()
     "What the user typed: whoever does it may have been started by something else."
+    plugins: tuple[str, ...] = ()
+    "Plug-in files that the user named."
     changed: tuple[str, ...] = ()
     "Settings in which it is not the recipe's."
 
@@ -84,6 +87,7 @@ def work_of(
         drop_checkpoint=drop_checkpoint,
         at_a_time=at_a_time,
         command=tuple(sys.argv),
+        plugins=plugin_files(),
         changed=tuple(key for key, _, _ in changes(job.recipe.config(job.seed, job.epochs), job.config)),
     )
 
@@ -98,6 +102,7 @@ def run_job(work: Work, tell: Tell = lambda event: None) -> Outcome:
         if _asked(work):
             outcome = "stopped"
         else:
+            load_plugins(work.plugins)
             outcome, accuracy = _train(work, tell)
     except BusyError as busy:
         outcome, message = "busy", busy.who

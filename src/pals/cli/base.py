@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +17,7 @@ from typer.core import TyperGroup
 from pals import __version__
 from pals.util.errors import InputError
 from pals.util.interrupt import Interrupt
+from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
     from pals.runs import Run
@@ -48,16 +52,42 @@ errors = Console(stderr=True)
 Out = Annotated[Path | None, typer.Option(help="Folder of the run. The same command with the same folder continues it.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set method.delta=0.5; may be repeated.")]
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        is_eager=True,
+        callback=lambda paths: _load_plugins(paths),
+        help="Python file with a method, data set, reader or network of your own (docs/plugins.md); may be repeated.",
+    ),
+]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]
 
 
 def main() -> None:
     """Entry point: bad input is one sentence and exit code 2, never a traceback."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            app()
     except InputError as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
+
+
+def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """What is said of plug-ins is for the user; where in the code it was noticed is not."""
+    if issubclass(category, PluginWarning):
+        errors.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
+    else:
+        usual(message, category, *place)
+
+
+def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
+    from pals.util.plugins import load_plugins
+
+    load_plugins(paths or [])
+    return paths
 
 
 def _version(value: bool) -> None:

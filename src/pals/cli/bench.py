@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import STOPPING_RUN, DataDir, Device, Set, app, console, errors, say
+from pals.cli.base import STOPPING_RUN, DataDir, Device, Plugin, Set, app, console, errors, say
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.cli.tables import show
@@ -56,6 +56,7 @@ def bench(
     data_dir: DataDir = None,
     device: Device = None,
     set_: Set = None,
+    plugin: Plugin = None,
 ) -> None:
     """Run what is missing of a table, go on with what was cut off, leave what is done.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pals.cli.base import STOPPING_RUN, Device, Set, app, console, say
+from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
 from pals.fitting.forecast import Count
 from pals.fitting.monitor import AfterEpoch, Monitor
 from pals.util.display import Reporter, showing_count
@@ -72,6 +72,7 @@ def fit(
     truth: TruthFile = None,
     encoding: Encoding = None,
     set_: Set = None,
+    plugin: Plugin = None,
 ) -> None:
     """Learn from pictures and the answers of several people: a classifier, cleaned labels, doubtful answers, a report.
 
@@ -128,6 +129,7 @@ def update(
     cache: Cache = None,
     truth: TruthFile = None,
     encoding: Encoding = None,
+    plugin: Plugin = None,
 ) -> None:
     """Go on from a finished run with further answers. The old run stays as it is.
 
@@ -194,6 +196,7 @@ def predict(
     threshold: Annotated[float | None, typer.Option(help="Give no label below this confidence.")] = None,
     device: Device = None,
     skip_bad: SkipBad = False,
+    plugin: Plugin = None,
 ) -> None:
     """Classify new pictures with the classifier of a run.
 
@@ -220,6 +223,7 @@ def export(
     run: Run,
     onnx: Annotated[Path, typer.Option(help="File to write.")],
     numbers: Annotated[str, typer.Option(help="What the exported network reads: uint8 (pixels) or float32.")] = "uint8",
+    plugin: Plugin = None,
 ) -> None:
     """Write the classifier of a run as ONNX, checked against onnxruntime.
 

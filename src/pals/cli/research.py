@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import DataDir, Device, Out, Set, app, console, follow, say
+from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, console, follow, say
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
 
@@ -112,6 +112,7 @@ def train(
     stop_after: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many epochs; the same command goes on.")
     ] = None,
+    plugin: Plugin = None,
 ) -> None:
     """Train a method on a data set whose labels are turned into noisy candidate sets.
 
@@ -170,6 +171,7 @@ def evaluate(
     device: Device = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plugin: Plugin = None,
 ) -> None:
     """Score a run's last checkpoint on the held-out test items.
 
@@ -189,7 +191,9 @@ def evaluate(
 
 
 @app.command()
-def methods(name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None, plugin: Plugin = None
+) -> None:
     """List the methods, or the options of one with their meaning and default.
 
     The list says what a method needs: views of each item, networks to train, and what a step costs in steps of plain

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pals.cli.base import app, console, say
+from pals.cli.base import Plugin, app, console, say
 from pals.cli.recipes import Cells, Methods, words
 from pals.util.errors import InputError, unknown
 
@@ -48,6 +48,7 @@ def table(
     cells: Cells = None,
     against: Annotated[str | None, typer.Option(help="Compare all rows with this one over shared seeds, e.g. PALS.")] = None,
     standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: a whole document.")] = False,
+    plugin: Plugin = None,
 ) -> None:
     """Show a table: our runs beside the paper's numbers, with differences and where each run lies.
 
@@ -80,6 +81,7 @@ def figure_selected(
         bool | None, typer.Option("--paper/--no-paper", help="Mark the paper's points (default: where the settings are its).")
     ] = None,
     title: Annotated[str, typer.Option(help="Above the picture.")] = "",
+    plugin: Plugin = None,
 ) -> None:
     """Draw how many pairs a run selected in each epoch and how many of them were right (figure 2 of the paper).
 
@@ -127,6 +129,7 @@ def figure_speed(
     out: Picture = Path("speed.png"),
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
+    plugin: Plugin = None,
 ) -> None:
     """Draw accuracy against training time, and how long an epoch of each method takes.
 

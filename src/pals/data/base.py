@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pals.labels.candidates import CandidateSets, Truth
+from pals.util.config import to_dict
 from pals.vision.augment import Views
 
 
@@ -52,4 +55,34 @@ class Dataset:
         return None if self.test is None or self.test_truth is None else (self.test, self.test_truth)
 
 
-Loader = Callable[..., Dataset]
+class Loader:
+    """A data set with options: a class with the options as `Config`, and `load`. One without is simply a function
+    `load(data_dir=None)` that gives a Dataset."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """Options; replaced in each data set that has some. In settings they stand in the section `data`."""
+
+    answered: ClassVar[bool] = False
+    "Whether the candidates are people's answers, so that nothing is drawn at the rates q and eta."
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.config == other.config
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.config))
+
+    def load(self, data_dir: Path | None, seed: int) -> Dataset:
+        """`data_dir` is where the user keeps data; `seed` (`data.seed`) is for what is drawn."""
+        raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """The options in a few letters, for the name of a run's folder."""
+        return "-".join(f"{key}{value}" for key, value in to_dict(self.config).items())
+
+
+Load = Callable[..., Dataset] | type[Loader]

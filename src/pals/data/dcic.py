@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings
 from torch import Tensor
 
 from pals.data.base import Dataset, Items, Loader
@@ -26,6 +27,7 @@ from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import draw_annotators
 from pals.readers.formats.dcic import answers_in, sets_in
 from pals.readers.source import Source
+from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views
 from pals.vision.augment.ops import gray
@@ -36,6 +38,8 @@ SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4,
 """Folds to train on, and the fold to test on. One fold, which the collection has for validation, is not used."""
 
 Annotators = Literal["resampled", "real"]
+ONCE_EVERYWHERE: Mapping[str, Any] = MappingProxyType({"slice": 1, "answers": 10, "annotators": "resampled"})
+"""Options of these sets that every data set had once: older run folders name them, at these values, where they mean nothing."""
 GREY_BATCH = 512  # pictures made grey at a time
 
 
@@ -105,30 +109,46 @@ PLANKTON = Crowd(
 )  # fmt: skip
 
 
-def load_crowd(
-    crowd: Crowd,
-    data_dir: Path | None = None,
-    *,
-    slice: int = 1,
-    answers: int = 10,
-    annotators: Annotators = "resampled",
-    seed: int = 42,
-) -> Dataset:
+class CrowdLoader(Loader):
+    """The options of such a set; the sets themselves are made from it."""
+
+    @settings(frozen=True, config=STRICT)
+    class Config:
+        slice: int = Field(default=1, ge=1, le=3)
+        "Which folds are trained and tested on (docs/datasets.md)."
+        answers: int = Field(default=10, ge=1)
+        "Labels per picture."
+        annotators: Annotators = "resampled"
+        "Labels drawn with replacement from all answers for a picture, as the authors do, or (real) answers as they are."
+
+    answered: ClassVar[bool] = True
+    crowd: ClassVar[Crowd]
+    config: Config
+
+    @property
+    def label(self) -> str:
+        real = "-real" if self.config.annotators == "real" else ""
+        return f"slice{self.config.slice}-answers{self.config.answers}{real}"
+
+    def load(self, data_dir: Path | None, seed: int) -> Dataset:
+        return load_crowd(self.crowd, self.config, data_dir, seed)
+
+
+def load_crowd(crowd: Crowd, config: CrowdLoader.Config, data_dir: Path | None, seed: int) -> Dataset:
     """One slice, with `answers` labels per picture as its votes. The truth is the label that most of all the people gave, of
     equally frequent ones the first."""
-    if slice not in SLICES:
-        raise InputError(f"Slice {slice} of {crowd.title}: there are the slices {', '.join(map(str, SLICES))}.")
     root = find_root(crowd.title, (crowd.folder, crowd.name), (FILE,), data_dir, crowd.advice)
     names, count_NC = read_counts(crowd, root / FILE)
-    votes = draw_votes(names, count_NC, crowd.class_names, answers, annotators, seed)
+    votes = draw_votes(names, count_NC, crowd.class_names, config.answers, config.annotators, seed)
     label_N = count_NC.argmax(axis=1)  # of equal counts the first
     fold_N = np.array([_fold(root / FILE, name) for name in names])
-    train_folds, test_fold = SLICES[slice]
+    train_folds, test_fold = SLICES[config.slice]
     train, test = np.isin(fold_N, train_folds), fold_N == test_fold
     for part, folds in ((train, train_folds), (test, (test_fold,))):
         if not part.any():
             wanted = ", ".join(map(str, folds))
-            raise InputError(f"{root / FILE} names no picture in fold {wanted}, which slice {slice} needs. {crowd.advice}")
+            needed = f"which slice {config.slice} needs"
+            raise InputError(f"{root / FILE} names no picture in fold {wanted}, {needed}. {crowd.advice}")
     files = np.array([name.partition("/")[2] for name in names])
     pictures = load_parts(
         root, (list(files[train]), list(files[test])), unused=list(files[~train & ~test]), size=crowd.size, how=crowd.how
@@ -146,7 +166,9 @@ def load_crowd(
     )
 
 
-CROWDS: dict[str, Loader] = {crowd.name: partial(load_crowd, crowd) for crowd in (TREEVERSITY, BENTHIC, PLANKTON)}
+CROWDS: dict[str, type[Loader]] = {
+    crowd.name: type(crowd.name.capitalize(), (CrowdLoader,), {"crowd": crowd}) for crowd in (TREEVERSITY, BENTHIC, PLANKTON)
+}
 
 
 def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:

@@ -117,7 +117,7 @@ def prune_dataset(
     config: RunConfig, *, look: Look | None = None, data_dir: Path | None = None, device: str = "auto", **options: Any
 ) -> Pruned:
     """Of a data set with candidate sets drawn as a run of these settings would; graded, since its truth is known."""
-    dataset = chosen_dataset(config.data, data_dir)
+    dataset = chosen_dataset(config, data_dir)
     sets, _ = candidates_for(config, dataset)
     features_ND = seen_as(look, dataset.train, dataset.views, device)
     made = prune_votes(votes_of(sets, config.data.name), features_ND, **options)

@@ -1,4 +1,4 @@
-"""Methods by name. To add one: a file in this folder and a line in this table.
+"""Methods by name. To add one: a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
 
 What several methods share is in `parts`. A method builds no optimiser, reads no file, prints nothing, and knows neither the
 truth nor its data set.
@@ -38,7 +38,8 @@ from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
 from pals.methods.votes import SoftVotes
 from pals.util.config import build
-from pals.util.errors import unknown
+from pals.util.errors import InputError, unknown
+from pals.util.registry import Registry
 
 __all__ = [
     "METHODS",
@@ -54,7 +55,13 @@ __all__ = [
     "method_options",
 ]
 
-METHODS: dict[str, type[Method]] = {
+
+def _check(name: str, method: Any) -> None:
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise InputError(f"The method {name!r} is {method!r}, not a class made from pals.Method.")
+
+
+_BUILT_IN: dict[str, type[Method]] = {
     "pals": PALS,
     "srse": SRSE,
     "average": Average,
@@ -81,12 +88,11 @@ METHODS: dict[str, type[Method]] = {
     "elr+": ELRPlus,
     "promix": ProMix,
 }
+METHODS: Registry[type[Method]] = Registry("method", "pals.methods", _BUILT_IN, _check)
 
 
 def find_method(name: str) -> type[Method]:
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    return METHODS[name]
+    return METHODS.find(name)
 
 
 def method_options(name: str, given: Mapping[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from pals.labels.candidates import CandidateSets
 from pals.util.errors import InputError
+from pals.vision.augment import MethodView
 from pals.vision.backbones import Network, Output
 
 Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
@@ -175,6 +176,8 @@ class Method(nn.Module):
     begins_after: ClassVar[tuple[str, ...]] = ()
     "Options after so many epochs of which something begins."
     views: tuple[str, ...] = ("weak",)
+    own_views: ClassVar[Mapping[str, MethodView]] = {}
+    "Views that no data set has, by name: how they are made, and what takes their place where items are vectors."
     capturable: ClassVar[bool] = True
     """Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor
     whose forward cannot keep it says so by the same name."""

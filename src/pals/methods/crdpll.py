@@ -13,6 +13,7 @@ from torch import Tensor
 from pals.methods.base import Batch, Context, Plan, Problem
 from pals.methods.parts.confidence import Confidence
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
+from pals.methods.parts.views import CRDPLL_VIEWS
 from pals.util.config import STRICT
 
 TINY = 1e-7  # inside the logarithm of the supervised part, which it bounds at 16
@@ -45,6 +46,7 @@ class CRDPLL(Confidence):
     cost: ClassVar[float] = 3.0  # three views
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("ramp",)
     views: tuple[str, ...] = ("weak", "crdpll_strong", "crdpll_strong")
+    own_views = CRDPLL_VIEWS
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

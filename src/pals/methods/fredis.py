@@ -18,6 +18,7 @@ from pals.methods.parts.confidence import Confidence
 from pals.methods.parts.held_out import HeldOut
 from pals.methods.parts.losses import masked_softmax
 from pals.methods.parts.sampling import shuffled
+from pals.methods.parts.views import CRDPLL_VIEWS
 from pals.util.config import STRICT
 
 STRONG = "crdpll_strong"
@@ -85,6 +86,7 @@ class FREDIS(Confidence):
     cost: ClassVar[float] = 3.0  # three views
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "update_every", "patience")
     views: tuple[str, ...] = ("eval", STRONG, STRONG)
+    own_views = CRDPLL_VIEWS
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -29,6 +29,7 @@ from pals.methods.parts.trusted import (
     quotas,
     smallest_by_class,
 )
+from pals.methods.parts.views import PROMIX_VIEWS
 from pals.util.config import SEEDS, STRICT
 from pals.vision.backbones import Network, Output
 
@@ -141,6 +142,7 @@ class ProMix(Method):
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "rho_ramp", "guess_last", "ramp", "unlabeled_epochs")
     begins_after: ClassVar[tuple[str, ...]] = ("warm_up",)
     views: tuple[str, ...] = ("weak", "promix_strong")
+    own_views = PROMIX_VIEWS
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)

@@ -19,7 +19,9 @@ from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
 from pals.methods.parts.held_out import HeldOut
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.parts.sampling import part, passes, shuffled
+from pals.methods.parts.views import CRDPLL_VIEWS, FIXMATCH_VIEWS
 from pals.util.config import STRICT
+from pals.vision.augment import MethodView
 
 SEPARATION: Mapping[str, Any] = {
     "schedule": "constant",
@@ -84,6 +86,7 @@ class UPLLRS(CRDPLL):
     networks: ClassVar[int] = 2  # one after the other
     cost: ClassVar[float] = 9.0  # three views of the reliable items, two of three times as many others
     counted_in_epochs: ClassVar[tuple[str, ...]] = ()  # its epochs are the most it may take, not a schedule
+    own_views: ClassVar[Mapping[str, MethodView]] = {**CRDPLL_VIEWS, **FIXMATCH_VIEWS}
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:

@@ -5,6 +5,8 @@ All that is needed to use a classifier once it is trained. Nothing here trains o
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
 from pals.model.predict import predict_folder
@@ -21,5 +23,11 @@ __all__ = [
     "export_onnx",
     "fit_temperature",
     "is_model",
+    "load_model",
     "predict_folder",
 ]
+
+
+def load_model(path: Path | str, device: str = "auto") -> Model:
+    """The classifier that `pals fit` left in a run folder, or such a file: `load_model("run").probabilities(images)`."""
+    return Model.load(path, device)

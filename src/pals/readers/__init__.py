@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pals.readers.build import NO_ANSWER, build
 from pals.readers.columns import Columns
@@ -27,13 +28,33 @@ from pals.readers.formats.zooniverse import read_zooniverse
 from pals.readers.matching import Match
 from pals.readers.source import Source
 from pals.readers.summary import ReadSummary, Skipped
-from pals.readers.tables import Table
+from pals.readers.tables import Records, Table
 from pals.readers.votes import Votes
-from pals.util.errors import InputError, unknown
+from pals.util.errors import InputError
+from pals.util.registry import Registry
 
-__all__ = ["FORMATS", "NO_ANSWER", "Match", "ReadSummary", "Skipped", "Votes", "read_votes"]
+__all__ = [
+    "NO_ANSWER",
+    "READERS",
+    "Match",
+    "ReadSummary",
+    "Records",
+    "Skipped",
+    "Source",
+    "Table",
+    "Votes",
+    "read_votes",
+]
 
-FORMATS: dict[str, Callable[[Source, Columns], Table]] = {
+Reader = Callable[[Source, Columns], Table]
+
+
+def _check(name: str, reader: Any) -> None:
+    if not callable(reader):
+        raise InputError(f"The reader {name!r} is {reader!r}, not a function read(source, columns).")
+
+
+_BUILT_IN: dict[str, Reader] = {
     "long": read_long,
     "wide": read_wide,
     "candidates": read_candidates,
@@ -50,6 +71,7 @@ FORMATS: dict[str, Callable[[Source, Columns], Table]] = {
     "datumaro": read_datumaro,
     "coco": read_coco,
 }
+READERS: Registry[Reader] = Registry("format", "pals.readers", _BUILT_IN, _check)
 
 
 def read_votes(
@@ -64,7 +86,7 @@ def read_votes(
 ) -> Votes:
     """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
 
-    format: one of `FORMATS`; by default the content decides.
+    format: one of `READERS`; by default the content decides.
     columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, where its name does not
     tell; for several files that differ, one such mapping for each.
     class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
@@ -73,8 +95,8 @@ def read_votes(
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     """
-    if format is not None and format not in FORMATS:
-        raise unknown("format", format, FORMATS)
+    if format is not None:
+        READERS.find(format)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
     paths = [path] if isinstance(path, (str, Path)) else list(path)
@@ -92,7 +114,7 @@ def read_votes(
     if not sources:
         raise InputError("No file with answers is given.")
     names = [format or detect(source, frozenset(known)) for source, known in sources]
-    tables = [FORMATS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
+    tables = [READERS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
     together = ", ".join(dict.fromkeys(names))
     return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 
 import pals
-from pals.data import OPTIONS
 from pals.labels.candidates import CandidateSets
 from pals.runs.settings import DataConfig, RunConfig
 from pals.training.checkpoint import refuse_other_settings
@@ -25,6 +25,7 @@ from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
 from pals.util.files import is_unfinished, read_json, write_json, write_text
 from pals.util.locks import is_lock
+from pals.util.plugins import plugin_files, plugins_used
 
 SAMPLED_ITEMS = 1000
 """Items by which data are known again."""
@@ -36,7 +37,18 @@ def load_run_config(folder: Path) -> RunConfig:
             f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
             "(their --out)."
         )
-    return RunConfig.of(read_yaml(folder / "config.yaml"))
+    try:
+        return RunConfig.of(read_yaml(folder / "config.yaml"))
+    except InputError as error:
+        raise InputError(f"{error}{_missing_plugins(folder)}") from None
+
+
+def _missing_plugins(folder: Path) -> str:
+    """Files that the run was made with and that nobody has named now. They are not run unasked."""
+    made_with = read_json(folder / "run.json").get("plugins", []) if (folder / "run.json").exists() else []
+    missing = [one["file"] for one in made_with if one["file"] not in plugin_files()]
+    flags = " ".join(f"--plugin {shlex.quote(file)}" for file in missing)
+    return f" This run was made with plug-ins that were not named now: add {flags}" if missing else ""
 
 
 def check_folder(folder: Path, config: RunConfig) -> None:
@@ -100,6 +112,7 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
         "command": sys.argv,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": config.seed,
+        **({"plugins": plugins_used()} if plugins_used() else {}),
         **(more or {}),
     }
     write_json(folder / "run.json", about)
@@ -127,10 +140,8 @@ def commit() -> str | None:
 
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
-    data = config.data
-    apart = ""
-    if data.name in OPTIONS and isinstance(data, DataConfig):
-        apart = f"-slice{data.slice}-answers{data.answers}{'-real' if data.annotators == 'real' else ''}"
-    elif isinstance(data, DataConfig):
-        apart = f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    data, loader = config.data, config.loader
+    apart = f"-{loader.label}" if loader is not None and loader.label else ""
+    if isinstance(data, DataConfig) and not (loader is not None and loader.answered):
+        apart += f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
     return Path("runs") / f"{data.name}-{config.method_name}{apart}"

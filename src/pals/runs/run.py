@@ -47,7 +47,7 @@ class Run:
         if folder is not None:
             check_folder(folder, config)
         self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
-        self.dataset = dataset if dataset is not None else chosen_dataset(config.data, data_dir)
+        self.dataset = dataset if dataset is not None else chosen_dataset(config, data_dir)
         self.candidates, self.noise = candidates_for(config, self.dataset)
         about = dict(about or {})
         if folder is not None:
@@ -133,11 +133,13 @@ class Run:
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 
-def chosen_dataset(data: DataConfig | VotesConfig, data_dir: Path | None = None) -> Dataset:
-    """The data set of these settings; one that has no such choice refuses it."""
-    if isinstance(data, VotesConfig):
+def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
+    """The data set of these settings."""
+    if isinstance(config.data, VotesConfig):
         raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
-    return load_dataset(data.name, data_dir=data_dir, seed=data.seed, **data.options)
+    if config.loader is not None:
+        return config.loader.load(data_dir, config.data.seed)
+    return load_dataset(config.data.name, data_dir=data_dir)
 
 
 def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:

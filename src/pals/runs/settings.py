@@ -10,6 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
+from pals.data import SHARED, Loader, dataset_loader, dataset_options
+from pals.data.dcic import ONCE_EVERYWHERE
 from pals.methods import find_method, method_options
 from pals.runs.defaults import DEFAULTS, PUBLISHED
 from pals.training.engine import EngineConfig
@@ -35,26 +37,12 @@ class DataConfig:
     "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
     supervision: Literal["candidates", "truth"] = "candidates"
     "truth: train on the true labels, as an upper bound."
-    slice: int = Field(default=1, ge=1, le=3)
-    "Of a crowd set: which folds are trained and tested on (docs/datasets.md)."
-    answers: int = Field(default=10, ge=1)
-    "Of a crowd set: labels per picture."
-    annotators: Literal["resampled", "real"] = "resampled"
-    "Of a crowd set: labels drawn with replacement from all answers for a picture, as the authors do, or answers as they are."
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What was chosen of the data set, where that is not the default."""
-        return self._chosen("slice", "answers", "annotators")
 
     @property
     def drawing(self) -> dict[str, Any]:
-        """The same of how candidate sets are drawn."""
-        return self._chosen("partial_rate", "noise_rate", "protocol", "draws")
-
-    def _chosen(self, *keys: str) -> dict[str, Any]:
+        """What was chosen of how candidate sets are drawn, where that is not the default."""
         chosen, default = to_dict(self), to_dict(DataConfig())
-        return {key: chosen[key] for key in keys if chosen[key] != default[key]}
+        return {key: chosen[key] for key in ("partial_rate", "noise_rate", "protocol", "draws") if chosen[key] != default[key]}
 
 
 @settings(frozen=True, config=STRICT)
@@ -121,6 +109,7 @@ class RunConfig:
     """All settings of a run, checked."""
 
     data: DataConfig | VotesConfig
+    loader: Loader | None  # of a data set with options: it holds them
     method_name: str
     method: Any  # the method's own Config
     network: NetworkConfig
@@ -138,8 +127,10 @@ class RunConfig:
         name = str(given["method"].get("name", "pals"))
         full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
         method = {key: value for key, value in full["method"].items() if key != "name"}
+        shared, own = _split(kind, str(data_name), full["data"])
         return cls(
-            data=data if data is not None else build(kind, full["data"], "data"),
+            data=data if data is not None else build(kind, shared, "data"),
+            loader=dataset_loader(str(data_name), own) if kind is DataConfig else None,
             method_name=name,
             method=method_options(name, method),
             network=build(NetworkConfig, full["network"], "network"),
@@ -151,13 +142,25 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """Every setting with its value, as written to `config.yaml`; `of` reads it back."""
         return {
-            "data": to_dict(self.data),
+            "data": {**to_dict(self.data), **(to_dict(self.loader.config) if self.loader else {})},
             "method": {"name": self.method_name, **to_dict(self.method)},
             "network": to_dict(self.network),
             "train": to_dict(self.train),
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
+
+
+def _split(
+    kind: type[DataConfig] | type[VotesConfig], name: str, data: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The section `data`: what all data sets have, and the options of this one."""
+    if kind is VotesConfig:
+        return dict(data), {}
+    shared = {key: value for key, value in data.items() if key in SHARED}
+    own = {key: value for key, value in data.items() if key not in SHARED}
+    known = dataset_options(name)
+    return shared, {key: value for key, value in own.items() if key in known or (key, value) not in ONCE_EVERYWHERE.items()}
 
 
 def never_comes(config: RunConfig) -> list[str]:

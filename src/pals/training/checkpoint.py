@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pals.data.dcic import ONCE_EVERYWHERE
 from pals.util.config import differences
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
@@ -52,7 +53,8 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None) -> di
 
 def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """An error that names the first differing setting."""
-    differing = list(differences(found, wanted))
+    gone = [(f"data.{key}", value, None) for key, value in ONCE_EVERYWHERE.items()]
+    differing = [difference for difference in differences(found, wanted) if difference not in gone]
     if differing:
         key, old, new = differing[0]
         more = f" ({len(differing) - 1} more differ)" if len(differing) > 1 else ""

@@ -96,7 +96,8 @@ class Trainer:
         folder: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.method, self.views, self.config, self.engine = method, views, config, engine
+        self.method, self.config, self.engine = method, config, engine
+        self.views = views.including(method.own_views)
         self.truth, self.settings = truth, settings or {}
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch

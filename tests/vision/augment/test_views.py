@@ -12,13 +12,15 @@ from PIL import Image, ImageOps
 from pillow_reference import PILLOW, digits, from_pillow, photos, to_pillow
 from torch import Generator, Tensor
 
+from pals.methods.parts.views import CRDPLL_VIEWS, FIXMATCH_VIEWS, PICO_VIEWS, PROMIX_VIEWS
 from pals.util.errors import InputError
-from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.augment import MethodView, Views, image_views, vector_views
 from pals.vision.augment.policies import CIFAR10_POLICY, OPERATIONS
 from pals.vision.augment.randaugment import pico_randaugment
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 CIFAR = image_views(MEAN, STD, pad=4, flip=True, strong="cifar", cutout=16)
+OWN = {**PICO_VIEWS, **CRDPLL_VIEWS, **FIXMATCH_VIEWS, **PROMIX_VIEWS}  # of the methods that bring some
 PLAIN = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}  # views that keep pixels as they are
 
 
@@ -47,7 +49,7 @@ EVERY = {
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_the_same_seed_gives_the_same_view_and_inputs_stay(kind: str) -> None:
-    views, make_inputs = EVERY[kind]
+    views, make_inputs = EVERY[kind][0].including(OWN), EVERY[kind][1]
     inputs = make_inputs()
     before = inputs.clone()
     for name in views.names:
@@ -113,7 +115,7 @@ def test_cutout_comes_after_the_policy_and_before_it_where_asked() -> None:
     images = photos(32, 32, 600).clamp_min(1)
     views = image_views(**PLAIN, pad=4, flip=True, strong="cifar", cutout=16)
     assert has_black_square(views.make("strong", images, seeded())).all()
-    early = has_black_square(views.make("crdpll_strong", images, seeded())).double().mean().item()
+    early = has_black_square(views.including(CRDPLL_VIEWS).make("crdpll_strong", images, seeded())).double().mean().item()
     assert 0.5 < early < 0.95  # inverted, brightened, moved
 
 
@@ -122,7 +124,7 @@ def test_the_square_of_promix_comes_before_flip_and_crop() -> None:
     views = image_views(**PLAIN, pad=4, flip=True)
     changed = pico_randaugment(images, generator)
     expected = views.make("weak", changed, generator)
-    assert torch.equal(views.make("promix_strong", images, seeded(3)), expected)
+    assert torch.equal(views.including(PROMIX_VIEWS).make("promix_strong", images, seeded(3)), expected)
     assert not torch.equal(expected, changed.float())
 
 
@@ -173,8 +175,8 @@ def test_sizes() -> None:
     resized = image_views(MEAN, STD, pad=0, flip=True, strong="imagenet", size=48)
     cropped = image_views(MEAN, STD, pad=0, flip=True, strong="imagenet", size=56, scale=(0.08, 1.0))
     for views, size in ((resized, 48), (cropped, 56)):
-        for name in views.names:
-            assert views.make(name, images, seeded()).shape == (6, 3, size, size)
+        for name in views.including(OWN).names:
+            assert views.including(OWN).make(name, images, seeded()).shape == (6, 3, size, size)
     plain = image_views(**PLAIN, pad=0, flip=False, size=56, scale=(0.08, 1.0)).make("eval", images, seeded())
     assert torch.equal(plain.round().to(torch.uint8), images[:, :, 4:60, 17:73])  # 64 is 8/7 of 56: only cut
 
@@ -213,18 +215,41 @@ def test_the_table_cannot_be_changed() -> None:
         views.table["other"] = table["weak"]  # type: ignore[index]
 
 
+def test_a_method_brings_views_made_of_the_data_set_s_own_steps() -> None:
+    own = {"bare": MethodView(lambda steps: lambda images, generator: 255 - steps.flip(images, generator), vectors="strong")}
+    images = photos(32, 32, 20)
+    for flip in (True, False):
+        plain = image_views(**PLAIN, pad=4, flip=flip)
+        views = plain.including(own)
+        made = 255 - views.make("bare", images, seeded()).round()
+        mirrored = [torch.equal(one, image.flip(2).float()) for one, image in zip(made, images, strict=True)]
+        assert (0 < sum(mirrored) < 20) is flip
+        assert torch.equal(views.make("weak", images, seeded()), plain.make("weak", images, seeded()))
+
+
+def test_vectors_have_another_view_in_place_of_it() -> None:
+    own = {"bare": MethodView(lambda steps: steps.flip, vectors="strong")}
+    views, inputs = vector_views(torch.zeros(5), torch.ones(5)).including(own), torch.randn(40, 5, generator=seeded())
+    assert torch.equal(views.make("bare", inputs, seeded()), views.make("strong", inputs, seeded()))
+    with pytest.raises(InputError, match="Unknown view 'strnog': did you mean 'strong'"):
+        views.including({"other": MethodView(lambda steps: steps.flip, vectors="strnog")})
+    with pytest.raises(InputError, match="brings a view 'weak', but the data set has one of that name"):
+        views.including({"weak": MethodView(lambda steps: steps.flip)})
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("name", "waits"), [("weak", 0), ("eval", 0), ("strong", 1), ("pico_weak", 1), ("pico_strong", 1)])
 def test_views_wait_for_the_gpu_only_for_the_counts_of_a_policy(name: str, waits: int) -> None:
     images = photos(32, 32, 250).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
-    CIFAR.make(name, images, generator)  # constants are copied the first time
+    views = CIFAR.including(OWN)
+    views.make(name, images, generator)  # constants are copied the first time
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            CIFAR.make(name, images, generator)
+            views.make(name, images, generator)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert sum("synchroniz" in str(warning.message) for warning in found) == waits

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.util.errors import InputError
-from pals.vision.backbones import BACKBONES, MLP, Network, SmallCNN, build_network
+from pals.vision.backbones import MLP, NETWORKS, Network, SmallCNN, build_network
 from pals.vision.backbones.blocks import PreActBlock
 from pals.vision.backbones.densenet import Transition
 from pals.vision.backbones.norm import BatchNorm1d, BatchNorm2d
@@ -83,16 +83,16 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def test_every_network_is_in_the_tables() -> None:
-    assert set(BACKBONES) == set(PARAMETERS) == set(WIDTH_AND_MAP)
+    assert set(NETWORKS) == set(PARAMETERS) == set(WIDTH_AND_MAP)
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_parameter_count(name: str) -> None:
     counts = tuple(sum(p.numel() for p in on_meta(name, classes).parameters()) for classes in (10, 100))
     assert counts == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_shapes(name: str) -> None:
     network = on_meta(name, 7)
     side = 224 if name.startswith("imagenet") else 32
@@ -108,7 +108,7 @@ def test_shapes(name: str) -> None:
     assert math.prod(seen[-1][2:] if seen else (3, 3)) == last_map**2  # patches have no norm
 
 
-@pytest.mark.parametrize("name", [name for name in BACKBONES if name not in ("mlp", "patches", "patches-no-mirror")])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in ("mlp", "patches", "patches-no-mirror")])
 def test_one_channel(name: str) -> None:
     network = on_meta(name, 10, (1, 32, 32))
     assert network(torch.empty(2, 1, 32, 32, device="meta")).logits.shape == (2, 10)
@@ -159,7 +159,7 @@ def test_one_graph_without_a_break(network: Network) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_compiled_training_step_on_the_gpu(name: str) -> None:
     """Channels last, bf16, one graph: as near to plain fp32 as bf16 without compilation is, every gradient finite."""
     side = 64 if name.startswith("imagenet") else 32

@@ -17,7 +17,7 @@ from _pictures import make_pictures
 from _toy import Answer
 from pals.model import Description, Model, Part
 from pals.util.errors import InputError
-from pals.vision.backbones import BACKBONES
+from pals.vision.backbones import NETWORKS
 from pals.vision.backbones.timm import TimmNetwork, build_timm
 
 MISSING = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
@@ -197,7 +197,7 @@ def test_without_timm(monkeypatch: pytest.MonkeyPatch, fault: Exception, message
 
 @needs_timm
 def test_a_saved_classifier_with_a_timm_network(timm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BACKBONES, "timm:test_resnet", lambda shape, classes: build_timm("test_resnet", shape, classes))
+    monkeypatch.setitem(NETWORKS, "timm:test_resnet", lambda shape, classes: build_timm("test_resnet", shape, classes))
     made = network()
     about = Description(tuple("abcd"), Part("timm:test_resnet", SHAPE, (0.5,) * 3, (0.25,) * 3))
     images = torch.randint(0, 256, (3, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pals.util.errors import InputError
-from pals.vision.backbones import BACKBONES, Network, build_network, load_weights
+from pals.vision.backbones import NETWORKS, Network, build_network, load_weights
 from pals.vision.backbones.weights import PREFIXES
 
 State = dict[str, Tensor]
@@ -84,7 +84,7 @@ def test_bottleneck_stride_sits_on_the_3x3() -> None:
     assert strides == {1: (1, 1), 2: (2, 2), 3: (1, 1)}
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_no_name_of_ours_looks_like_a_prefix(name: str) -> None:
     with torch.device("meta"):
         made = build_network(name, (8,) if name == "mlp" else (3, 32, 32), 10)

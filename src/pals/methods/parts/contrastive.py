@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pals.methods.base import Batch, Context, Method, Plan, Problem
 from pals.methods.parts.losses import uniform_on
 from pals.methods.parts.sampling import shuffled
+from pals.methods.parts.views import PICO_VIEWS
 from pals.util.config import STRICT
 from pals.vision.backbones import Network
 
@@ -86,6 +87,7 @@ class Contrastive(Method):
         "... and at the end; in between it falls linearly. In the first epoch it is 0.99."
 
     views: tuple[str, ...] = ("pico_weak", "pico_strong")
+    own_views = PICO_VIEWS
     seen: Seen
 
     def __init__(self, config: Any, problem: Problem) -> None:

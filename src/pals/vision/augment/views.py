@@ -1,8 +1,9 @@
-"""Named views: what a method asks for (`weak`, `strong`, `eval`, ...) turned into augmented, normalised float32 batches."""
+"""Named views: what a method asks for (`weak`, `strong`, `eval`, or its own) as augmented, normalised float32 batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -11,27 +12,60 @@ import torch
 from torch import Generator, Tensor
 
 from pals.util.errors import InputError, unknown
-from pals.vision.augment import geometry, randaugment, resample, steps
+from pals.vision.augment import geometry, resample, steps
 from pals.vision.augment.policies import CIFAR10_POLICY, IMAGENET_POLICY, apply_policy
 from pals.vision.augment.steps import View
 
 Strong = Literal["light", "cifar", "imagenet"]
-STAND_INS = {
-    "pico_weak": "weak",
-    "pico_strong": "strong",
-    "fixmatch_strong": "strong",
-    "crdpll_strong": "strong",
-    "promix_strong": "strong",
-}
-"""Views of images that some methods were published with, and what takes their place where there are no images."""
+
+
+@dataclass(frozen=True)
+class ImageSteps:
+    """What a data set's views of images are made of. Methods make views of their own from these."""
+
+    flip: View
+    "A random flip, or nothing where a mirror image may be of another class."
+    box: View
+    "A random resized crop to the size that networks read."
+    weak: View
+    "The whole weak view."
+    change: View
+    "What the strong view does to colours and shapes, mostly an AutoAugment policy."
+    square: View
+    "One random square in black, or nothing."
+
+
+@dataclass(frozen=True)
+class MethodView:
+    """A view that a method brings along."""
+
+    images: Callable[[ImageSteps], View]
+    vectors: str = "weak"
+    "The view that takes its place where items are not images, but vectors."
 
 
 class Views:
-    """A table of views, made once per data set. `finish` turns augmented inputs into what a network reads."""
+    """A table of views, made once per data set. `finish` turns augmented inputs into what a network reads; `steps` are for
+    methods with views of their own, and there are none where items are vectors."""
 
-    def __init__(self, table: Mapping[str, View], finish: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, table: Mapping[str, View], finish: Callable[[Tensor], Tensor], steps: ImageSteps | None = None) -> None:
         self.table = MappingProxyType(dict(table))
-        self.finish = finish
+        self.finish, self.steps = finish, steps
+
+    def including(self, own: Mapping[str, MethodView]) -> Views:
+        """These and a method's own."""
+        taken = sorted(set(own) & set(self.table))
+        if taken:
+            raise InputError(
+                f"The method brings a view {taken[0]!r}, but the data set has one of that name. Rename the method's."
+            )
+        more = {name: view.images(self.steps) if self.steps else self._find(view.vectors) for name, view in own.items()}
+        return Views({**self.table, **more}, self.finish, self.steps)
+
+    def _find(self, name: str) -> View:
+        if name not in self.table:
+            raise unknown("view", name, self.names)
+        return self.table[name]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,9 +74,7 @@ class Views:
     def make(self, name: str, inputs: Tensor, generator: Generator) -> Tensor:
         """A fresh draw of the view, float32, normalised. The generator lives on the device of the inputs. On a GPU give it
         as many images at a time as fit: a policy costs some 600 kernel launches and one host read, however many they are."""
-        if name not in self.table:
-            raise unknown("view", name, self.names)
-        return self.finish(self.table[name](inputs, generator))
+        return self.finish(self._find(name)(inputs, generator))
 
 
 class Standardize:
@@ -85,36 +117,25 @@ def image_views(
 
     `size` brings all views to size x size pixels. With `scale` weak and strong do so by a random resized crop (a box of that
     share of the area) and eval by a central crop (shorter side to 8/7 of the size, as 256 is to 224); else by resizing.
-
-    Some methods were published with views of their own; these are there as well. pico_weak: random resized crop, flip, colour
-    jitter, now and then no colour. pico_strong: the same crop and flip, three random operations, a square. fixmatch_strong:
-    weak, then two random operations and a square. crdpll_strong: strong with the square before the policy. promix_strong: the
-    operations and the square of pico_strong, then weak.
     """
     if strong not in get_args(Strong):
         raise unknown("strong view", strong, get_args(Strong))
     if scale is not None and size is None:
         raise InputError("A random resized crop (scale) needs a size to bring its boxes to.")
-    mirror: list[View] = [steps.random_flip] if flip else []
+    mirror: View = steps.random_flip if flip else steps.chain()
     weak = steps.chain(
-        *mirror,
+        mirror,
         *_fit(size, scale, training=True),
         *([partial(steps.random_crop, pad=pad)] if pad else []),
     )
-    change, square = _change(strong), _square(cutout, strong)
     box = partial(steps.random_resized_crop, size=size, scale=scale or (0.2, 1.0))
-    jitter = partial(randaugment.color_jitter, spread=0.4, turn=0.1, probability=0.8)
+    parts = ImageSteps(mirror, box, weak, change=_change(strong), square=_square(cutout, strong))
     table: dict[str, View] = {
         "weak": weak,
-        "strong": steps.chain(weak, change, *square),
+        "strong": steps.chain(weak, parts.change, parts.square),
         "eval": steps.chain(*_fit(size, scale, training=False)),
-        "pico_weak": steps.chain(box, *mirror, jitter, partial(randaugment.random_gray, probability=0.2)),
-        "pico_strong": steps.chain(box, *mirror, randaugment.pico_randaugment),
-        "fixmatch_strong": steps.chain(weak, randaugment.fixmatch_randaugment),
-        "crdpll_strong": steps.chain(weak, *square, change),
-        "promix_strong": steps.chain(randaugment.pico_randaugment, weak),
     }
-    return Views(table, Standardize(255 * _per_channel(mean), 255 * _per_channel(std)))
+    return Views(table, Standardize(255 * _per_channel(mean), 255 * _per_channel(std)), parts)
 
 
 def _fit(size: int | None, scale: tuple[float, float] | None, *, training: bool) -> list[View]:
@@ -135,10 +156,10 @@ def _change(strong: Strong) -> View:
     return lambda images, generator: apply_policy(images, policy, generator)
 
 
-def _square(cutout: int | None, strong: Strong) -> list[View]:
+def _square(cutout: int | None, strong: Strong) -> View:
     if cutout is None and strong == "light":
-        return [lambda images, generator: steps.random_cutout(images, generator, side=images.shape[3] // 4)]
-    return [partial(steps.random_cutout, side=cutout)] if cutout else []
+        return lambda images, generator: steps.random_cutout(images, generator, side=images.shape[3] // 4)
+    return partial(steps.random_cutout, side=cutout) if cutout else steps.chain()
 
 
 def _per_channel(values: Sequence[float]) -> Tensor:
@@ -147,8 +168,7 @@ def _per_channel(values: Sequence[float]) -> Tensor:
 
 def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: float = 0.1) -> Views:
     """Views of float vectors, all standardised. weak: Gaussian noise of deviation `noise`. strong: twice that noise, then
-    each feature set to its mean with probability `dropout`. eval: nothing. A feature that never varies is only centred.
-    The names of the views that some methods were published with on images lead to weak and strong (`STAND_INS`)."""
+    each feature set to its mean with probability `dropout`. eval: nothing. A feature that never varies is only centred."""
     standardize = Standardize(mean_D, torch.where(std_D > 0, std_D, 1.0))
 
     def weak(inputs: Tensor, generator: Generator) -> Tensor:
@@ -160,8 +180,7 @@ def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: 
         return noisy * kept
 
     table: dict[str, View] = {"weak": weak, "strong": strong, "eval": lambda inputs, _: standardize(inputs)}
-    stand_ins = {name: table[simple] for name, simple in STAND_INS.items()}
-    return Views({**table, **stand_ins}, finish=lambda inputs: inputs)
+    return Views(table, finish=lambda inputs: inputs)
 
 
 def _add_noise(inputs: Tensor, generator: Generator, deviation: float) -> Tensor:

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from pals.util.errors import InputError, unknown
+from torch import nn
+
+from pals.util.errors import InputError
+from pals.util.registry import Registry
 from pals.vision.backbones import imagenet, resnet, wide
 from pals.vision.backbones.base import Network, Output
 from pals.vision.backbones.convnet import ConvNet9
@@ -31,9 +35,10 @@ def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> 
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     if name.startswith(PREFIX):
         return build_timm(name, tuple(input_shape), num_classes)
-    if name not in BACKBONES:
-        raise unknown("network", name, BACKBONES)
-    return BACKBONES[name](tuple(input_shape), num_classes)
+    network = NETWORKS.find(name)(tuple(input_shape), num_classes)
+    if not isinstance(network, Network) or not isinstance(getattr(network, "classifier", None), nn.Linear):
+        raise InputError(f"The network {name!r} is no pals.Network whose `classifier` is an nn.Linear; found {type(network)}.")
+    return network
 
 
 def _for_images(name: str, make: Callable[[int, int], Network], smallest: int = 1) -> Builder:
@@ -100,10 +105,17 @@ _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewe
     "imagenet-resnet50-projected": (imagenet.imagenet_resnet50_projected, 1),
 }
 
-BACKBONES: dict[str, Callable[..., Network]] = {
+
+def _check(name: str, build: Any) -> None:
+    if not callable(build):
+        raise InputError(f"The network {name!r} is {build!r}, not a function build(input_shape, num_classes).")
+
+
+_BUILT_IN: dict[str, Builder] = {
     "small-cnn": _small_cnn,
     "mlp": _mlp,
     **{name: _for_images(name, make, smallest) for name, (make, smallest) in _IMAGES.items()},
 }
+NETWORKS: Registry[Builder] = Registry("network", "pals.networks", _BUILT_IN, _check)
 
-__all__ = ["BACKBONES", "MLP", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]
+__all__ = ["MLP", "NETWORKS", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]

@@ -1,0 +1,97 @@
+"""Plug-in files: Python files, named by the user, that add methods, data sets, readers or networks to the tables.
+
+Only what the user names is ever run. A run folder says which files it was made with; they are not run because of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pals.util.errors import InputError
+from pals.util.registry import TABLES, registering
+
+ADVICE = 'Write pals.METHODS["name"] = YourMethod in it, or the same with DATASETS, READERS or NETWORKS (docs/plugins.md).'
+_loaded: dict[str, str] = {}  # path from the root on: SHA-256 of the file as it was run
+
+
+def load_plugin(path: Path | str) -> None:
+    """Run a plug-in file, once per process: what it puts into the tables can be used by name from then on."""
+    file = Path(path).resolve()
+    if str(file) in _loaded:
+        return
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read the plug-in {path}: {error.strerror or error}. Give a Python file.") from None
+    origin = f"the plug-in {file}"
+    try:
+        with registering(origin):
+            _run(file, text)
+    except BaseException as error:
+        _forget(file, origin)
+        if isinstance(error, Exception):
+            raise InputError(f"The plug-in {path} cannot be loaded{_place(file, error)}.") from None
+        raise
+    if not any(table.added_by(origin) for table in TABLES):
+        _forget(file, origin)
+        raise InputError(f"The plug-in {path} adds nothing. {ADVICE}")
+    _loaded[str(file)] = hashlib.sha256(text).hexdigest()
+
+
+def load_plugins(paths: Iterable[Path | str]) -> None:
+    for path in paths:
+        load_plugin(path)
+
+
+def plugin_files() -> tuple[str, ...]:
+    """Those that this process has run, as paths from the root on."""
+    return tuple(_loaded)
+
+
+def plugins_used() -> list[dict[str, str]]:
+    """The same for `run.json`, with what tells whether a file was changed since."""
+    return [{"file": file, "sha256": digest} for file, digest in _loaded.items()]
+
+
+def forget_plugins() -> None:
+    """As if none had been named."""
+    for file in list(_loaded):
+        _forget(Path(file), f"the plug-in {file}")
+        del _loaded[file]
+
+
+def _module_name(file: Path) -> str:
+    """One of its own, by which it is found again in `sys.modules`: two folders may hold files of the same name."""
+    return f"pals_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+
+
+def _run(file: Path, text: bytes) -> None:
+    name = _module_name(file)
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=str(file))
+    assert spec is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    exec(compile(text, str(file), "exec"), module.__dict__)
+
+
+def _forget(file: Path, origin: str) -> None:
+    sys.modules.pop(_module_name(file), None)
+    for table in TABLES:
+        table.forget(origin)
+
+
+def _place(file: Path, error: Exception) -> str:
+    """Where and why, in one line."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(file) else lines[-1] if lines else None
+    where = f", line {line}" if line else ""
+    reason = str(error).strip().rstrip(".") or "no message"
+    kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    return f"{where}: {kind}{reason.splitlines()[0]}"
