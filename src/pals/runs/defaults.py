@@ -319,6 +319,7 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cifar100h": _ON_CIFAR100,  # published for ALIM alone
     "cifar10n": {
         **_ON_CIFAR10,  # nothing else was published; what its authors chose by the rates is estimated
+        "clsp": merge(_LV, {"method": {"features": "patches"}}),  # people may have missed the true label
         "pico+": _PICO,
         "alim-scale": _LIAN,
         "alim-onehot": _LIAN,
