@@ -287,6 +287,19 @@ def test_a_package_is_installed_and_its_method_trained(tmp_path: Path) -> None:
     assert done.stdout == "('ann', 'bob')\n"
 
 
+@pytest.mark.slow
+def test_workers_in_processes_of_their_own_load_the_file(pals: Command, tmp_path: Path) -> None:
+    file = plugin_file(tmp_path, plugin_code(), "stripes.py")
+    data = "data: {name: stripes, items: 10}, network: {name: pixels}, train: {epochs: 1}, engine: {device: cpu}"
+    Path("grid.yaml").write_text(
+        f"base: {{{data}}}\nrows:\n  ours: {{method: {{name: two-views}}}}\ncolumns:\n  few: {{data: {{partial_rate: 0.1}}}}\n"
+    )
+    answer = pals("bench", "--grid", "grid.yaml", "--seeds", "2", "--jobs", "2", "--out", "bench", "--plugin", file)
+    assert answer.code == 0, answer.err
+    assert len(list(Path("bench").rglob("summary.json"))) == 2
+    assert "ours" in pals("table", "--grid", "grid.yaml", "--runs", "bench", "--plugin", file).out
+
+
 # ---- the table itself
 
 

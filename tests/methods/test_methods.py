@@ -309,6 +309,6 @@ def test_options_are_described_checked_and_frozen(name: str, noisy: CandidateSet
 @each_method
 def test_views_asked_for_exist(name: str, toy: Dataset, noisy: CandidateSets) -> None:
     method = toy_method(name, noisy)
-    assert set(method.views) | set(find_method(name).views) <= set(toy.views.names)
+    assert set(method.views) | set(find_method(name).views) <= set(toy.views.including(method.own_views).names)
     assert method.allowed_NC.dtype == torch.bool
     assert method.allowed_NC.data_ptr() != noisy.allowed_NC.data_ptr()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
-from pals.methods import Batch, describe_options, find_method
+from pals.methods import METHODS, Batch, describe_options, find_method
 from pals.methods.parts.contrastive import (
     best_of,
     instance_contrast,
@@ -350,8 +350,10 @@ def test_inherited_options_are_described() -> None:
 
 
 def test_vectors_have_a_view_for_every_name_that_images_have() -> None:
-    views = vector_views(torch.zeros(2), torch.ones(2))
-    assert set(views.names) == set(image_views((0.5,), (0.25,), pad=1, flip=False).names)
+    own = {name: view for method in METHODS.values() for name, view in method.own_views.items()}
+    assert set(own) == {"pico_weak", "pico_strong", "crdpll_strong", "fixmatch_strong"}
+    views = vector_views(torch.zeros(2), torch.ones(2)).including(own)
+    assert set(views.names) == set(image_views((0.5,), (0.25,), pad=1, flip=False).including(own).names)
     inputs = torch.zeros(500, 2)
 
     def spread(name: str) -> float:
