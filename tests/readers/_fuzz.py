@@ -30,11 +30,29 @@ PATIENCE = 20.0
 MEMORY = 8 << 30
 ENCODINGS = (None, None, None, None, "cp1252", "utf-16", "utf-7", "punycode", "idna", "rot13", "unicode_escape", "x\0y", "")
 PIECES = (
-    b'"', b"'", b"\n", b"\r", b",", b";", b"\t", b"|", b"\\", b"\x00", b"\xff", b"\xef\xbb\xbf", b"{", b"}", b"[", b"]", b"<", b">",
-    b"<!DOCTYPE x>", b"<image>", b"</image>", b"NaN", b"Infinity", b"null", b"1e999", b"-1", b"\\ud800", b"[" * 3000, b"<a>" * 500,
-    b'{"a":' * 2000, b"\n" * 2000, b",x" * 300, b"x" * 3000, b"=cmd()", b"item,worker,label\n", b"9" * 5000, "蛙Ω".encode(),
+    b'"', b"'", b"\n", b"\r", b",", b";", b"\t", b"|", b"\\", b"\x00", b"\xff", b"\xef\xbb\xbf", b"{", b"}", b"[", b"]", b"<",
+    b">", b"<!DOCTYPE x>", b"<image>", b"</image>", b"NaN", b"Infinity", b"null", b"1e999", b"-1", b"\\ud800", b"[" * 3000,
+    b"<a>" * 500, b'{"a":' * 2000, b"\n" * 2000, b",x" * 300, b"x" * 3000, b"=cmd()", b"item,worker,label\n", b"9" * 5000, "蛙Ω".encode(),
 )  # fmt: skip
-ODD = (None, True, 0, -1, 1e308, float("nan"), "", "x", "x" * 2000, [], {}, [[]], [None], {"a": []}, ["newt", 3], 10**400, "a\nb")
+ODD = (
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "x" * 2000,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": []},
+    ["newt", 3],
+    10**400,
+    "a\nb",
+)
 
 
 def _parquet(**columns: Any) -> bytes:
@@ -65,7 +83,9 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
         at = chance.randrange(len(content) + 1)
         kind = chance.choice(("change", "change", "change", "delete", "insert", "cut", "twice", "number"))
         if kind == "change" and at < len(content):
-            content[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256), content[at] ^ (1 << chance.randrange(8))))
+            content[at] = chance.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256), content[at] ^ (1 << chance.randrange(8)))
+            )
         elif kind == "delete":
             del content[at : at + chance.randrange(1, 20)]
         elif kind == "insert":
@@ -73,7 +93,9 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
         elif kind == "twice":
             content[at:at] = content[at : at + chance.randrange(1, 400)]
         elif kind == "number":
-            content[at : at + 4] = chance.choice((b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x00\x00\x10\x00"))
+            content[at : at + 4] = chance.choice(
+                (b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x00\x00\x10\x00")
+            )
         elif kind == "cut" and chance.random() < 0.3:
             del content[at:]
     return bytes(content)

@@ -80,7 +80,9 @@ def test_different_answers_of_one_person(write: Write) -> None:
     """In rows of a table they are one answer with several labels; elsewhere both stand, and the summary says so."""
     votes = read_votes(write(LONG + "a01.jpg,ann,frog\n"))
     assert answers(votes)[0] == ("a01.jpg", "ann", ("newt", "frog"))
-    votes = read_votes(write('{"item":"a","votes":[{"worker":"ann","label":"newt"},{"worker":"ann","label":"frog"}]}', "v.jsonl"))
+    votes = read_votes(
+        write('{"item":"a","votes":[{"worker":"ann","label":"newt"},{"worker":"ann","label":"frog"}]}', "v.jsonl")
+    )
     assert votes.num_answers == 2
     assert "1 item has different answers by one person, all of them kept ('a')" in votes.summary.notes
 

@@ -186,7 +186,9 @@ def _classes(
             code = labels.index(name)
             table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
             place = table.place(int((code_R == code).argmax()))
-            raise InputError(f"{place}: {unknown('label', name, number_of, most=4)} Mend it, or add it to --classes (class_names).")
+            raise InputError(
+                f"{place}: {unknown('label', name, number_of, most=4)} Mend it, or add it to --classes (class_names)."
+            )
     return names, np.array([number_of.get(name, -1) for name in labels], dtype=np.int64)
 
 

@@ -45,9 +45,7 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
         if not isinstance(name, str):
             raise InputError(f"The column for {role!r} is one name, not {quoted(name)}.")
         if name not in names:
-            raise InputError(
-                f"{source.path}: there is no column {quoted(name)} for {role!r}. Found: {listed(names)}."
-            )
+            raise InputError(f"{source.path}: there is no column {quoted(name)} for {role!r}. Found: {listed(names)}.")
         found[role] = name
     spelled: dict[str, str] = {}
     for name in names:

@@ -19,10 +19,7 @@ REFUSED = (  # first bytes, what it is, what to do
     (b"%PDF", "a PDF", "Export the answers as CSV."),
 )
 PICKLE = "a pickle, which could run any program and is never loaded"
-LOOKED_FOR = (
-    "Looked for: a table with columns item and label (long) or one column per annotator (wide), and the other formats of "
-    "docs/formats.md."
-)
+LOOKED_FOR = "Looked for: a table with columns item and label, one column per annotator, and all else in docs/formats.md."
 
 
 def detect(source: Source, columns: Columns | None = None) -> str:
@@ -67,7 +64,7 @@ def _json(source: Source) -> str:
         kind = _object(source.json)
         if kind is not None:
             return kind
-        raise _cannot_tell(source.path, f"a JSON object with the keys {listed(source.json)}")
+        raise _cannot_tell(source.path, f"a JSON object with the keys {listed(source.json, 5)}")
     entries = source.json
     first_entry: Any = next((entry for entry in entries if isinstance(entry, dict)), None)
     if first_entry is None:
@@ -104,7 +101,7 @@ def _table(source: Source, columns: Columns) -> str:
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"worker", "label", "candidates"}:
         _refuse_doubt(source, columns)
         return "wide"
-    raise _cannot_tell(source.path, f"a table with the columns {listed(source.header)}")
+    raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 5)}")
 
 
 def _refuse_doubt(source: Source, columns: Columns) -> None:
@@ -120,7 +117,6 @@ def _refuse_doubt(source: Source, columns: Columns) -> None:
 
 def _cannot_tell(path: Path, found: str) -> InputError:
     return InputError(
-        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long; "
-        f"format='long') or the columns (--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table "
-        f"without a header row needs one."
+        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long) or the columns "
+        f"(--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table without a header row needs one."
     )

@@ -1,4 +1,4 @@
-"""How much a file may claim to hold. A small file can claim a great deal; the claim is looked at before anything is unpacked."""
+"""How much a file may claim to hold: a small one can claim a great deal. Looked at before anything is unpacked."""
 
 from __future__ import annotations
 

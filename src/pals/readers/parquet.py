@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pals.readers.footer import claimed
 from pals.readers.limits import Limits
 from pals.util.words import quoted
 
@@ -31,10 +32,11 @@ class Parquet:
         with _damage():
             import pyarrow.parquet as pq
 
+            self.claim = claimed(data)
             self.file = pq.ParquetFile(io.BytesIO(data))
             self.raw = self._in_order()
-            self.rows = int(self.file.metadata.num_rows)
-        reason = limits.too_many_cells(self._claimed_cells(), len(data))
+        self.rows = self.claim.rows
+        reason = limits.too_many_cells(max(self.claim.values, self.rows * len(self.raw)), len(data))
         if reason:
             raise ParquetError(reason)
 
@@ -43,14 +45,6 @@ class Parquet:
         schema = self.file.schema_arrow
         index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         return [*(name for name in index if name in schema.names), *(name for name in schema.names if name not in index)]
-
-    def _claimed_cells(self) -> int:
-        """Values in all lists and columns, of which a row can have many, and rows, of which a lie can have more."""
-        metadata = self.file.metadata
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        values = sum(group.column(c).num_values for group in groups for c in range(group.num_columns))
-        rows = max(self.rows, sum(group.num_rows for group in groups))
-        return max(int(values), rows * max(len(self.raw), 1))
 
     @cached_property
     def names(self) -> list[str]:
@@ -73,6 +67,8 @@ class Parquet:
                     raise ParquetError(f"the column {quoted(name)} holds lists or objects. A name is a text or a number.")
             table = pq.ParquetFile(io.BytesIO(self.data), read_dictionary=raw).read(columns=raw)
             table.validate(full=True)  # text that is not UTF-8, numbers that lead out of the file
+            if table.num_rows != self.rows:
+                raise ParquetError(f"there are {table.num_rows:,} rows where {self.rows:,} are claimed. Write it again.")
             return [_coded(table.column(name)) for name in raw]
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -92,10 +88,7 @@ class Parquet:
 
     def _rows_at_once(self) -> int:
         """So few that even if every cell were as large as its whole column, they could be held."""
-        metadata = self.file.metadata
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        largest = max((g.column(c).total_uncompressed_size for g in groups for c in range(g.num_columns)), default=1)
-        return int(min(max(self.limits.bytes // max(largest, 1), 1), 65_536))
+        return int(min(max(self.limits.bytes // max(self.claim.largest, 1), 1), 65_536))
 
 
 @contextmanager

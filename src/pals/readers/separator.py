@@ -1,4 +1,4 @@
-"""Several labels in one cell of a table, "newt|frog". A label that holds the separator has a backslash before it: "red\\|black"."""
+"""Several labels in one cell of a table, "newt|frog"; a separator within a label has a backslash before it, "red\\|black"."""
 
 from __future__ import annotations
 

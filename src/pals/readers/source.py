@@ -237,9 +237,7 @@ class Source:
             )
         except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
             reason = str(error).strip().partition("C error: ")[2] or str(error).strip()
-            self.refuse(
-                f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV."
-            )
+            self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
             self.refuse(
                 f"the rows have more cells than the {len(frame.columns)} names in the first row",

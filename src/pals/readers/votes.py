@@ -143,7 +143,7 @@ class Votes:
         if len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
             labels = pd.Series([self.class_names[label] for label in self.label_R]).groupby(self.answer_R).agg(list)
             odd = [split_labels(join_labels(found, separator), separator) != found for found in labels]
-            apart_R |= pd.Series(odd, index=labels.index, dtype=bool)[self.answer_R].to_numpy()
+            apart_R = apart_R | pd.Series(odd, index=labels.index, dtype=bool)[self.answer_R].to_numpy()
         key_R = np.where(apart_R, rows + np.arange(rows), self.answer_R)
         return np.asarray(np.unique(key_R, return_inverse=True)[1], dtype=np.int64)
 

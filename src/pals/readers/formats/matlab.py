@@ -86,7 +86,7 @@ def dense(matrix: Matrix) -> np.ndarray:
         values = np.zeros(matrix.shape, dtype=np.float64)
         values[found.row, found.column] = found.value
         return values
-    _, _, _, real, *_ = _parts(matrix)
+    real = _parts(matrix)[3]
     if len(real) != matrix.cells:
         raise DamagedError(f"`{matrix.name}` has {len(real):,} numbers for {matrix.cells:,} places")
     return real.reshape(matrix.shape, order="F")
@@ -98,7 +98,7 @@ def entries(matrix: Matrix) -> Entries:
         values = dense(matrix)
         row, column = values.nonzero()
         return Entries(row, column, values[row, column])
-    _, _, _, row, start, value, *_ = [*_parts(matrix), *[np.empty(0)] * 3]
+    row, start, value = [*_parts(matrix)[3:], *[np.empty(0)] * 3][:3]
     rows, columns = matrix.shape
     if len(start) != columns + 1 or start[0] != 0 or (np.diff(start) < 0).any() or start[-1] > min(len(row), len(value)):
         raise DamagedError(f"the columns of the sparse `{matrix.name}` do not fit its shape")
@@ -178,8 +178,8 @@ def _arrays(view: memoryview, order: str) -> Iterator[np.ndarray]:
     while at + 8 <= len(view):
         element = _element(view, at, order)
         end = element.start + element.size
-        width = np.dtype(TYPES.get(element.kind, "u1")).itemsize
-        if end > len(view) or element.size % width:
+        kind = np.dtype(order + TYPES.get(element.kind, "u1"))
+        if end > len(view) or element.size % kind.itemsize:
             return
-        yield np.frombuffer(view[element.start : end], dtype=np.dtype(TYPES.get(element.kind, "u1")).newbyteorder(order))
+        yield np.frombuffer(view[element.start : end], dtype=kind)
         at = end + -end % 8
