@@ -28,17 +28,25 @@ def places(source: Source) -> np.ndarray:
 
 def names_in(source: Source, column: str) -> Coded:
     """A column of names."""
-    return columns_in(source, [column])[0]
+    code_R1, names = columns_in(source, [column])
+    return Coded(code_R1[:, 0], names)
 
 
-def columns_in(source: Source, columns: Sequence[str]) -> list[Coded]:
-    """Columns of names. The cells of Parquet files may be numbers; those of others may be marked as no formulas."""
+def columns_in(source: Source, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """(code_RX, names): columns of names, coded together. The cells of Parquet files may be numbers; those of others may be
+    marked as no formulas."""
     for column in columns:
         if column in source.repeated:
             source.refuse(f"two columns are called {quoted(column)}", "Give them different names.")
-    if not source.is_parquet:
-        cells_RX = source.frame[list(columns)].to_numpy(dtype=object)
-        return [_unmarked(*pd.factorize(cells_RX[:, number])) for number in range(len(columns))]
+    if source.is_parquet:
+        code, names = _together(_parquet_columns(source, columns))
+    else:
+        code, cells = pd.factorize(source.frame[list(columns)].to_numpy(dtype=object).ravel(order="F"))
+        code, names = _unmarked(code, cells)
+    return code.reshape(len(columns), -1).T, names
+
+
+def _parquet_columns(source: Source, columns: Sequence[str]) -> list[Coded]:
     try:
         found = source.parquet.columns(columns)
     except ParquetError as error:
@@ -52,6 +60,17 @@ def _named(source: Source, column: str, code_R: np.ndarray, values: Sequence[obj
     except TypeError as error:
         source.refuse(f"the column {quoted(column)} holds {error}", "A name is a text or a number.")
     return Coded(np.append(names.code_R, -1)[code_R], names.names)
+
+
+def _together(columns: Sequence[Coded]) -> Coded:
+    """One column under the other, with one list of names."""
+    number, names = pd.factorize(np.concatenate([column.names for column in columns]))
+    starts = np.cumsum([0, *(len(column.names) for column in columns)])
+    codes = [
+        np.append(number[start : start + len(column.names)], -1)[column.code_R]
+        for column, start in zip(columns, starts, strict=False)
+    ]
+    return Coded(np.concatenate(codes), names)
 
 
 def _unmarked(code_R: np.ndarray, names: np.ndarray) -> Coded:

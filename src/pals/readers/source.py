@@ -236,6 +236,8 @@ class Source:
                 skip_blank_lines=False,
             )
         except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
+            if "out of memory" in str(error):
+                raise MemoryError from None
             reason = str(error).strip().partition("C error: ")[2] or str(error).strip()
             self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
@@ -279,9 +281,13 @@ def _codec(encoding: str) -> str:
         found = codecs.lookup(encoding)
     except (LookupError, ValueError):  # ValueError: a name with a zero byte
         raise _unknown_encoding(encoding) from None
-    if found.name in NOT_FOR_FILES:
-        raise _unknown_encoding(encoding)
-    return encoding
+    try:
+        if found.name not in NOT_FOR_FILES:
+            "a".encode(encoding, "ignore")  # some encode bytes, not text
+            return encoding
+    except LookupError:
+        pass
+    raise _unknown_encoding(encoding)
 
 
 def _unknown_encoding(encoding: str) -> InputError:

@@ -49,8 +49,8 @@ def strangers(source: Source, columns: Columns) -> list[str]:
     pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
     pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()
     sharing = set(pairs.loc[pairs["label"].duplicated(keep=False), "worker"])
-    filled_W = np.bincount(worker_R, minlength=len(people))
-    return [name for w, name in enumerate(people) if filled_W[w] == len(np.unique(row_R)) and w not in sharing]
+    filled_W = np.bincount(worker_R, minlength=len(people)) == len(np.unique(row_R))
+    return [people[w] for w in filled_W.nonzero()[0].tolist() if w not in sharing]
 
 
 def _roles(source: Source, columns: Columns) -> tuple[str, list[str], list[str]]:
@@ -85,16 +85,7 @@ def _check_items(source: Source, column: str, items: Coded) -> None:
 
 def _cells(source: Source, people: list[str]) -> tuple[np.ndarray, np.ndarray, Coded]:
     """Row, annotator and label of all cells that are not blank, row by row."""
-    by_person = columns_in(source, people)
-    code, names = pd.factorize(np.concatenate([column.names for column in by_person]))
-    starts = np.cumsum([0, *(len(column.names) for column in by_person)])
+    label_RW, names = columns_in(source, people)
     blank = np.array([not str(name).strip() for name in names], dtype=bool)
-    label_RW = np.stack(
-        [
-            np.append(code[start : start + len(column.names)], -1)[column.code_R]
-            for column, start in zip(by_person, starts, strict=False)
-        ],
-        axis=1,
-    )
     row_R, worker_R = ((label_RW >= 0) & ~np.append(blank, True)[label_RW]).nonzero()
     return row_R, worker_R, Coded(label_RW[row_R, worker_R], names)
