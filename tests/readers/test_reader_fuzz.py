@@ -31,7 +31,7 @@ def read_or_refuse(path: Path, data: bytes, name: str | None) -> Votes | None:
     try:
         votes = read_votes(path, format=name)
     except InputError as error:
-        message = str(error)
+        message = str(error).replace(str(path), path.name)
         assert path.name in message and message.encode() and len(message) <= LONGEST
         return None
     assert str(votes.summary).encode()

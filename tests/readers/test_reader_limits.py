@@ -66,7 +66,7 @@ def test_a_file_that_is_too_large(write: Write, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InputError, match=f"PALS_MAX_BYTES={size}"):
         read_votes(write(LONG))
     monkeypatch.setenv("PALS_MAX_BYTES", "many")
-    with pytest.raises(InputError, match="PALS_MAX_BYTES is 'many'. Set it to a whole number"):
+    with pytest.raises(InputError, match=r"PALS_MAX_BYTES is 'many'. Set it to a whole number"):
         read_votes(write(LONG))
 
 
@@ -205,7 +205,7 @@ def test_lists_that_grow_when_unpacked(write: Write) -> None:
 
     lists = pa.array([["x" * 100_000, "y"]] * 500)
     data = parquet({"file_name": [str(i) for i in range(500)], "candidates": lists})
-    with pytest.raises(InputError, match="the table, once it is unpacked, takes .* PALS_MAX_BYTES"):
+    with pytest.raises(InputError, match=r"the table, once it is unpacked, takes .* PALS_MAX_BYTES"):
         read_votes(write(data, "metadata.parquet"), limits=Limits(bytes=10_000_000))
     assert read_votes(write(data, "metadata.parquet")).num_answers == 500
 
@@ -214,7 +214,7 @@ def test_parquet_text_that_is_not_utf8(write: Write) -> None:
     import pyarrow as pa
 
     broken = pa.Array.from_buffers(pa.utf8(), 2, pa.array([b"newt", b"fr\xffg"]).buffers())
-    with pytest.raises(InputError, match="holds text that is not UTF-8. Write it again"):
+    with pytest.raises(InputError, match=r"holds text that is not UTF-8. Write it again"):
         read_votes(write(parquet({"item": ["a", "b"], "label": broken}), "v.parquet"))
     bad_bytes = parquet({"item": ["a", "b"], "label": pa.array([b"newt", b"fr\xffg"])})
     with pytest.raises(InputError, match="not UTF-8"):

@@ -64,7 +64,7 @@ def _json(source: Source) -> str:
         kind = _object(source.json)
         if kind is not None:
             return kind
-        raise _cannot_tell(source.path, f"a JSON object with the keys {listed(source.json, 5)}")
+        raise _cannot_tell(source.path, f"a JSON object with the keys {listed(source.json, 4)}")
     entries = source.json
     first_entry: Any = next((entry for entry in entries if isinstance(entry, dict)), None)
     if first_entry is None:
@@ -101,7 +101,7 @@ def _table(source: Source, columns: Columns) -> str:
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"worker", "label", "candidates"}:
         _refuse_doubt(source, columns)
         return "wide"
-    raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 5)}")
+    raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 4)}")
 
 
 def _refuse_doubt(source: Source, columns: Columns) -> None:
