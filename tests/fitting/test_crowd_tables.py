@@ -13,6 +13,7 @@ from _crowd import simulated, votes_of
 from pals.crowd import Result, arguing_neighbors, dawid_skene, rank_doubts
 from pals.fitting.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
 from pals.util.errors import InputError
+from pals.util.files import without_mark
 
 
 def test_the_columns_of_every_table() -> None:
@@ -76,7 +77,8 @@ def test_names_with_commas_quotes_and_line_breaks_survive() -> None:
     odd = replace(votes, class_names=names, items=names[:2], workers=names[:2])
     back = pd.read_csv(io.StringIO(csv_text(labels_table(Result(odd, np.eye(3)[[1, 2]])))))
     assert back["item"].tolist() == list(names[:2])
-    assert back["label"].tolist() == list(names[1:])
+    assert back["label"].tolist() == ["two\nlines", "'=1+1; x"]  # a spreadsheet must not run it
+    assert back["label"].map(without_mark).tolist() == list(names[1:])
 
 
 def test_agreement_by_chance_by_hand() -> None:

@@ -113,7 +113,7 @@ def answers(votes: Votes) -> list[Row]:
     return [(item, worker, tuple(labels)) for item, worker, labels in found.values()]
 
 
-def mat_bytes(**arrays: Any) -> bytes:
+def mat_bytes(packed: bool = False, **arrays: Any) -> bytes:
     file = io.BytesIO()
-    savemat(file, arrays)
+    savemat(file, arrays, do_compression=packed)
     return file.getvalue()

@@ -59,7 +59,7 @@ def test_label_studio_cancelled_gold_repeated_and_several_questions(write: Write
         ),
         "d.json",
     )
-    with pytest.raises(InputError, match=r"several questions: sex, species.*columns=\{'label'"):
+    with pytest.raises(InputError, match=r"several questions: 'sex', 'species'.*columns=\{'label'"):
         read_votes(two)
     assert answers(read_votes(two, columns={"label": "sex"})) == [("ponds/a01.jpg", "3", ("m",))]
 
@@ -124,10 +124,10 @@ def test_zooniverse_several_choices_surveys_and_gold(write: Write) -> None:
     assert answers(votes) == [("a 01.jpg", "ann", ("Newt", "Frog")), ("a 01.jpg", "bob", ("NEWT",))]
     assert votes.class_names[votes.gold_I[0]] == "Frog"
     assert votes.summary.skipped[0].examples == ("votes.csv, row 4",)
-    with pytest.raises(InputError, match=r"no answer to task 'T9'. Found: T0"):
+    with pytest.raises(InputError, match=r"no answer to task 'T9'. Found: 'T0'"):
         read_votes(write(frame.to_csv(index=False)), columns={"label": "T9"})
     frame["annotations"] = '[{"task":"T0","value":"a"},{"task":"T1","value":"b"}]'
-    with pytest.raises(InputError, match="several tasks: T0, T1"):
+    with pytest.raises(InputError, match="several tasks: 'T0', 'T1'"):
         read_votes(write(frame.to_csv(index=False)))
 
 
@@ -147,7 +147,7 @@ def test_mat(sparse: bool, transposed: bool, write: Write) -> None:
 
 def test_mat_that_holds_something_else(write: Write) -> None:
     for arrays, message in (
-        ({"x": np.ones((2, 2))}, "no `partial_target`; found: x"),
+        ({"x": np.ones((2, 2))}, "no `partial_target`; found: 'x'"),
         ({"partial_target": np.full((2, 2), 3)}, "not a matrix of 0 and 1"),
         ({"partial_target": np.ones((2, 3)), "data": np.ones((9, 2))}, "`data` has 9 items"),
         ({"partial_target": np.ones((2, 3)), "target": np.ones((2, 4))}, "differ in shape"),
@@ -182,31 +182,36 @@ def test_huggingface_folder(tmp_path: Path) -> None:
     assert answers(read_votes(tmp_path)) == [("a.jpg", "ann", ("newt",)), ("b.jpg", None, ("frog",))]
 
 
-def test_parquet_through_pandas(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow is optional: here pandas gets the table from the test, wherever pyarrow is missing."""
-    import sys
-    from types import ModuleType
+def parquet(frame: pd.DataFrame) -> bytes:
+    file = io.BytesIO()
+    frame.to_parquet(file)
+    return file.getvalue()
 
+
+def test_parquet_with_numbers_gaps_and_lists(write: Write) -> None:
     frame = pd.DataFrame(
         {"item": ["a.jpg", "a.jpg", "b.jpg"], "worker": [1, 2, 1], "label": [0.0, np.nan, 2.0], "weight": [1.0, 1.0, 0.5]}
     )
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setattr(pd, "read_parquet", lambda *_, **__: frame)
-    votes = read_votes(write(b"PAR1...", "votes.parquet"))
+    votes = read_votes(write(parquet(frame), "votes.parquet"))
     assert answers(votes) == [("a.jpg", "1", ("0",)), ("b.jpg", "1", ("2",))]
     assert votes.weight_R.tolist() == [1.0, 0.5]
-    lists = pd.DataFrame({"file_name": ["a.jpg"], "candidates": [np.array(["newt", "frog"], dtype=object)]})
-    monkeypatch.setattr(pd, "read_parquet", lambda *_, **__: lists)
-    assert answers(read_votes(write(b"PAR1...", "metadata.parquet"))) == [("a.jpg", None, ("newt", "frog"))]
+    lists = pd.DataFrame({"file_name": ["a.jpg"], "candidates": [np.array(["newt", "frog"], dtype=object)], "image": [b"..."]})
+    votes = read_votes(write(parquet(lists), "metadata.parquet"))
+    assert answers(votes) == [("a.jpg", None, ("newt", "frog"))]
+    assert votes.summary.notes == ("Columns not read: image",)
 
 
-def test_parquet_for_real(write: Write) -> None:
-    pytest.importorskip("pyarrow")
+def test_parquet_with_items_as_index(write: Write) -> None:
+    """As cleanlab's frames are: the index is the first column, with or without a name."""
+    for name in (None, "image"):
+        frame = pd.DataFrame({"ann": [1, 0], "bob": [0, None]}, index=pd.Index(["a01.jpg", "a02.jpg"], name=name))
+        votes = read_votes(write(parquet(frame), "frame.parquet"), format="cleanlab")
+        assert answers(votes) == [("a01.jpg", "ann", ("1",)), ("a01.jpg", "bob", ("0",)), ("a02.jpg", "ann", ("0",))]
+
+
+def test_parquet_with_an_unnamed_annotator(write: Write) -> None:
     frame = pd.DataFrame({"item": ["a.jpg", "b.jpg"], "worker": ["ann", None], "label": ["newt", "frog"]})
-    file = io.BytesIO()
-    frame.to_parquet(file)
-    assert answers(read_votes(write(file.getvalue(), "votes.parquet"))) == [
+    assert answers(read_votes(write(parquet(frame), "votes.parquet"))) == [
         ("a.jpg", "ann", ("newt",)),
         ("b.jpg", None, ("frog",)),
     ]

@@ -225,3 +225,27 @@ def test_empty_sections_are_no_settings() -> None:
 def test_bad_run_configs(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RunConfig.of(given)
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "a: " + "{b: " * 5000, "- " * 20_000])
+def test_yaml_that_is_nested_too_deeply(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"Cannot read .*deep\.yaml"):
+        read_yaml(path)
+    with pytest.raises(InputError, match="Cannot read the setting"):
+        override({}, [f"a={text}"])
+
+
+def test_yaml_that_stands_for_billions_of_values(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yaml"
+    lines = [
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]",
+        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)),
+    ]
+    for text in ("\n".join(lines), "a: &a {b: *a}", "a: &a [*a]"):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"stands for more than 1,000,000 values\. Write them without `\*`"):
+            read_yaml(path)
+    path.write_text("a: &a {b: 1}\nc: *a\n")
+    assert read_yaml(path) == {"a": {"b": 1}, "c": {"b": 1}}

@@ -11,7 +11,16 @@ import pytest
 
 from pals.training.log import RunLog
 from pals.util.errors import InputError, unknown
-from pals.util.files import is_unfinished, read_json, read_json_lines, write_bytes, write_json, write_text
+from pals.util.files import (
+    is_unfinished,
+    mark_as_text,
+    read_json,
+    read_json_lines,
+    without_mark,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -136,3 +145,24 @@ def test_the_nearest_word_is_named() -> None:
     assert str(unknown("colour", "GREEN", ["green"])) == "Unknown colour 'GREEN': did you mean 'green'? Known: green."
     assert str(unknown("colour", "xyzzy", ["red"])) == "Unknown colour 'xyzzy': Known: red."
     assert str(unknown("colour", "red", [])) == "Unknown colour 'red': Known: none."
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000])
+def test_json_that_python_cannot_hold(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"Cannot read .*x\.json"):
+        read_json(path)
+    path.write_text(text + "\n{}\n")
+    with pytest.raises(InputError, match="line 1 is not JSON"):
+        list(read_json_lines(path))
+
+
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "+x", "-x", "@x", "\tx", "\rx", "'=x", "''=x", "'x", "x", "", "'", "-3", "+2.50", "-3x"]
+)
+def test_cells_that_are_no_formulas(cell: str) -> None:
+    marked = mark_as_text(cell)
+    assert without_mark(marked) == cell
+    assert marked[:1] not in ("=", "@", "\t", "\r") and (marked[:1] not in ("+", "-") or marked in ("-3", "+2.50"))
+    assert (marked == cell) == (cell in ("'x", "x", "", "'", "-3", "+2.50"))

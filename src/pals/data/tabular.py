@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.io import loadmat
-from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from pals.readers import read_votes
-from pals.util.errors import InputError
+from pals.readers.formats.mat import features
+from pals.readers.source import Source
 
 
 class MatData(NamedTuple):
@@ -26,9 +25,6 @@ def load_mat(path: str | Path) -> MatData:
     """`data` (items by features), `partial_target` (classes by items) and `target` of a MATLAB file."""
     votes = read_votes(path, format="mat")  # also finds whatever is wrong with the file
     sets = votes.to_candidates()
-    data = loadmat(path, variable_names=["data"]).get("data")
-    if data is None:
-        raise InputError(f"{path}: there is no `data`. A file with features holds them as `data`, items by features.")
-    X = check_array(data.toarray() if issparse(data) else data, dtype=np.float64, input_name="data")
+    X = check_array(features(Source(Path(path))), dtype=np.float64, input_name="data")
     truth = votes.gold_I if (votes.gold_I >= 0).all() else None
     return MatData(X, sets.allowed_NC.numpy().astype(np.int8), truth)

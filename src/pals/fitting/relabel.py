@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pals.fitting.tables import UNNAMED, tally
+from pals.readers.separator import split_labels
+from pals.util.config import read_yaml
 from pals.util.errors import InputError
+from pals.util.files import mark_as_text, without_mark
 
 TRUST = 0.75
 """How far the result's own confidence is trusted to say whether it is wrong; the rest is left to the votes."""
@@ -21,8 +24,11 @@ NEEDED = {
     "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
     "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
 }
-SEVERAL = "|"  # between the labels of one answer in votes.csv
+SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
 LOCAL_FILES = "/data/local-files/?d="
+
+Labels = tuple[str, ...]
+"""Those of one answer."""
 
 
 def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
@@ -34,12 +40,13 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
     labels, doubtful, votes = (_read(Path(run), name) for name in NEEDED)
+    separator = _separator(Path(run))
     labels = labels[labels["status"] != "gold"]
     benefit_N = expected_benefit(
         _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
     )
     chosen = labels.iloc[spread_over_classes(benefit_N, labels["label"].to_numpy(dtype=object), top)]
-    said = _said(votes[votes["item"].isin(set(chosen["item"]))])
+    said = _said(votes[votes["item"].isin(set(chosen["item"]))], separator)
     worst = doubtful.drop_duplicates("item").set_index("item")  # the file has the most certain first
     rows = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
@@ -53,7 +60,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
                 "confidence": float(row["confidence"]),
                 "second": others[0] if others else "",
                 "reason": _reason(row, answers, worst.loc[row["item"]] if row["item"] in worst.index else None),
-                "said": tally(answers),
+                "said": tally({SEVERAL.join(labels): weight for labels, weight in answers.items()}),
             }
         )
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
@@ -80,32 +87,32 @@ def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) ->
     return order[:top]
 
 
-def _said(votes: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """For each item its labels with their weight in votes, the most frequent first."""
+def _said(votes: pd.DataFrame, separator: str | None) -> dict[str, dict[Labels, float]]:
+    """For each item its answers with their weight in votes, the most frequent first."""
     gold = votes["is_gold"].str.casefold().isin({"true", "1"})
     votes = votes[~gold].assign(weight=lambda frame: _numbers(frame, "weight", missing=1.0))
     counts = votes.groupby(["item", "label"], sort=True)["weight"].sum().sort_values(ascending=False, kind="stable")
-    found: dict[str, dict[str, float]] = {}
-    for (item, label), weight in counts.items():
-        found.setdefault(item, {})[label] = round(float(weight), 6)
+    found: dict[str, dict[Labels, float]] = {}
+    for (item, cell), weight in counts.items():
+        labels = tuple(split_labels(cell, separator)) if separator else (cell,)
+        found.setdefault(item, {})[labels] = round(float(weight), 6)
     return found
 
 
-def _single(answers: dict[str, float]) -> dict[str, float]:
+def _single(answers: dict[Labels, float]) -> dict[str, float]:
     """The same label by label, the most frequent first: an answer that names several counts as a part for each."""
     parts: dict[str, float] = {}
-    for answer, weight in answers.items():
-        labels = answer.split(SEVERAL)
+    for labels, weight in answers.items():
         for label in labels:
             parts[label] = parts.get(label, 0.0) + weight / len(labels)
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
-def _reason(row: dict[str, Any], answers: dict[str, float], doubt: pd.Series | None) -> str:
+def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | None) -> str:
     """Why a person should look, the strongest reason first."""
-    if not answers:
+    if not said:
         return "nobody answered"
-    answers, reasons = _single(answers), []
+    answers, reasons = _single(said), []
     total = sum(answers.values())
     most = max(answers.values())
     if len(answers) > 1 and sum(count == most for count in answers.values()) > 1:
@@ -131,8 +138,9 @@ def _reason(row: dict[str, Any], answers: dict[str, float], doubt: pd.Series | N
 
 def to_fill_in(queue: pd.DataFrame) -> pd.DataFrame:
     """The queue with two blank columns, label and annotator, for a person to fill in. What is left blank is no answer; the
-    file, saved as CSV, is read like any other with votes."""
-    blank = queue.assign(**dict.fromkeys(TO_FILL_IN, ""))
+    file, saved as CSV, is read like any other with votes. No cell is one that a spreadsheet takes for a formula."""
+    texts = {name: queue[name].map(mark_as_text) for name in ("item", "suggestion", "second", "reason", "said")}
+    blank = queue.assign(**texts, **dict.fromkeys(TO_FILL_IN, ""))
     return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:]]]
 
 
@@ -185,7 +193,15 @@ def _read(run: Path, name: str) -> pd.DataFrame:
     if missing or not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
         found = f"no column {missing[0]!r}" if missing else "rows with more cells than its header"
         raise InputError(f"{path} has {found}. Fit again to have it written anew.")
-    return frame
+    return frame.map(without_mark)
+
+
+def _separator(run: Path) -> str | None:
+    """What stands between several labels in the run's votes.csv."""
+    path = run / "config.yaml"
+    data = read_yaml(path).get("data") if path.is_file() else None
+    separator = data.get("separator", SEVERAL) if isinstance(data, dict) else SEVERAL
+    return None if separator is None else str(separator)
 
 
 def _numbers(frame: pd.DataFrame, column: str, missing: float | None = None) -> np.ndarray:

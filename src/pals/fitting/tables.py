@@ -12,6 +12,7 @@ import pandas as pd
 from pals.crowd.answers import ratio
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+from pals.util.files import mark_as_text
 
 UNNAMED = "(unnamed)"
 """Stands for all answers without an annotator's name."""
@@ -20,9 +21,12 @@ DIGITS = 6
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """The table as CSV: quoted where needed, true and false, nothing where there is no value."""
+    """The table as CSV: quoted where needed, true and false, nothing where there is no value. A cell that a spreadsheet would
+    take for a formula is marked as text."""
     flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
-    text: str = table.assign(**flags).to_csv(index=False, lineterminator="\n")
+    names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
+    texts = {name: table[name].map(lambda cell: mark_as_text(cell) if isinstance(cell, str) else cell) for name in names}
+    text: str = table.assign(**flags | texts).rename(columns=mark_as_text).to_csv(index=False, lineterminator="\n")
     return text
 
 

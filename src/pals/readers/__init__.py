@@ -25,6 +25,7 @@ from pals.readers.formats.peerannot import read_peerannot
 from pals.readers.formats.records import metadata_file, read_huggingface, read_json_list, read_jsonl
 from pals.readers.formats.wide import read_wide
 from pals.readers.formats.zooniverse import read_zooniverse
+from pals.readers.limits import Limits
 from pals.readers.matching import Match
 from pals.readers.source import Source
 from pals.readers.summary import ReadSummary, Skipped
@@ -36,6 +37,7 @@ from pals.util.registry import Registry
 __all__ = [
     "NO_ANSWER",
     "READERS",
+    "Limits",
     "Match",
     "ReadSummary",
     "Records",
@@ -83,6 +85,7 @@ def read_votes(
     no_answer: Collection[str] = NO_ANSWER,
     separator: str | None = "|",
     encoding: str | Sequence[str | None] | None = None,
+    limits: Limits | None = None,
 ) -> Votes:
     """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
 
@@ -94,6 +97,7 @@ def read_votes(
     no_answer: labels, in small letters, that mean "don't know"; such an answer, like a blank one, is no vote.
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
+    limits: how much a file may claim to hold; by default what PALS_MAX_CELLS and PALS_MAX_BYTES say.
     """
     if format is not None:
         READERS.find(format)
@@ -107,16 +111,20 @@ def read_votes(
     if len(written) != len(paths):
         raise InputError(f"Give one encoding for each of the {len(paths)} files with answers; found {len(written)}.")
     sources = [
-        (Source(file, name), known)
+        (Source(file, name, limits), known)
         for entry, known, name in zip(paths, each, written, strict=True)
         for file in _files(Path(entry))
     ]
     if not sources:
         raise InputError("No file with answers is given.")
-    names = [format or detect(source, frozenset(known)) for source, known in sources]
-    tables = [READERS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
-    together = ", ".join(dict.fromkeys(names))
-    return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
+    try:
+        names = [format or detect(source, known) for source, known in sources]
+        tables = [READERS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
+        together = ", ".join(dict.fromkeys(names))
+        return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
+    except MemoryError:
+        files = ", ".join(str(source.path) for source, _ in sources[:3])
+        raise InputError(f"{files}: there is not enough memory to read it. Close other programs, or split the file.") from None
 
 
 def _files(path: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.matching import is_plain, one_spelling
+from pals.readers.separator import split_labels
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.votes import Votes
@@ -49,7 +50,7 @@ def build(
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
-    classes, class_of = _classes(clean, label, labels, class_names)
+    classes, class_of = _classes(clean, item, label, labels, class_names)
     joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
     joined.drop(joined.label_R < 0, NO_LABEL, skipped)
@@ -107,12 +108,12 @@ def _with_labels(table: Table, no_answer: Collection[str], separator: str | None
     unsure = {word.casefold() for word in no_answer}
 
     def parts(cell: str) -> list[str]:
-        pieces = cell.split(separator) if separator and table.splits else [cell]
+        pieces = split_labels(cell, separator) if separator and table.splits else [cell]
         labels = [piece.strip() for piece in pieces]
         return [label for label in labels if label not in MISSING and label.casefold() not in unsure]
 
     parts_L = [parts(name) for name in table.label.names]
-    table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None)
+    table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None or bool((table.answer_R < 0).all()))
     count_L = np.array([len(labels) for labels in parts_L], dtype=np.int64)
     if (count_L > 1).any():
         code_R = table.label.code_R
@@ -133,7 +134,7 @@ def _with_labels(table: Table, no_answer: Collection[str], separator: str | None
 
 def _answers(table: Table) -> np.ndarray:
     """The number of each row's answer: the reader's, or one for each item and annotator; the unnamed answer once each."""
-    if table.answer_R is not None:
+    if table.answer_R is not None and not (table.answer_R < 0).any():
         return table.answer_R
     item_R, worker_R = table.item.code_R, table.worker.code_R
     alone_R = (worker_R < 0) | (item_R < 0)
@@ -141,7 +142,10 @@ def _answers(table: Table) -> np.ndarray:
     key_R = np.where(alone_R, -1 - np.arange(len(key_R)), key_R)
     if table.gold_R is not None:  # what a person knows to be right is not part of what the person thought
         key_R = key_R * 2 + table.gold_R
-    return np.asarray(pd.factorize(key_R)[0], dtype=np.int64)
+    joined_R = np.asarray(pd.factorize(key_R)[0], dtype=np.int64)
+    if table.answer_R is None:
+        return joined_R
+    return np.where(table.answer_R < 0, joined_R + table.answer_R.max() + 1, table.answer_R)
 
 
 # ---- all tables
@@ -160,9 +164,15 @@ def _union(columns: Sequence[Coded], more: Sequence[str] = ()) -> tuple[list[np.
 
 
 def _classes(
-    tables: Sequence[Table], label: Sequence[np.ndarray], found: Sequence[str], wanted: Sequence[str] | None
+    tables: Sequence[Table],
+    item: Sequence[np.ndarray],
+    label: Sequence[np.ndarray],
+    labels: Sequence[str],
+    wanted: Sequence[str] | None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
-    """The class names, in order, and the class of each label that was found."""
+    """The class names, in order, and the class of each label, or -1. A label that stands at no item makes no class."""
+    used = np.unique(np.concatenate([code_R[item_R >= 0] for item_R, code_R in zip(item, label, strict=True)]))
+    found = [labels[code] for code in used.tolist() if code >= 0]
     if wanted is None:
         declared = [name for table in tables for name in table.classes or ()]
         names = tuple(dict.fromkeys([*declared, *sorted(found, key=_number_or_name(found))]))
@@ -171,12 +181,15 @@ def _classes(
         names = tuple(wanted)
         declared_numbers = not set(found) & set(names) and all(re.fullmatch("[0-9]{1,9}", name) for name in found)
     number_of = {str(c): c for c in range(len(names))} if declared_numbers else {name: c for c, name in enumerate(names)}
-    for code, name in enumerate(found):
+    for name in found:
         if name not in number_of:
+            code = labels.index(name)
             table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
             place = table.place(int((code_R == code).argmax()))
-            raise InputError(f"{place}: {unknown('label', name, number_of)} Mend it, or add it to --classes (class_names).")
-    return names, np.array([number_of[name] for name in found], dtype=np.int64)
+            raise InputError(
+                f"{place}: {unknown('label', name, number_of, most=4)} Mend it, or add it to --classes (class_names)."
+            )
+    return names, np.array([number_of.get(name, -1) for name in labels], dtype=np.int64)
 
 
 def _number_or_name(found: Sequence[str]) -> Callable[[str], tuple[int, str]]:
@@ -276,6 +289,10 @@ def _remarks(
     if (chosen == 0).any():
         unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
         yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
+    broken = [name for name in classes if "\n" in name or "\r" in name]
+    if broken:
+        count = how_many(len(broken), "label has a line break inside", "labels have line breaks inside")
+        yield f"{count} ({some(broken, len(broken))}); check the quotes around them"
     folded = Counter(name.casefold() for name in classes)
     alike = [name for name in classes if folded[name.casefold()] > 1]
     if alike:

@@ -2,51 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pals.readers.parquet import ParquetError
 from pals.readers.source import Source, text_of
 from pals.readers.tables import Coded, Table, nobody
 from pals.util.errors import InputError
+from pals.util.files import without_mark
+from pals.util.words import quoted
 
 YES = frozenset({"1", "1.0", "true", "t", "yes", "y"})
 NO = frozenset({"", "0", "0.0", "false", "f", "no", "n", "nan", "na", "none", "null"})
+LARGEST_WEIGHT = 1e12
+"""Sums of such weights keep all their digits that matter; what is larger is a date or a number of something else."""
 
 
 def places(source: Source) -> np.ndarray:
     """Row numbers of the frame, as a spreadsheet shows them."""
-    return np.arange(len(source.frame)) + source.first_row
+    return np.arange(source.rows) + source.first_row
 
 
 def names_in(source: Source, column: str) -> Coded:
-    """A column of names; the cells of Parquet files may be numbers."""
-    values = _one(source, column).to_numpy(dtype=object, na_value=None) if source.is_parquet else _one(source, column)
-    if not source.is_parquet:
-        code_R, names = pd.factorize(values.to_numpy())
-        return Coded(code_R.astype(np.int64), names)
+    """A column of names."""
+    code_R1, names = columns_in(source, [column])
+    return Coded(code_R1[:, 0], names)
+
+
+def columns_in(source: Source, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """(code_RX, names): columns of names, coded together. The cells of Parquet files may be numbers; those of others may be
+    marked as no formulas."""
+    for column in columns:
+        if column in source.repeated:
+            source.refuse(f"two columns are called {quoted(column)}", "Give them different names.")
+    if source.is_parquet:
+        code, names = _together(_parquet_columns(source, columns))
+    else:
+        code, cells = pd.factorize(source.frame[list(columns)].to_numpy(dtype=object).ravel(order="F"))
+        code, names = _unmarked(code, cells)
+    return code.reshape(len(columns), -1).T, names
+
+
+def _parquet_columns(source: Source, columns: Sequence[str]) -> list[Coded]:
     try:
-        return Coded.of([text_of(plain(value)) for value in values])
+        found = source.parquet.columns(columns)
+    except ParquetError as error:
+        raise InputError(f"{source.path}: {error}") from None
+    return [_named(source, column, *cells) for column, cells in zip(columns, found, strict=True)]
+
+
+def _named(source: Source, column: str, code_R: np.ndarray, values: Sequence[object]) -> Coded:
+    try:
+        names = Coded.of([text_of(value) for value in values])
     except TypeError as error:
-        source.refuse(f"the column {column!r} holds {error}", "A name is a text or a number.")
+        source.refuse(f"the column {quoted(column)} holds {error}", "A name is a text or a number.")
+    return Coded(np.append(names.code_R, -1)[code_R], names.names)
 
 
-def plain(value: Any) -> Any:
-    """A cell of a Parquet file as JSON would have it."""
-    if isinstance(value, np.ndarray):
-        return [plain(entry) for entry in value]
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    return value.item() if isinstance(value, np.generic) else None if value is pd.NA or value is pd.NaT else value
+def _together(columns: Sequence[Coded]) -> Coded:
+    """One column under the other, with one list of names."""
+    number, names = pd.factorize(np.concatenate([column.names for column in columns]))
+    starts = np.cumsum([0, *(len(column.names) for column in columns)])
+    codes = [
+        np.append(number[start : start + len(column.names)], -1)[column.code_R]
+        for column, start in zip(columns, starts, strict=False)
+    ]
+    return Coded(np.concatenate(codes), names)
 
 
-def _one(source: Source, column: str) -> pd.Series:
-    values = source.frame[column]
-    if isinstance(values, pd.DataFrame):
-        source.refuse(f"two columns are called {column!r}", "Give them different names.")
-    return values
+def _unmarked(code_R: np.ndarray, names: np.ndarray) -> Coded:
+    if not any(name.startswith("'") for name in names):
+        return Coded(code_R.astype(np.int64), names)
+    number, names = pd.factorize(np.array([without_mark(name) for name in names], dtype=object))
+    return Coded(number[code_R].astype(np.int64), names)
+
+
+def refuse_joined(source: Source, words: Mapping[str, Collection[str]]) -> None:
+    """A second header inside the table names other columns than the first; `words` are, by column, the names that its cell
+    could hold. Such a row has one of them in every column."""
+    if source.is_parquet:
+        return
+    header_R = np.ones(source.rows, dtype=bool)
+    for column, known in words.items():
+        cells = names_in(source, column)
+        is_name = [str(name).strip().casefold() in known or str(name).strip() == column for name in cells.names]
+        header_R &= np.append(is_name, False)[cells.code_R]
+    if words and header_R.any():
+        source.refuse_second_header(int(header_R.argmax()))
 
 
 def weights_in(source: Source, column: str) -> np.ndarray:
@@ -62,17 +107,17 @@ def weights_in(source: Source, column: str) -> np.ndarray:
 
 
 def weight_of(value: object) -> float:
-    """A finite number that is not negative; NaN for anything else."""
+    """A number from 0 to `LARGEST_WEIGHT`; NaN for anything else."""
     try:
         weight = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return np.nan
-    return weight if 0 <= weight < np.inf else np.nan
+    return weight if 0 <= weight <= LARGEST_WEIGHT else np.nan
 
 
 def bad_weight(place: str, found: object) -> InputError:
     return InputError(
-        f"{place}: the weight is {found!r}. Weights are finite numbers that are not negative; write 1 for one vote."
+        f"{place}: the weight is {quoted(found)}. Weights are numbers from 0 to {LARGEST_WEIGHT:g}; write 1 for one vote."
     )
 
 
@@ -83,7 +128,8 @@ def flags_in(source: Source, column: str) -> np.ndarray:
     for code, word in enumerate(words):
         if word not in YES and word not in NO:
             row = int((cells.code_R == code).argmax()) + source.first_row
-            source.refuse(f"row {row} has {cells.names[code]!r} in the column {column!r}", "Write true or false.")
+            found = f"{quoted(cells.names[code])} in the column {quoted(column)}"
+            source.refuse(f"row {row} has {found}", "Write true or false.")
     yes_R: np.ndarray = np.append(np.array([word in YES for word in words], dtype=bool), False)[cells.code_R]
     return yes_R
 

@@ -7,19 +7,28 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pals.readers.source import Source
 from pals.util.errors import InputError, unknown
+from pals.util.words import listed, quoted
+
+MOST_NOT_READ = 20  # that a note names
 
 Columns = Mapping[str, str | Sequence[str]]
 """What the user says: {"item": "photo", "label": "species"}."""
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "item": ("item", "file_name", "filename", "file", "image_path", "image_name", "image", "img", "path", "photo", "picture",
-             "image_id", "item_id", "task", "task_id", "example", "id"),
+             "image_id", "item_id", "task", "task_id", "example", "id", "file_path", "filepath", "image_file", "img_path",
+             "photo_id", "photograph", "pic", "picture_id", "subject", "subject_id", "sample", "sample_id", "url"),
     "worker": ("worker", "worker_id", "annotator", "annotator_id", "user", "user_name", "username", "user_id", "rater",
-               "labeler", "labeller", "person", "expert", "completed_by"),
-    "label": ("label", "class", "class_label", "label_name", "class_name", "answer", "response", "choice", "vote", "category"),
+               "labeler", "labeller", "person", "expert", "completed_by", "who", "volunteer", "volunteer_id", "observer",
+               "observer_id", "participant", "participant_id", "reviewer", "contributor", "coder", "worker_name",
+               "annotator_name", "annotated_by", "labeled_by", "labelled_by", "identified_by", "recorded_by", "email"),
+    "label": ("label", "class", "class_label", "label_name", "class_name", "answer", "response", "choice", "vote", "category",
+              "species", "species_name", "taxon", "genus", "diagnosis", "judgment", "judgement", "annotation", "tag",
+              "classification", "decision", "verdict"),
     "candidates": ("candidates", "candidate_labels", "candidate_set", "labels", "partial_labels", "partial_label"),
     "votes": ("votes", "answers"),
     "weight": ("weight", "weights"),
+    "answer_id": ("answer_id",),
     "is_gold": ("is_gold",),
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),
 }  # fmt: skip
@@ -34,11 +43,9 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
         if role not in roles:
             raise unknown("column role", role, roles)
         if not isinstance(name, str):
-            raise InputError(f"The column for {role!r} is one name, not {name!r}.")
+            raise InputError(f"The column for {role!r} is one name, not {quoted(name)}.")
         if name not in names:
-            raise InputError(
-                f"{source.path}: there is no column {name!r} for {role!r}. Found: {', '.join(map(repr, names)) or 'none'}."
-            )
+            raise InputError(f"{source.path}: there is no column {quoted(name)} for {role!r}. Found: {listed(names)}.")
         found[role] = name
     spelled: dict[str, str] = {}
     for name in names:
@@ -57,9 +64,8 @@ def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str]
         if role not in found:
             known = ", ".join(KNOWN[role][:5])
             raise InputError(
-                f"{source.path}: no column for {role!r} (looked for {known} and the like). Found: "
-                f"{', '.join(map(repr, names)) or 'none'}. Say which one it is ({_flag(role)}columns={{{role!r}: "
-                f"'NAME'}}); if the file has no header row, add one."
+                f"{source.path}: no column for {role!r} (looked for {known} and the like). Found: {listed(names)}. Say which "
+                f"one it is ({_flag(role)}columns={{{role!r}: 'NAME'}}); if the file has no header row, add one."
             )
 
 
@@ -70,8 +76,10 @@ def _flag(role: str) -> str:
 
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
     """A note on the columns that were left alone."""
-    left = [name for name in names if name not in set(used)]
-    return (f"Columns not read: {', '.join(left)}",) if left else ()
+    known = set(used)
+    left = [name for name in names if name not in known]
+    more = f" and {len(left) - MOST_NOT_READ:,} more" if len(left) > MOST_NOT_READ else ""
+    return (f"Columns not read: {', '.join(left[:MOST_NOT_READ])}{more}",) if left else ()
 
 
 def plain(name: str) -> str:

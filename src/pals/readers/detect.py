@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pals.readers.columns import KNOWN, plain
+from pals.readers.columns import KNOWN, Columns, plain
+from pals.readers.formats.wide import strangers
 from pals.readers.source import Source
 from pals.util.errors import InputError
+from pals.util.words import listed, quoted
 
 REFUSED = (  # first bytes, what it is, what to do
     (b"PK\x03\x04", "a ZIP or Excel file", "Unpack it, or save the sheet as CSV (UTF-8)."),
@@ -17,14 +19,12 @@ REFUSED = (  # first bytes, what it is, what to do
     (b"%PDF", "a PDF", "Export the answers as CSV."),
 )
 PICKLE = "a pickle, which could run any program and is never loaded"
-LOOKED_FOR = (
-    "Looked for: a table with columns item and label (long), item and candidates, or one column per annotator (wide); JSON "
-    "Lines; JSON of DCIC, Label Studio, peerannot, Datumaro or COCO; a Zooniverse export; CVAT's XML; a .mat file."
-)
+LOOKED_FOR = "Looked for: a table with columns item and label, one column per annotator, and all else in docs/formats.md."
 
 
-def detect(source: Source, chosen: frozenset[str] = frozenset()) -> str:
-    """The name of the format. `chosen` are the roles for which the user named a column."""
+def detect(source: Source, columns: Columns | None = None) -> str:
+    """The name of the format. `columns` are those that the user named."""
+    columns = columns or {}
     data = source.data
     for mark, what, remedy in REFUSED:
         if data.startswith(mark):
@@ -34,13 +34,13 @@ def detect(source: Source, chosen: frozenset[str] = frozenset()) -> str:
     if data.startswith((b"MATLAB", b"\x89HDF")) or source.path.suffix == ".mat":
         return "mat"
     if source.is_parquet:
-        return _nested(source) or _table(source, chosen)
+        return _nested(source) or _table(source, columns)
     if data.lstrip()[:1] == b"<":
         return "cvat"  # XML says itself how it is encoded
     start = source.text.lstrip()[:1]
     if start == "<":
         return "cvat"
-    return _json(source) if start in ("[", "{") else _table(source, chosen)
+    return _json(source) if start in ("[", "{") else _table(source, columns)
 
 
 def _nested(source: Source) -> str | None:
@@ -64,7 +64,7 @@ def _json(source: Source) -> str:
         kind = _object(source.json)
         if kind is not None:
             return kind
-        raise _cannot_tell(source.path, f"a JSON object with the keys {_some(source.json)}")
+        raise _cannot_tell(source.path, f"a JSON object with the keys {listed(source.json, 4)}")
     entries = source.json
     first_entry: Any = next((entry for entry in entries if isinstance(entry, dict)), None)
     if first_entry is None:
@@ -84,8 +84,8 @@ def _object(value: dict[str, Any]) -> str | None:
     return None
 
 
-def _table(source: Source, chosen: frozenset[str]) -> str:
-    names = [plain(name) for name in source.header]
+def _table(source: Source, columns: Columns) -> str:
+    names, chosen = [plain(name) for name in source.header], frozenset(columns)
     has = {role for role, words in KNOWN.items() if role in chosen or set(words) & set(names)}
     if {"annotations", "subject_data"} <= set(names):
         return "zooniverse"
@@ -99,17 +99,24 @@ def _table(source: Source, chosen: frozenset[str]) -> str:
         return "candidates"
     starts_with_items = bool(names) and (names[0] in ("", *KNOWN["item"]) or names[0].startswith("unnamed:"))
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"worker", "label", "candidates"}:
+        _refuse_doubt(source, columns)
         return "wide"
-    raise _cannot_tell(source.path, f"a table with the columns {_some(source.header)}")
+    raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 4)}")
 
 
-def _some(names: Any) -> str:
-    return ", ".join(repr(str(name)) for name in list(names)[:12]) or "none"
+def _refuse_doubt(source: Source, columns: Columns) -> None:
+    """Where every row is one answer, a wide table would make classes of people."""
+    odd = strangers(source, columns)
+    if odd:
+        source.refuse(
+            f"is every column a person's (wide)? {quoted(odd[0], 40)} has no answer in common with the others",
+            "If so: --format wide (format='wide'). If each row is one answer, say which column holds what: --label-column NAME "
+            "--worker-column NAME (columns={'label': 'NAME', 'worker': 'NAME'}).",
+        )
 
 
 def _cannot_tell(path: Path, found: str) -> InputError:
     return InputError(
-        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long; "
-        f"format='long') or the columns (--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table "
-        f"without a header row needs one."
+        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long) or the columns "
+        f"(--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table without a header row needs one."
     )

@@ -7,14 +7,19 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
+import stat
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
 
+from pals.readers.limits import Limits
+from pals.readers.parquet import Parquet, ParquetError
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF8, "utf-8"),
@@ -24,16 +29,27 @@ MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 DELIMITERS = ",\t;"
+NOT_FOR_FILES = frozenset({"punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"})
+"""Codecs for names in networks and in programs. Nobody writes a table in them, and some take hours over one."""
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that may stand for half a character, which no file can hold."""
+
+
+class _TwiceError(ValueError):
+    """A key that one JSON object has twice: which of its values is meant, nobody can tell."""
+
+    def __init__(self, key: str, first: tuple[str, Any]) -> None:
+        beside = "" if first[0] == key else f" (the object that begins with {quoted(first[0], 20)}: {quoted(first[1], 40)})"
+        super().__init__(f"one object has the key {quoted(key)} twice{beside}")
 
 
 class Source:
     """One file that a user gave."""
 
-    def __init__(self, path: Path, encoding: str | None = None) -> None:
+    def __init__(self, path: Path, encoding: str | None = None, limits: Limits | None = None) -> None:
         self.path = path
-        self.encoding = encoding
+        self.encoding = None if encoding is None else _codec(encoding)
+        self.limits = limits or Limits.from_environment()
 
     def refuse(self, found: str, remedy: str) -> NoReturn:
         raise InputError(f"{self.path}: {found}. {remedy}")
@@ -41,6 +57,7 @@ class Source:
     @cached_property
     def data(self) -> bytes:
         try:
+            self._refuse_endless()
             data = self.path.read_bytes()
         except FileNotFoundError:
             raise InputError(f"{self.path} does not exist. Check the name of the file with the answers.") from None
@@ -50,6 +67,15 @@ class Source:
         if not data.strip(b" \t\r\n\0\xef\xbb\xbf"):
             self.refuse("the file is empty", "Export the answers again.")
         return data
+
+    def _refuse_endless(self) -> None:
+        """A pipe or a device might never say anything, or never stop."""
+        found = self.path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            self.refuse("this is a pipe or a device, not a file", "Save what comes out of it to a file, and name that.")
+        reason = self.limits.too_many_bytes(found.st_size, "the file")
+        if reason:
+            raise InputError(f"{self.path}: {reason}")
 
     @cached_property
     def text(self) -> str:
@@ -63,7 +89,7 @@ class Source:
                 text.encode("utf-8")  # some codecs make text that cannot be written
             return text
         except (LookupError, UnicodeEncodeError):
-            raise InputError(f"Unknown encoding {encoding!r}. Known are utf-8, cp1252, latin-1, utf-16 and others.") from None
+            raise _unknown_encoding(encoding) from None
         except UnicodeDecodeError as error:
             line = data[: error.start].count(b"\n") + 1
             self.refuse(
@@ -78,7 +104,7 @@ class Source:
     def parse_json(self, text: str, place: str) -> Any:
         """The value in `text`; `place` (", line 3") is where the text begins, for the message."""
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_without_repeats)
             if HALF_PAIR.search(text):
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
             return value
@@ -90,8 +116,10 @@ class Source:
             where, found = place, f"{error.object[error.start]!a} is half a character, not text"
         except RecursionError:
             where, found = place, "the JSON is nested too deeply"
+        except _TwiceError as error:
+            raise InputError(f"{self.path}{place}: {error}. Keep the value that is meant.") from None
         except ValueError as error:  # a number with thousands of digits
-            where, found = place, str(error).partition(";")[0]
+            where, found = place, in_short(str(error).partition(";")[0])
         raise InputError(f"{self.path}{where}: {found}. Export or download the file again.")
 
     def json_lines(self) -> list[tuple[int, dict[str, Any]]]:
@@ -147,10 +175,17 @@ class Source:
         return max(DELIMITERS, key=line.count)
 
     @cached_property
+    def parquet(self) -> Parquet:
+        try:
+            return Parquet(self.data, self.limits)
+        except ParquetError as error:
+            raise InputError(f"{self.path}: {error}") from None
+
+    @cached_property
     def header(self) -> list[str]:
-        """The names of a table's columns."""
+        """The names of a table's columns, to tell its format by."""
         if self.is_parquet:
-            return [str(name) for name in self.frame.columns]
+            return self.parquet.names
         first = self.text.lstrip("\r\n")
         try:
             row = next(csv.reader(io.StringIO(first[:100_000], newline=""), delimiter=self.delimiter))
@@ -159,11 +194,38 @@ class Source:
         return [name.strip() for name in row]
 
     @cached_property
+    def names(self) -> list[str]:
+        """The names of a table's columns."""
+        return self.parquet.names if self.is_parquet else [str(name) for name in self.frame.columns]
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Names that several columns have."""
+        return frozenset(name for name, times in Counter(self.names).items() if times > 1)
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows the table has."""
+        count = self.parquet.rows if self.is_parquet else len(self.frame)
+        if not count:
+            self.refuse("the table has no rows", "Export the answers again.")
+        return count
+
+    def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The table's rows with these columns, as JSON would have them."""
+        if not self.is_parquet:
+            rows: list[dict[str, Any]] = self.frame[list(names)].to_dict("records")
+            return rows
+        try:
+            return self.parquet.records(names)
+        except ParquetError as error:
+            raise InputError(f"{self.path}: {error}") from None
+
+    @cached_property
     def frame(self) -> pd.DataFrame:
         """The table, every cell as it stands in the file; parquet cells keep their types."""
         if self.is_parquet:
-            return self._parquet()
-        remedy = "Mend that row, or export the file again as CSV."
+            return pd.DataFrame(self.records(self.names), columns=pd.Index(self.names), dtype=object)
         text = self.text.lstrip("\r\n")  # blank lines above the header
         try:
             frame = pd.read_csv(
@@ -173,48 +235,83 @@ class Source:
                 na_filter=False,
                 skip_blank_lines=False,
             )
-        except (ValueError, OverflowError, MemoryError) as error:  # pandas' parser errors are ValueErrors
+        except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
+            if "out of memory" in str(error):
+                raise MemoryError from None
             reason = str(error).strip().partition("C error: ")[2] or str(error).strip()
-            self.refuse(f"the table is damaged ({reason})", remedy)
+            self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
             self.refuse(
                 f"the rows have more cells than the {len(frame.columns)} names in the first row",
                 "Give every column a name in the first row.",
             )
+        self._refuse_second_header(frame)
         frame.columns = pd.Index([str(name).strip() for name in frame.columns])
         if not len(frame):
             self.refuse("there is a header but no row below it", "Export the answers again.")
         return frame
 
-    @property
+    def _refuse_second_header(self, frame: pd.DataFrame) -> None:
+        """Two files that were joined: what named the columns would be read as an answer."""
+        same_R = pd.Series(True, index=frame.index)
+        for number, name in enumerate(frame.columns):
+            same_R &= frame.iloc[:, number] == ("" if str(name).startswith("Unnamed: ") else name)
+            if not same_R.any():
+                return
+        if len(frame.columns):
+            self.refuse_second_header(int(same_R.to_numpy().argmax()))
+
+    def refuse_second_header(self, row: int) -> NoReturn:
+        self.refuse(
+            f"row {row + self.first_row} holds names of columns; two files were joined here",
+            "Delete that row if both have the same columns in the same order; else name the files one by one.",
+        )
+
+    @cached_property
     def first_row(self) -> int:
         """The row number, as a spreadsheet shows it, of the frame's first row."""
         if self.is_parquet:
             return 1
         return 2 + len(re.match(r"[\r\n]*", self.text)[0].replace("\r\n", "\n"))  # type: ignore[index]
 
-    def _parquet(self) -> pd.DataFrame:
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            self.refuse("reading Parquet needs the package pyarrow", "`pip install pyarrow`, or export the file as CSV.")
-        try:
-            frame = pd.read_parquet(io.BytesIO(self.data), engine="pyarrow")
-        except Exception as error:  # a damaged file can raise anything
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
-            self.refuse(f"the Parquet file is truncated or damaged ({reason})", "Write it again.")
-        if not isinstance(frame.index, pd.RangeIndex):
-            frame = frame.reset_index()
-        if not len(frame):
-            self.refuse("the table has no rows", "Export the answers again.")
-        frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-        return frame
+
+def _codec(encoding: str) -> str:
+    """The encoding, if there is one of this name that files are written in."""
+    try:
+        found = codecs.lookup(encoding)
+    except (LookupError, ValueError):  # ValueError: a name with a zero byte
+        raise _unknown_encoding(encoding) from None
+    try:
+        if found.name not in NOT_FOR_FILES:
+            "a".encode(encoding, "ignore")  # some encode bytes, not text
+            return encoding
+    except LookupError:
+        pass
+    raise _unknown_encoding(encoding)
+
+
+def _unknown_encoding(encoding: str) -> InputError:
+    return InputError(f"Unknown encoding {quoted(encoding)}. Known are utf-8, cp1252, latin-1, utf-16 and others.")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        raise _TwiceError(next(key for key, _ in pairs if key in seen or seen.add(key)), pairs[0])  # type: ignore[func-returns-value]
+    return found
+
+
+def in_short(reason: object, longest: int = 120) -> str:
+    """What a library says is wrong, on one line and short."""
+    return " ".join(str(reason).split()).rstrip(".")[:longest]
 
 
 def kind(value: object) -> str:
     """What a value is, in words."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    number = "a number" if isinstance(value, (int, float)) else f"a value of type {type(value).__name__}"
+    return names.get(type(value), number)
 
 
 def text_of(value: object) -> str | None:

@@ -66,7 +66,7 @@ class Table:
     item: Coded
     worker: Coded
     label: Coded  # -1: no answer
-    answer_R: np.ndarray | None = None  # None: rows of the same item and annotator are one answer
+    answer_R: np.ndarray | None = None  # None, or -1 for a row: rows of the same item and annotator are one answer
     weight_R: np.ndarray | None = None
     gold_R: np.ndarray | None = None  # rows that say what is right, not what someone thinks
     classes: tuple[str, ...] | None = None  # where the file declares them
@@ -110,6 +110,7 @@ class Records:
     lone: list[str] = field(default_factory=list)
     skipped: Tally = field(default_factory=Tally)
     count: int = 0
+    by_id: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
 
     def add(
         self,
@@ -121,13 +122,19 @@ class Records:
         weight: float = 1.0,
         weights: Sequence[float] | None = None,
         gold: bool = False,
+        joins: bool = False,
+        answer_id: str | None = None,
     ) -> None:
-        """One answer: all its labels; none of them, or None, is a person who did not know."""
+        """One answer: all its labels; none of them, or None, is a person who did not know. One that `joins` is part of what
+        its annotator said of the item in other places, or in those with the same `answer_id` if it has one."""
+        answer = -1 if joins else self.count
+        if joins and answer_id:
+            answer = self.by_id.setdefault((item, worker, answer_id), self.count)
         for number, label in enumerate(labels or [None]):
             self.items.append(item)
             self.workers.append(worker)
             self.labels.append(label)
-            self.answers.append(self.count)
+            self.answers.append(answer)
             self.weights.append(weight if weights is None else weights[number])
             self.golds.append(gold)
             self.places.append(place)

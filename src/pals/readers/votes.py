@@ -12,6 +12,7 @@ import torch
 
 from pals.labels.candidates import CandidateSets, OnEmpty
 from pals.readers.matching import Match, match_names
+from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.util.errors import InputError
 
@@ -61,7 +62,13 @@ class Votes:
         """A label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
         with several labels gives each the same part of its weight. With `use_gold` a known right label is the only
         candidate of its item."""
-        count_NC = torch.from_numpy(self._counts())
+        try:
+            count_NC = torch.from_numpy(self._counts())
+        except MemoryError:
+            raise InputError(
+                f"A table of {len(self.items):,} items and {len(self.class_names):,} classes does not fit into the memory. "
+                f"Check which column holds the label, or read fewer files."
+            ) from None
         if use_gold:
             gold_I = torch.from_numpy(self.gold_I)
             known = (gold_I >= 0).nonzero().flatten()
@@ -85,33 +92,68 @@ class Votes:
             )
         size_A = np.bincount(self.answer_R)
         part_R = self.weight_R / size_A[self.answer_R]
-        top = part_R.max(initial=0)
-        part_R = part_R / top if top > 0 else part_R  # so that enormous weights add up to a finite number
+        top_I = np.zeros(items)
+        np.maximum.at(top_I, self.item_R, part_R)
+        # In parts of the item's largest: sums of enormous weights stay finite, and those of one item never hide another's.
+        part_R = np.divide(part_R, top_I[self.item_R], out=np.zeros(len(part_R)), where=part_R > 0)
+        part_R = np.where(self.weight_R > 0, np.maximum(part_R, 1e-300), 0)  # whoever answered is never rounded away
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
         return count.reshape(items, classes).astype(np.float64)  # numpy counts in whole numbers where there is nothing
 
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
-        """As a table with an answer per row, which `read_votes` reads back: item, worker, label, weight, is_gold. The several
-        labels of one answer stand in one cell, "newt|frog"; with None, where labels may hold any character, in rows of their
-        own."""
-        names = np.array(self.class_names, dtype=object)
-        if separator is None:
-            first_A, label_A = np.arange(len(self.item_R)), names[self.label_R]
-        else:
-            first_A = np.unique(self.answer_R, return_index=True)[1]
-            label_A = pd.Series(names[self.label_R]).groupby(self.answer_R).agg(separator.join).to_numpy(dtype=object)
+        """As a table with an answer per row, which `read_votes` with the same separator reads back: item, worker, label,
+        weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own with None, or
+        where their weights differ. A column answer_id is there if item and annotator do not tell which rows are one answer."""
+        names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
-        items = np.array(self.items, dtype=object)
+        first, cells = self._cells(separator)
         votes = {
-            "item": items[self.item_R[first_A]],
-            "worker": workers[self.worker_R[first_A]],
-            "label": label_A,
-            "weight": self.weight_R[first_A],
+            "item": items[self.item_R[first]],
+            "worker": workers[self.worker_R[first]],
+            "label": cells,
+            "weight": self.weight_R[first],
             "is_gold": False,
         }
         known = (self.gold_I >= 0).nonzero()[0]
         gold = {"item": items[known], "worker": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
+        if separator is not None:
+            gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
+        if self._needs_ids(first):
+            votes["answer_id"], gold["answer_id"] = self.answer_R[first].astype(str).astype(object), ""
         return pd.concat([pd.DataFrame(votes), pd.DataFrame(gold)], ignore_index=True)
+
+    def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """The cells with labels, and the first row that each of them stands for."""
+        if separator is None:
+            return np.arange(len(self.item_R)), np.array(self.class_names, dtype=object)[self.label_R]
+        alone_C = np.array([join_labels([name], separator) for name in self.class_names], dtype=object)
+        place_R = self._places(separator)
+        _, first, size = np.unique(place_R, return_index=True, return_counts=True)
+        cells = alone_C[self.label_R[first]]
+        several = pd.Series(self.label_R[size[place_R] > 1]).groupby(place_R[size[place_R] > 1])
+        for place, labels in several:
+            cells[place] = join_labels([self.class_names[label] for label in labels], separator)
+        return first, cells
+
+    def _places(self, separator: str) -> np.ndarray:
+        """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
+        rows = len(self.item_R)
+        by_answer = pd.Series(self.weight_R).groupby(self.answer_R)
+        apart_R = (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
+        if len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
+            labels = pd.Series([self.class_names[label] for label in self.label_R]).groupby(self.answer_R).agg(list)
+            odd = [split_labels(join_labels(found, separator), separator) != found for found in labels]
+            apart_R = apart_R | pd.Series(odd, index=labels.index, dtype=bool)[self.answer_R].to_numpy()
+        key_R = np.where(apart_R, rows + np.arange(rows), self.answer_R)
+        return np.asarray(np.unique(key_R, return_inverse=True)[1], dtype=np.int64)
+
+    def _needs_ids(self, first: np.ndarray) -> bool:
+        """Whether, with one row for each of these, the rows of an item and annotator are not just those of one answer."""
+        rows = pd.DataFrame({"item": self.item_R, "worker": self.worker_R, "answer": self.answer_R}).iloc[first]
+        unnamed = rows["worker"] < 0
+        split_up = rows.loc[unnamed, "answer"].duplicated().any()
+        several = rows[~unnamed].drop_duplicates().duplicated(["item", "worker"]).any()
+        return bool(split_up or several)
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
         """These votes with the image files as their items, in the order of `files`, and a report on what did not match.

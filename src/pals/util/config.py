@@ -16,6 +16,8 @@ STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
+MOST_VALUES = 1_000_000  # in one file of settings
+
 SEEDS = 2**32  # as many as every generator used here can tell apart
 
 T = TypeVar("T")
@@ -108,12 +110,27 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def _parse(text: str, where: str) -> Any:
     try:
         value = yaml.safe_load(text)
+        _refuse_endless(value, where)
+    except RecursionError:
+        raise InputError(f"Cannot read {where}: it is nested too deeply. Settings are at most sections of sections.") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise InputError(f"Cannot read {where}{line}: {reason}.") from None
     return _number(value) if isinstance(value, str) else value
+
+
+def _refuse_endless(value: Any, where: str) -> None:
+    """References (`*name`) can make a few lines stand for billions of values, or for themselves."""
+    waiting, count = [value], 0
+    while waiting:
+        found = waiting.pop()
+        inside = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else []
+        waiting += inside
+        count += len(inside)
+        if count > MOST_VALUES:
+            raise InputError(f"Cannot read {where}: it stands for more than {MOST_VALUES:,} values. Write them without `*`.")
 
 
 def _number(text: str) -> str | float:

@@ -11,13 +11,18 @@ class InputError(ValueError):
 
 
 MOST_NAMES = 40  # in one message
+LONGEST = 60  # characters of a word in one message
 
 
-def unknown(kind: str, found: object, known: Iterable[str]) -> InputError:
-    """An error that names the nearest known word, and all of them where they are not too many."""
-    names = sorted(known)
-    near = difflib.get_close_matches(str(found).lower(), names, n=1, cutoff=0.5)
+def unknown(kind: str, found: object, known: Iterable[str], most: int = MOST_NAMES) -> InputError:
+    """An error that names the nearest known word, and `most` of them, or all where there are fewer."""
+    names, word = sorted(known), str(found)
+    near = difflib.get_close_matches(word[:LONGEST].lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    listed = ", ".join(names[:MOST_NAMES]) or "none"
-    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return InputError(f"Unknown {kind} {str(found)!r}: {hint}Known: {listed}{rest}.")
+    listed = ", ".join(_cut(name) for name in names[:most]) or "none"
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return InputError(f"Unknown {kind} {_cut(word)!r}: {hint}Known: {listed}{rest}.")
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= LONGEST else f"{word[: LONGEST - 3]}..."

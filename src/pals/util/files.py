@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 from pals.util.errors import InputError
 
 UNFINISHED = ".part"
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+"""How a cell begins that a spreadsheet would take for a formula, with whatever marks it as text already."""
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
@@ -56,7 +60,9 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise InputError(f"Cannot read {path}: it is nested too deeply. Write it anew.") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, not JSON, or a number with thousands of digits
         raise InputError(f"Cannot read {path}: {error}.") from None
 
 
@@ -71,8 +77,21 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             if number < len(lines):
                 raise InputError(
                     f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it."
                 ) from None
+
+
+# ---- cells of a table that a person may open in a spreadsheet
+
+
+def mark_as_text(cell: str) -> str:
+    """The cell with an apostrophe in front if a spreadsheet would run it as a formula. A plain number stays as it is."""
+    return f"'{cell}" if FORMULA.match(cell) and not NUMBER.fullmatch(cell) else cell
+
+
+def without_mark(cell: str) -> str:
+    """What `mark_as_text` made the cell from."""
+    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell

@@ -262,6 +262,13 @@ def test_bad_pictures_are_an_error_that_names_them(folder: Path, cache: Path) ->
     assert "'4/bad.png'" in text and "'5/bad.png'" not in text and "and 2 more" in text and "--skip-bad" in text
 
 
+def test_a_link_to_itself_can_be_skipped(folder: Path, cache: Path) -> None:
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    table = load_images(folder, S, cache=cache, skip_bad=True)
+    assert [bad.name for bad in table.bad] == ["loop.png"]
+    assert len(table) == 12
+
+
 def test_bad_pictures_are_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = spoil(folder)
     with pytest.raises(InputError, match="--skip-bad"):

@@ -103,6 +103,17 @@ def test_pipes_are_not_pictures(tmp_path: Path) -> None:
     assert "not a file" in reason_of(tmp_path / "pipe.png")
 
 
+def test_a_link_to_itself_is_one_bad_picture(tmp_path: Path) -> None:
+    touch(tmp_path / "a.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    (tmp_path / "there").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "there")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "waits.png").symlink_to(tmp_path / "pipe")
+    assert list_images(tmp_path) == ["a.png", "loop.png"]
+    assert reason_of(tmp_path / "loop.png")
+
+
 def test_names_that_are_no_text_can_be_written_down(tmp_path: Path) -> None:
     touch(tmp_path / "a.png", Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")))
     names = list_images(tmp_path)

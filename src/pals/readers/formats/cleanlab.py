@@ -9,6 +9,7 @@ from pals.readers.formats.wide import read_wide
 from pals.readers.source import Source
 from pals.readers.tables import Table
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 
 def read_cleanlab(source: Source, columns: Columns) -> Table:
@@ -17,5 +18,7 @@ def read_cleanlab(source: Source, columns: Columns) -> Table:
     for code, name in enumerate(table.label.names):
         if not re.fullmatch(r"[0-9]+(\.0*)?", str(name).strip()) and str(name).strip() not in ("", "nan", "NaN"):
             where = table.place(int((table.label.code_R == code).argmax()))
-            raise InputError(f"{where}: {name!r} is not a class number. If cells hold names: --format wide (format='wide').")
+            raise InputError(
+                f"{where}: {quoted(name)} is not a class number. If cells hold names: --format wide (format='wide')."
+            )
     return table

@@ -8,6 +8,7 @@ from pals.readers.cells import weight_of
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.util.words import quoted
 
 REMEDY = "A COCO file has `images` (id, file_name), `categories` (id, name) and `annotations` (image_id, category_id)."
 
@@ -39,5 +40,7 @@ def _by_id(source: Source, content: dict[str, Any], key: str, name: str) -> dict
         values = [source.as_name(source.as_dict(entry, where, REMEDY).get(k), where, REMEDY) for k in ("id", name)]
         if values[0] is None or values[1] is None:
             source.refuse(f"{where} has no id or no {name}", REMEDY)
-        found[values[0]] = values[1]
+        if found.setdefault(values[0], values[1]) != values[1]:
+            both = f"{quoted(found[values[0]], 40)} and {quoted(values[1], 40)}"
+            source.refuse(f"{where} has the id {quoted(values[0], 20)} again: is it {both}", "Give every entry its own id.")
     return found

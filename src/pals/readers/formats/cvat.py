@@ -8,6 +8,7 @@ from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 REMEDY = 'Export each job from CVAT as "CVAT for images 1.1" again.'
 
@@ -23,27 +24,34 @@ class _Handler:
         self.images: list[tuple[str, list[str]]] = []
         self.classes: list[str] = []
         self.path: list[str] = []
-        self.text = ""
+        self.text: list[str] = []
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self.path.append(name)
-        self.text = ""
-        if name == "image" and len(self.path) == 2:
+        self.text.clear()
+        if name == "image":
+            if len(self.path) != 2:
+                raise ValueError(f"an <image> stands inside <{self.path[-2][:40]}>" if self.path[1:] else "all is one <image>")
             if "name" not in attributes:
                 raise ValueError("an <image> has no name")
             self.images.append((attributes["name"], []))
-        elif name == "tag" and self.path[-2:-1] == ["image"] and self.images:
+        elif name == "tag" and self.path[-2:-1] == ["image"]:
             if "label" not in attributes:
-                raise ValueError(f"a <tag> of image {self.images[-1][0]!r} has no label")
+                raise ValueError(f"a <tag> of image {quoted(self.images[-1][0])} has no label")
             self.images[-1][1].append(attributes["label"])
 
     def end(self, name: str) -> None:
-        if self.path[-3:] == ["labels", "label", "name"] and "meta" in self.path:
-            self.classes.append(self.text.strip())
+        if self.declares_a_label() and "meta" in self.path:
+            self.classes.append("".join(self.text).strip())
         self.path.pop()
 
     def characters(self, text: str) -> None:
-        self.text += text
+        """Kept only where it is needed: a file may be full of line breaks, which come one by one."""
+        if self.declares_a_label():
+            self.text.append(text)
+
+    def declares_a_label(self) -> bool:
+        return self.path[-3:] == ["labels", "label", "name"]
 
     def forbid(self, *_: object) -> None:
         raise _ForbiddenError
@@ -54,6 +62,7 @@ def read_cvat(source: Source, columns: Columns) -> Table:
     source.no_columns(columns)
     handler = _Handler()
     parser = expat.ParserCreate(source.encoding)
+    parser.buffer_text = True
     parser.StartElementHandler = handler.start
     parser.EndElementHandler = handler.end
     parser.CharacterDataHandler = handler.characters

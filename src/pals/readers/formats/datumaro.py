@@ -5,6 +5,7 @@ from __future__ import annotations
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.util.words import quoted
 
 REMEDY = "Export the project as Datumaro JSON again."
 
@@ -28,7 +29,7 @@ def read_datumaro(source: Source, columns: Columns) -> Table:
             if found.get("type") == "label":
                 index = found.get("label_id")
                 if type(index) is not int or not 0 <= index < len(names):
-                    source.refuse(f"{where} has the label {index!r}, but there are {len(names)} labels", REMEDY)
+                    source.refuse(f"{where} has the label {quoted(index)}, but there are {len(names)} labels", REMEDY)
                 labels.append(names[index])
         records.add(source.as_name(entry.get("id"), where, REMEDY) or "", source.path.stem, labels, number)
     return records.table(classes=list(dict.fromkeys(names)))

@@ -12,6 +12,7 @@ from pals.readers.columns import Columns, find
 from pals.readers.source import Source, kind, text_of
 from pals.readers.tables import Records, Table
 from pals.util.errors import InputError
+from pals.util.words import listed
 
 REMEDY = "Export the project from Label Studio as JSON again."
 NOT_LABELS = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement"}
@@ -28,7 +29,7 @@ def read_label_studio(source: Source, columns: Columns) -> Table:
     for role in columns:
         if role not in ("item", "label"):
             raise InputError(f"Label Studio files need no column for {role!r}; only 'item' and 'label' can be chosen.")
-    rows = source.frame.to_dict("records") if source.header and not _is_json(source) else source.json
+    rows = source.json if _is_json(source) else source.records(source.names)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         source.refuse(f"the file holds {kind(rows)}, not a list of tasks", REMEDY)
     try:
@@ -40,7 +41,7 @@ def read_label_studio(source: Source, columns: Columns) -> Table:
 
 
 def _is_json(source: Source) -> bool:
-    return source.text.lstrip()[:1] in ("[", "{")
+    return not source.is_parquet and source.text.lstrip()[:1] in ("[", "{")
 
 
 # ---- JSON: tasks with annotations
@@ -107,10 +108,10 @@ def _question(source: Source, names: list[str], columns: Columns) -> str | None:
     questions = list(dict.fromkeys(names))
     wanted = columns.get("label")
     if wanted is not None and wanted not in questions:
-        source.refuse(f"no question is called {wanted!r}", f"Found: {', '.join(questions) or 'none'}.")
+        source.refuse(f"no question is called {wanted!r}", f"Found: {listed(questions)}.")
     if wanted is None and len(questions) > 1:
         source.refuse(
-            f"there are answers to several questions: {', '.join(questions)}",
+            f"there are answers to several questions: {listed(questions)}",
             "Choose one: --label-column NAME (columns={'label': 'NAME'}).",
         )
     return str(wanted) if wanted is not None else questions[0] if questions else None

@@ -6,18 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
-from pals.readers.cells import add_gold, flags_in, names_in, places, weights_in
-from pals.readers.columns import Columns, find, not_read, require
+from pals.readers.cells import add_gold, flags_in, names_in, places, refuse_joined, weights_in
+from pals.readers.columns import KNOWN, Columns, find, not_read, require
 from pals.readers.source import Source
-from pals.readers.tables import Table, nobody
+from pals.readers.tables import Coded, Table, nobody
 
 UNNAMED = "No column names the annotators: every row counts as another person's answer"
 
 
 def read_long(source: Source, columns: Columns) -> Table:
-    """Rows of the same item and annotator are one answer with several labels; so is a cell "newt|frog"."""
-    table, found = _rows(source, columns, "label", ("is_gold",))
+    """Rows of the same item and annotator are one answer with several labels; so is a cell "newt|frog". A column `answer_id`
+    says which rows are one answer where that is not so."""
+    table, found = _rows(source, columns, "label", ("is_gold", "answer_id"))
+    if "answer_id" in found:
+        table = replace(table, answer_R=_numbered(table, names_in(source, found["answer_id"])))
     gold_R = flags_in(source, found["is_gold"]) if "is_gold" in found else None
     notes = table.notes + (() if "worker" in found else (UNNAMED,))
     return _with_gold(replace(table, gold_R=gold_R, notes=notes), source, found)
@@ -29,17 +33,25 @@ def read_candidates(source: Source, columns: Columns) -> Table:
     return _with_gold(replace(table, answer_R=np.arange(len(table.place_R))), source, found)
 
 
+def _numbered(table: Table, ids: Coded) -> np.ndarray:
+    """The answers' numbers; -1, by item and annotator, where a cell is blank. An answer is one person's, to one item."""
+    blank = np.array([not str(name).strip() for name in ids.names], dtype=bool)
+    frame = pd.DataFrame({"item": table.item.code_R, "worker": table.worker.code_R, "id": ids.code_R})
+    return np.where(np.append(blank, True)[ids.code_R], -1, frame.groupby(list(frame)).ngroup().to_numpy())
+
+
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
-    names = source.frame.columns.tolist()
+    names = source.names
     found = find(names, columns, ("item", "worker", label, "weight", *more, "gold"), source)
     require(found, ("item", label), names, source)
+    refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     table = Table(
         path=source.path,
         unit="row",
         place_R=places(source),
         item=names_in(source, found["item"]),
-        worker=names_in(source, found["worker"]) if "worker" in found else nobody(len(source.frame)),
+        worker=names_in(source, found["worker"]) if "worker" in found else nobody(source.rows),
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         splits=True,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
 from pals.readers.columns import Columns
+from pals.readers.formats.matlab import DamagedError, Matrix, dense, entries, matrices
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table, nobody
-from pals.readers.votes import LARGEST_TABLE
+from pals.util.errors import InputError
+from pals.util.words import listed
 
 REMEDY = "A file for partial label learning holds `partial_target` (classes x items) of 0 and 1, and `data` (items x features)."
 
@@ -19,23 +19,15 @@ REMEDY = "A file for partial label learning holds `partial_target` (classes x it
 def read_mat(source: Source, columns: Columns) -> Table:
     """One answer per item: its candidates. `target`, if there, is the gold label. Items and classes are numbered from 0."""
     source.no_columns(columns)
-    shapes = _shapes(source)
-    if "partial_target" not in shapes:
-        source.refuse(f"there is no `partial_target`; found: {', '.join(sorted(shapes)) or 'nothing'}", REMEDY)
-    for name, shape in shapes.items():
-        if name.endswith("target") and np.prod(shape, dtype=float) > LARGEST_TABLE:
-            source.refuse(f"`{name}` claims to have the shape {shape}", REMEDY)
-    wanted = [name for name in ("partial_target", "target") if name in shapes]
-    values = _load(source, wanted)
-    allowed_IC = _items_by_classes(source, "partial_target", values["partial_target"], shapes)
-    items, classes = allowed_IC.shape
-    item_R, label_R = allowed_IC.nonzero()
+    found = variables(source)
+    if "partial_target" not in found:
+        source.refuse(f"there is no `partial_target`; found: {listed(sorted(found))}", REMEDY)
+    item_R, label_R, (items, classes) = _pairs(source, "partial_target", found)
     gold_R = np.zeros(len(item_R), dtype=bool)
-    if "target" in values:
-        right_IC = _items_by_classes(source, "target", values["target"], shapes)
-        if right_IC.shape != allowed_IC.shape:
-            source.refuse(f"`target` and `partial_target` differ in shape: {right_IC.shape}, {allowed_IC.shape}", REMEDY)
-        gold_item, gold_label = right_IC.nonzero()
+    if "target" in found:
+        gold_item, gold_label, shape = _pairs(source, "target", found)
+        if shape != (items, classes):
+            source.refuse(f"`target` and `partial_target` differ in shape: {shape}, {(items, classes)}", REMEDY)
         item_R, label_R = np.append(item_R, gold_item), np.append(label_R, gold_label)
         gold_R = np.append(gold_R, np.ones(len(gold_item), dtype=bool))
     class_names = np.array([str(c) for c in range(classes)], dtype=object)
@@ -52,42 +44,58 @@ def read_mat(source: Source, columns: Columns) -> Table:
     )
 
 
-def _shapes(source: Source) -> dict[str, tuple[int, ...]]:
-    from scipy.io import whosmat
-
+def variables(source: Source) -> dict[str, Matrix]:
+    """What the file holds; nothing is unpacked yet."""
     if source.data.startswith(b"\x89HDF") or b"MATLAB 7.3" in source.data[:128]:
         source.refuse("this is a MATLAB 7.3 file", "Save it in MATLAB with save(name, '-v7').")
     try:
-        return {name: tuple(shape) for name, shape, _ in whosmat(io.BytesIO(source.data))}
-    except Exception as error:  # a damaged file can raise anything
-        source.refuse(f"the MATLAB file is truncated or damaged ({_reason(error)})", "Get the file again.")
+        return matrices(source.data)
+    except DamagedError as error:
+        _refuse_damaged(source, error)
 
 
-def _load(source: Source, names: Sequence[str]) -> dict[str, Any]:
-    from scipy.io import loadmat
-
+def features(source: Source) -> np.ndarray:
+    """`data`, items by features."""
+    found = variables(source)
+    if "data" not in found:
+        raise InputError(f"{source.path}: there is no `data`. A file with features holds them as `data`, items by features.")
+    _refuse_huge(source, found["data"])
     try:
-        return dict(loadmat(io.BytesIO(source.data), variable_names=names))
-    except Exception as error:  # as above
-        source.refuse(f"the MATLAB file is truncated or damaged ({_reason(error)})", "Get the file again.")
+        return dense(found["data"])
+    except DamagedError as error:
+        _refuse_damaged(source, error)
 
 
-def _items_by_classes(source: Source, name: str, value: Any, shapes: dict[str, tuple[int, ...]]) -> np.ndarray:
-    if value.__class__.__module__.startswith("scipy.sparse"):
-        value = value.toarray()
-    if (
-        not isinstance(value, np.ndarray)
-        or value.ndim != 2
-        or value.dtype.kind not in "biuf"
-        or not np.isin(value, (0, 1)).all()
-    ):
+def _pairs(source: Source, name: str, found: dict[str, Matrix]) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
+    """Item and class of every 1, item by item; and how many of both there are."""
+    matrix = found[name]
+    if len(matrix.shape) != 2:
+        source.refuse(f"`{name}` has the shape {matrix.shape}", REMEDY)
+    _refuse_huge(source, matrix)
+    try:
+        row, column, value = entries(matrix)
+    except DamagedError as error:
+        _refuse_damaged(source, error)
+    if not (value == 1).all():
         source.refuse(f"`{name}` is not a matrix of 0 and 1", REMEDY)
-    items = shapes["data"][0] if len(shapes.get("data", ())) == 2 else None
-    transposed = items is not None and value.shape[1] != items
-    if items is not None and items not in value.shape:
-        source.refuse(f"`{name}` has shape {value.shape}, but `data` has {items} items", REMEDY)
-    return np.ascontiguousarray(value if transposed else value.T).astype(bool)
+    data = found.get("data")
+    items = data.shape[0] if data is not None and len(data.shape) == 2 else None
+    if items is not None and items not in matrix.shape:
+        source.refuse(f"`{name}` has shape {matrix.shape}, but `data` has {items} items", REMEDY)
+    if items is not None and matrix.shape[1] != items:
+        return row, column, (matrix.shape[0], matrix.shape[1])
+    order = np.lexsort((row, column))
+    return column[order], row[order], (matrix.shape[1], matrix.shape[0])
 
 
-def _reason(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+def _refuse_huge(source: Source, matrix: Matrix) -> None:
+    reason = source.limits.too_many_cells(matrix.cells, len(source.data))
+    reason = reason or source.limits.too_many_bytes(matrix.size, f"`{matrix.name}`, once it is unpacked,")
+    if reason:
+        raise InputError(f"{source.path}: `{matrix.name}` is {' x '.join(map(str, matrix.shape[:4]))}, and {reason}")
+
+
+def _refuse_damaged(source: Source, error: DamagedError) -> NoReturn:
+    source.refuse(
+        f"the MATLAB file is truncated or damaged ({error})", "Get it again, or save it in MATLAB with save(name, '-v7')."
+    )

@@ -7,6 +7,7 @@ import json
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.util.words import quoted
 
 REMEDY = 'A peerannot file looks like {"0": {"12": 1, "40": 0}}: item, annotator, class number.'
 
@@ -16,17 +17,19 @@ def read_peerannot(source: Source, columns: Columns) -> Table:
     source.no_columns(columns)
     records = Records(source.path, "item")
     for item, votes in source.as_dict(source.json, "the file", REMEDY).items():
-        for worker, label in source.as_dict(votes, f"item {item}", REMEDY).items():
-            records.add(item, worker, [source.as_name(label, f"item {item}", REMEDY)], item)
+        for worker, label in source.as_dict(votes, f"item {quoted(item)}", REMEDY).items():
+            records.add(item, worker, [source.as_name(label, f"item {quoted(item)}", REMEDY)], item)
         if not votes:
             records.lone.append(item)
     return records.table(classes=_peerannot_classes(source))
 
 
 def _peerannot_classes(source: Source) -> list[str] | None:
+    path = source.path.parent / "metadata.json"
     try:
-        beside = json.loads((source.path.parent / "metadata.json").read_text(encoding="utf-8"))
-        count = beside["n_classes"]
+        if not path.is_file():  # a pipe of this name would never answer
+            return None
+        count = json.loads(path.read_text(encoding="utf-8"))["n_classes"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None  # it only helps
     return [str(c) for c in range(count)] if type(count) is int and 0 < count <= 100_000 else None

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pals.readers.cells import bad_weight, plain, weight_of
+from pals.readers.cells import bad_weight, weight_of
 from pals.readers.columns import Columns, find, not_read
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
+from pals.util.words import listed, quoted
 
-ROLES = ("item", "worker", "label", "candidates", "votes", "weight", "is_gold", "gold")
+ROLES = ("item", "worker", "label", "candidates", "votes", "weight", "answer_id", "is_gold", "gold")
 UNKNOWN = ("item", "one of label, candidates, votes")
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def read_jsonl(source: Source, columns: Columns) -> Table:
-    """`{"item": ..., "worker": ..., "label": ...}` per line. `label` may be a list; instead of it `candidates` (a list) or
-    `votes` (a list of `{"worker": ..., "label": ...}`)."""
+    """`{"item": ..., "worker": ..., "label": ...}` per line; as in a long table, lines of the same item and annotator are one
+    answer with several labels. `label` may be a list; instead of it `candidates` (a list; each line is an answer) or `votes`
+    (a list of `{"worker": ..., "label": ...}`)."""
     return _read(source, columns, "line", source.json_lines())
 
 
@@ -37,9 +40,10 @@ def read_huggingface(source: Source, columns: Columns) -> Table:
     """`metadata.jsonl` or `metadata.parquet` of an image folder: `file_name` with `votes`, `candidates` or `label`."""
     if source.data.lstrip().startswith(b"{"):
         return read_jsonl(source, columns)
-    frame = source.frame
-    rows = [{str(key): plain(value) for key, value in row.items()} for row in frame.to_dict("records")]
-    return _read(source, columns, "row", list(enumerate(rows, start=source.first_row)))
+    wanted = list(find(source.names, columns, ROLES, source).values())  # pictures may lie in the same file
+    rows = source.records(wanted) if wanted else [{}]
+    table = _read(source, columns, "row", list(enumerate(rows, start=source.first_row)))
+    return replace(table, notes=not_read(source.names, wanted))
 
 
 def metadata_file(folder: Path) -> Path | None:
@@ -57,7 +61,7 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
     if "item" not in found or answer is None:
         missing = UNKNOWN["item" in found]
         source.refuse(
-            f"no key for {missing}; found: {', '.join(map(repr, names)) or 'none'}",
+            f"no key for {missing}; found: {listed(names)}",
             "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
         )
     notes = not_read(names, found.values())
@@ -84,7 +88,6 @@ def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[A
         item=Coded.of(values["item"]),
         worker=Coded.of(values["worker"]) if "worker" in values else nobody(rows),
         label=Coded.of(values["label"]),
-        answer_R=np.arange(rows),
         notes=notes,
     )
 
@@ -104,7 +107,16 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
     else:
         label = cell("label")
         labels = labels_of(cell("candidates") if label is None else label)
-        records.add(item, text_of(cell("worker")), labels, place, weight=weight, gold=_flag(cell("is_gold"), where))
+        records.add(
+            item,
+            text_of(cell("worker")),
+            labels,
+            place,
+            weight=weight,
+            gold=_flag(cell("is_gold"), where),
+            joins=label is not None,
+            answer_id=text_of(cell("answer_id")),
+        )
     if cell("gold") is not None:
         records.add(item, None, labels_of(cell("gold")), place, gold=True)
 
@@ -133,5 +145,5 @@ def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:
 
 def _flag(value: object, where: str) -> bool:
     if value not in (None, True, False, 0, 1):
-        raise InputError(f"{where}: is_gold is {value!r}. Write true or false.")
+        raise InputError(f"{where}: is_gold is {quoted(value)}. Write true or false.")
     return bool(value)

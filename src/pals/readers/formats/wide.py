@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pals.readers.cells import add_gold, names_in, places
+from pals.readers.cells import add_gold, columns_in, names_in, places, refuse_joined
 from pals.readers.columns import Columns, find, not_read, plain
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table
 from pals.util.errors import InputError
+from pals.util.words import listed, quoted
 
 BESIDE = frozenset({"weight", "weights", "time", "created_at", "comment", "comments", "notes", "is_gold"})
 """Columns that hold no person's answers although they stand beside those that do."""
@@ -17,19 +18,8 @@ BESIDE = frozenset({"weight", "weights", "time", "created_at", "comment", "comme
 
 def read_wide(source: Source, columns: Columns) -> Table:
     """A blank cell is a person who was not asked. `columns={"workers": [...]}` names the annotators' columns."""
-    names = source.frame.columns.tolist()
-    chosen = columns.get("workers")
-    found = find(names, {role: name for role, name in columns.items() if role != "workers"}, ("item", "gold"), source)
-    item = found.get("item", names[0])
-    if chosen is None:
-        people = [name for name in names if name not in (item, found.get("gold")) and plain(name) not in BESIDE]
-    else:
-        people = [chosen] if isinstance(chosen, str) else list(chosen)
-        for name in people:
-            if name not in names:
-                raise InputError(f"{source.path}: there is no column {name!r}. Found: {', '.join(map(repr, names))}.")
-    if not people:
-        source.refuse("there is no column of answers beside the items'", "Give each annotator a column.")
+    item, people, gold = _roles(source, columns)
+    refuse_joined(source, {item: ()})
     items = names_in(source, item)
     _check_items(source, item, items)
     row_R, worker_R, label = _cells(source, people)
@@ -42,9 +32,43 @@ def read_wide(source: Source, columns: Columns) -> Table:
         label=label,
         answer_R=np.arange(len(row_R)),
         splits=True,
-        notes=not_read(names, [item, *people, *found.values()]),
+        notes=not_read(source.names, [item, *people, *gold]),
     )
-    return add_gold(table, items, names_in(source, found["gold"]), places(source)) if "gold" in found else table
+    return add_gold(table, items, names_in(source, gold[0]), places(source)) if gold else table
+
+
+def strangers(source: Source, columns: Columns) -> list[str]:
+    """Columns that are filled in for every item and share no answer with any other: hardly a person's. A table with an answer
+    per row has them, as the column of the annotators shares nothing with that of the labels."""
+    _, people, _ = _roles(source, columns)
+    if len(people) < 2:
+        return []
+    row_R, worker_R, label = _cells(source, people)
+    words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip()
+    number_L = pd.Series(pd.factorize(words)[0], index=words.index)
+    pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
+    pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()
+    sharing = set(pairs.loc[pairs["label"].duplicated(keep=False), "worker"])
+    filled_W = np.bincount(worker_R, minlength=len(people)) == len(np.unique(row_R))
+    return [people[w] for w in filled_W.nonzero()[0].tolist() if w not in sharing]
+
+
+def _roles(source: Source, columns: Columns) -> tuple[str, list[str], list[str]]:
+    """The columns of the items, of the annotators, and of what is right, if there is one."""
+    names = source.names
+    chosen = columns.get("workers")
+    found = find(names, {role: name for role, name in columns.items() if role != "workers"}, ("item", "gold"), source)
+    item, gold = found.get("item", names[0]), [found["gold"]] if "gold" in found else []
+    if chosen is None:
+        people = [name for name in names if name not in (item, *gold) and plain(name) not in BESIDE]
+    else:
+        people, known = [chosen] if isinstance(chosen, str) else list(chosen), set(names)
+        for name in people:
+            if name not in known:
+                raise InputError(f"{source.path}: there is no column {quoted(name)}. Found: {listed(names)}.")
+    if not people:
+        source.refuse("there is no column of answers beside the items'", "Give each annotator a column.")
+    return item, people, gold
 
 
 def _check_items(source: Source, column: str, items: Coded) -> None:
@@ -53,7 +77,7 @@ def _check_items(source: Source, column: str, items: Coded) -> None:
     if len(twice):
         row = int(twice[0])
         source.refuse(
-            f"row {row + source.first_row} names {items.names[items.code_R[row]]!r} again in the column {column!r}",
+            f"row {row + source.first_row} names {quoted(items.names[items.code_R[row]])} again in the column {quoted(column)}",
             "A wide table has one row per item; if each row is one answer, read it with --format long "
             "(format='long') and say which column holds the label.",
         )
@@ -61,16 +85,7 @@ def _check_items(source: Source, column: str, items: Coded) -> None:
 
 def _cells(source: Source, people: list[str]) -> tuple[np.ndarray, np.ndarray, Coded]:
     """Row, annotator and label of all cells that are not blank, row by row."""
-    by_person = [names_in(source, name) for name in people]
-    code, names = pd.factorize(np.concatenate([column.names for column in by_person]))
-    starts = np.cumsum([0, *(len(column.names) for column in by_person)])
+    label_RW, names = columns_in(source, people)
     blank = np.array([not str(name).strip() for name in names], dtype=bool)
-    label_RW = np.stack(
-        [
-            np.append(code[start : start + len(column.names)], -1)[column.code_R]
-            for column, start in zip(by_person, starts, strict=False)
-        ],
-        axis=1,
-    )
     row_R, worker_R = ((label_RW >= 0) & ~np.append(blank, True)[label_RW]).nonzero()
     return row_R, worker_R, Coded(label_RW[row_R, worker_R], names)

@@ -9,6 +9,7 @@ from pals.readers.columns import Columns, plain
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.readers.tables import Records, Table
 from pals.util.errors import InputError
+from pals.util.words import listed, quoted
 
 NAMES = ("filename", "file_name", "file", "image", "image_name", "imagename", "name", "path")
 REMEDY = "Export the classifications from Zooniverse again."
@@ -69,10 +70,10 @@ def _task(source: Source, answers: list[dict[str, list[str | None]]], columns: C
     tasks = sorted({task for answer in answers for task, labels in answer.items() if any(labels)})
     wanted = columns.get("label")
     if wanted is not None and wanted not in tasks:
-        source.refuse(f"no answer to task {wanted!r}", f"Found: {', '.join(tasks) or 'none'}.")
+        source.refuse(f"no answer to task {wanted!r}", f"Found: {listed(tasks)}.")
     if wanted is None and len(tasks) > 1:
         source.refuse(
-            f"there are answers to several tasks: {', '.join(tasks)}",
+            f"there are answers to several tasks: {listed(tasks)}",
             "Choose one: --label-column T0 (columns={'label': 'T0'}).",
         )
     return str(wanted) if wanted is not None else tasks[0] if tasks else None
@@ -85,11 +86,11 @@ def _item(source: Source, cell: Any, row: int, columns: Columns) -> str:
         source.refuse(f"`subject_data` in row {row} is not an object with the subject's number", REMEDY)
     number, data = next(iter(subjects.items()))
     if not isinstance(data, dict):
-        source.refuse(f"`subject_data` in row {row} is {kind(data)} for subject {number}", REMEDY)
+        source.refuse(f"`subject_data` in row {row} is {kind(data)} for subject {quoted(number)}", REMEDY)
     wanted = columns.get("item")
     if wanted is not None:
         if wanted not in data:
-            source.refuse(f"the subject in row {row} has no {wanted!r}", f"Found: {', '.join(map(repr, data)) or 'nothing'}.")
+            source.refuse(f"the subject in row {row} has no {wanted!r}", f"Found: {listed(data)}.")
         names = [data[str(wanted)]]
     else:
         spelled = {plain(key.lstrip("#!/ ")): value for key, value in data.items()}

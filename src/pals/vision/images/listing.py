@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,15 +75,31 @@ def _files(folder: Path) -> Iterator[str]:
                     name = f"{inside}/{entry.name}" if inside else entry.name
                     if entry.name.startswith(".") or entry.name in NOT_PICTURES:
                         continue
-                    if entry.is_dir():
+                    if _is_folder(entry):
                         (links if entry.is_symlink() else waiting).append(name)
-                    elif entry.is_file() or entry.is_symlink():  # not what would wait for ever: pipes, devices
+                    elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and not _waits(entry)):
                         yield name
         except OSError as error:
             raise InputError(
                 f"Cannot read the folder {printable(str(path))}: {error.strerror or error}. Make it readable or move it away."
             ) from None
         links.sort()
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Not so a link that leads to itself, at which the system gives up: one such picture is bad, not the whole folder."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _waits(link: os.DirEntry[str]) -> bool:
+    """Whether a link leads to what could keep a reader waiting for ever: a pipe, a device."""
+    try:
+        return not stat.S_ISREG(link.stat().st_mode)
+    except OSError:
+        return False  # it leads nowhere
 
 
 def _no_image(folder: Path, others: Counter[str]) -> str:

@@ -1,0 +1,264 @@
+"""Files that would be read wrongly without anybody noticing: each is read rightly, or refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from _reader_examples import COCO, CVAT, LONG, answers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pals.fitting.tables import csv_text
+from pals.readers import Votes, read_votes
+from pals.readers.formats.cvat import _Handler
+from pals.readers.separator import join_labels, split_labels
+from pals.util.errors import InputError
+
+Write = Callable[..., Path]
+
+
+# ---- one answer per row, or one column per person?
+
+
+@pytest.mark.parametrize(
+    "header", ["picture,who,species", "photo,volunteer,taxon", "file,observer,diagnosis", "Image,Identified by,Species"]
+)
+def test_usual_words_make_a_long_table(header: str, write: Write) -> None:
+    votes = read_votes(write(f"{header}\na.jpg,ann,newt\nb.jpg,bob,frog\n"))
+    assert votes.summary.format == "long"
+    assert answers(votes) == [("a.jpg", "ann", ("newt",)), ("b.jpg", "bob", ("frog",))]
+
+
+def test_people_never_become_classes(write: Write) -> None:
+    """No word in the header is known, but the two columns have nothing in common, as answers of two people would."""
+    path = write("image,wer,Art\na.jpg,ann,newt\nb.jpg,bob,frog\nc.jpg,ann,newt\n")
+    with pytest.raises(InputError, match=r"'wer' has no answer in common .*--format wide.*--label-column NAME"):
+        read_votes(path)
+    assert read_votes(path, columns={"label": "Art", "worker": "wer"}).class_names == ("frog", "newt")
+    assert read_votes(path, format="wide").workers == ("wer", "Art")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["image,ann,bob\na,newt,frog\nb,frog,newt\n", "image,ann,bob\na,newt,newt|frog\n", "image,ann\na,newt\nb,frog\n",
+     "image,ann,bob,cho\na,newt,newt,\nb,frog,newt,toad\n", "image,ann,bob\na,Newt,newt\n\n"],
+)  # fmt: skip
+def test_wide_tables_stay_wide(text: str, write: Write) -> None:
+    assert read_votes(write(text)).summary.format == "wide"
+
+
+# ---- two files in one
+
+
+def test_two_tables_joined(write: Write) -> None:
+    with pytest.raises(InputError, match=r"votes.csv: row 5 holds names of columns; two files were joined here\. Delete that"):
+        read_votes(write(LONG + LONG))
+    for second in ("image,worker,label\nx,ann,newt\n", "file,who,species\nx,ann,newt\n", "Task,Worker,Label\nx,ann,newt\n"):
+        with pytest.raises(InputError, match="row 5 holds names of columns"):
+            read_votes(write(LONG + second))
+    with pytest.raises(InputError, match="row 3 holds names of columns"):
+        read_votes(write("image,ann,bob\na,newt,newt\nimage,cho,dan\nb,newt,frog\n"))
+    with pytest.raises(InputError, match="row 3 holds names of columns"):
+        read_votes(write(",ann,bob\na,1,1\n,ann,bob\nb,1,0\n"))
+
+
+def test_words_of_a_header_may_be_names(write: Write) -> None:
+    assert read_votes(write("item,worker,label\nimage,ann,newt\nb,ann,class\n")).items == ("image", "b")
+
+
+def test_a_row_without_item_makes_no_class(write: Write) -> None:
+    assert read_votes(write("item,label\na,newt\n,toad\nb,frog\n")).class_names == ("frog", "newt")
+    assert read_votes(write("item,label\na,newt\n,toad\n"), class_names=["newt", "frog"]).class_names == ("newt", "frog")
+
+
+def test_a_line_break_inside_a_label(write: Write) -> None:
+    votes = read_votes(write('item,worker,label\na,ann,"newt\nb,ann,frog"\nc,bob,newt\n'))
+    note = "1 label has a line break inside ('newt\\nb,ann,frog'); check the quotes around them"
+    assert note in votes.summary.notes
+
+
+# ---- the same key, the same id
+
+
+def test_a_key_twice_in_one_object(write: Write) -> None:
+    with pytest.raises(InputError, match=r"v.jsonl, line 2: one object has the key 'label' twice .*'item': 'b'\)\. Keep the"):
+        read_votes(write('{"item":"a","label":"x"}\n{"item":"b","label":"x","label":"y"}\n', "v.jsonl"))
+    with pytest.raises(InputError, match="the key '0' twice"):
+        read_votes(write('{"0":{"12":1},"0":{"40":0}}', "answers.json"))
+
+
+def test_a_coco_id_twice(write: Write) -> None:
+    for old, new in (
+        ('{"id":1,"file_name":"a01.jpg"}', '{"id":1,"file_name":"a01.jpg"},{"id":1,"file_name":"a02.jpg"}'),
+        ('{"id":2,"name":"newt"}', '{"id":1,"name":"newt"}'),
+    ):
+        with pytest.raises(InputError, match=r"entry 2 of `\w+` has the id '1' again: is it '.*' and '.*'\. Give every entry"):
+            read_votes(write(COCO.replace(old, new), "c.json"))
+    same = COCO.replace('{"id":2,"name":"newt"}', '{"id":2,"name":"newt"},{"id":2,"name":"newt"}')
+    assert read_votes(write(same, "c.json")).class_names == ("frog", "newt")
+
+
+def test_cvat_images_inside_something_else(write: Write) -> None:
+    """The tag stood at the image before, which it does not belong to."""
+    nested = CVAT.replace("</annotations>", '<track><image name="b.jpg"><tag label="frog"/></image></track></annotations>')
+    with pytest.raises(InputError, match="an <image> stands inside <track>"):
+        read_votes(write(nested, "ann.xml"))
+
+
+def test_cvat_keeps_no_text_that_is_not_needed() -> None:
+    """Each line break comes alone; adding each to all before it took ten seconds for 400 kB."""
+    handler = _Handler()
+    handler.start("annotations", {})
+    for _ in range(1000):
+        handler.characters("\n")
+    assert not handler.text
+
+
+# ---- weights
+
+
+def test_an_enormous_weight_is_refused_where_it_stands(write: Write) -> None:
+    with pytest.raises(InputError, match=r"row 2: the weight is '1e308'\. Weights are numbers from 0 to 1e\+12"):
+        read_votes(write("item,worker,label,weight\na,ann,newt,1e308\nb,bob,frog,1\n"))
+
+
+def test_weights_of_one_item_leave_the_others_alone(write: Write) -> None:
+    votes = read_votes(write("item,worker,label\na,ann,newt\na,bob,frog\nb,bob,frog\n"))
+    sets = replace(votes, weight_R=np.array([1e308, 1e-20, 1.0])).to_candidates()
+    assert sets.allowed_NC.tolist() == [[True, True], [True, False]]
+    assert sets.frequency_NC is not None
+    assert sets.frequency_NC.tolist() == [[0, 1], [1, 0]]
+
+
+# ---- what is written is read
+
+
+def again(votes: Votes, write: Write, separator: str | None = "|") -> Votes:
+    return read_votes(write(csv_text(votes.to_frame(separator)), "again.csv"), separator=separator, no_answer=())
+
+
+def same(a: Votes, b: Votes) -> None:
+    assert a.class_names == b.class_names
+    key = sorted((item, worker or "", sorted(labels)) for item, worker, labels in answers(a))
+    assert key == sorted((item, worker or "", sorted(labels)) for item, worker, labels in answers(b))
+    first, second = (votes.to_candidates(on_empty="drop") for votes in (a, b))
+    assert first.frequency_NC is not None and second.frequency_NC is not None
+    by_item = dict(zip(second.ids, second.frequency_NC.tolist(), strict=True))
+    assert {item: pytest.approx(by_item[item]) for item in first.ids} == dict(
+        zip(first.ids, first.frequency_NC.tolist(), strict=True)
+    )
+
+
+def test_a_label_that_holds_the_separator(write: Write) -> None:
+    rows = [("1", "a", "red|black"), ("1", "b", "blue"), ("2", "a", ["blue", "red|black"]), ("3", None, ["back\\", "a\\|b"])]
+    lines = "\n".join(json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows)
+    votes = read_votes(write(lines, "v.jsonl"))
+    assert set(votes.class_names) == {"red|black", "blue", "back\\", "a\\|b"}
+    same(again(votes, write), votes)
+    assert "red\\|black" in csv_text(votes.to_frame())
+
+
+def test_answers_that_item_and_annotator_do_not_tell_apart(write: Write) -> None:
+    text = """{"item":"a","votes":[{"worker":"ann","label":"newt"},{"worker":"ann","label":"frog"}]}
+    {"item":"b","candidates":["newt","frog","toad"]}\n{"item":"b","label":"frog"}"""
+    votes = read_votes(write(text, "v.jsonl"))
+    assert votes.num_answers == 4
+    for separator in ("|", None):
+        same(again(votes, write, separator), votes)
+    coco = read_votes(write(COCO, "c.json"))  # weights that differ within one answer
+    same(again(coco, write), coco)
+    plain = read_votes(write(LONG))
+    assert "answer_id" not in plain.to_frame()
+
+
+def test_an_answer_is_one_persons_to_one_item(write: Write) -> None:
+    text = "item,worker,label,answer_id\na,ann,newt,1\na,ann,frog,2\na,bob,newt,1\nb,ann,frog,1\nb,ann,newt,\nb,ann,toad,\n"
+    votes = read_votes(write(text))
+    assert sorted(answers(votes)) == [
+        ("a", "ann", ("frog",)), ("a", "ann", ("newt",)), ("a", "bob", ("newt",)),
+        ("b", "ann", ("frog",)), ("b", "ann", ("newt", "toad")),
+    ]  # fmt: skip
+
+
+name_ = st.text(st.sampled_from("ab|\\=+-@'\t ,;\"é"), min_size=1, max_size=4).map(str.strip).filter(bool)
+
+
+@given(labels=st.lists(name_, min_size=1, max_size=4), separator=st.sampled_from(["|", ";", "a"]))
+def test_labels_in_one_cell(labels: list[str], separator: str) -> None:
+    assert split_labels(join_labels(labels, separator), separator) == labels
+
+
+def test_backslashes_elsewhere_are_just_that() -> None:
+    assert split_labels("C:\\dir\\\\x|b", "|") == ["C:\\dir\\\\x", "b"]
+    assert split_labels("a\\|b|c", "|") == ["a|b", "c"]
+
+
+@given(
+    rows=st.lists(st.tuples(name_, st.none() | name_, st.lists(name_, min_size=1, max_size=3, unique=True)), min_size=1),
+    separator=st.sampled_from(["|", "a|", None]),
+)
+def test_any_votes_come_back(
+    rows: list[tuple[str, str | None, list[str]]], separator: str | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("votes")
+
+    def write(text: str, name: str) -> Path:
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+        return folder / name
+
+    lines = [json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows]
+    more = json.dumps({"item": "extra", "votes": [{"worker": "x", "label": "b1"}, {"worker": "x", "label": "b2"}]})
+    votes = read_votes(write("\n".join([*lines, more]), "v.jsonl"), no_answer=())
+    same(again(votes, write, separator), votes)
+
+
+# ---- the same rows in CSV and in JSON
+
+
+def test_rows_mean_the_same_in_csv_and_json(write: Write) -> None:
+    rows = [("1", "ann", "newt"), ("1", "ann", "frog"), ("1", "bob", "newt"), ("2", "ann", "frog")]
+    frame = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    lines = frame.to_json(orient="records", lines=True)
+    found = [read_votes(write(frame.to_csv(index=False))), read_votes(write(lines, "v.jsonl"))]
+    found.append(read_votes(write(frame.to_json(orient="records"), "v.json")))
+    heavy = "\n".join(json.dumps({**json.loads(line), "weight": 1}) for line in lines.splitlines())
+    found.append(read_votes(write(heavy, "w.jsonl")))  # by another path through the code
+    for votes in found:
+        assert votes.num_answers == 3
+        frequency_NC = votes.to_candidates().frequency_NC
+        assert frequency_NC is not None and frequency_NC.tolist() == [[0.25, 0.75], [1, 0]]
+
+
+word = st.sampled_from(["a", "b", " a", "c"])
+
+
+@given(rows=st.lists(st.tuples(word, st.sampled_from(["", "ann", "bob"]), word), min_size=1, max_size=8))
+def test_any_rows_mean_the_same(rows: list[tuple[str, str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    frame = pd.DataFrame(rows, columns=["item", "worker", "label"]).assign(weight="1")
+    frame.to_csv(folder / "v.csv", index=False)
+    frame.to_json(folder / "v.jsonl", orient="records", lines=True)
+    table, lines = read_votes(folder / "v.csv"), read_votes(folder / "v.jsonl")
+    assert answers(table) == answers(lines)
+    assert [(s.reason, s.count) for s in table.summary.skipped] == [(s.reason, s.count) for s in lines.summary.skipped]
+
+
+# ---- spreadsheets
+
+
+def test_no_cell_is_a_formula(write: Write) -> None:
+    labels = ["=1+1", "+x", "-x", "@x", "'=y", "-3", "plain"]
+    lines = "\n".join(json.dumps({"item": f"={n}.jpg", "worker": f"@{n}", "label": label}) for n, label in enumerate(labels))
+    votes = read_votes(write(lines, "v.jsonl"))
+    text = csv_text(votes.to_frame())
+    cells = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    assert not [c for c in cells.to_numpy().ravel() if c[0:1] in tuple("=+-@\t\r") and c != "-3"]
+    same(again(votes, write), votes)
+    assert set(again(votes, write).items) == set(votes.items)
