@@ -193,7 +193,8 @@ def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
     assert answer.code == 0
     assert answer.err == ""
     run = tmp_path / "run"
-    assert {path.name for path in run.iterdir()} == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+    files = {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+    assert {path.name for path in run.iterdir()} == files
     about = json.loads((run / "run.json").read_text())
     assert about["command"][1:3] == ["train", "toy"]
     assert about["torch"] == torch.__version__
@@ -443,7 +444,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     out = tmp_path / "runs" / "demo"
     for name in ("pals", "average", "truth"):
         files = {path.name for path in (out / name / "seed-1").iterdir()}
-        assert files == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+        assert files == {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
         assert len(logged_epochs(out / name / "seed-1")) == 2
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     picture = imread(out / "curves.png")
