@@ -463,7 +463,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Items that PALS trusted (seed 1)" in answer.out
     assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
 
-    monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train
+    monkeypatch.setattr(Run, "_epochs", lambda self, *_: iter(()))  # nothing is left to train
     assert pals(*command).code == 0
     assert json.loads((out / "summary.json").read_text()) == summary
     (out / "notes.txt").write_text("mine")
@@ -474,7 +474,8 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(research, "_print_demo", lambda *_: None)
         patch.setattr("pals.bench.demo.draw_curves", lambda *_, **__: None)
         assert pals(*command, "--fresh").code == 0
-    assert {path.name for path in out.rglob("*") if path.is_file()} == {"config.yaml", "run.json", "notes.txt", "summary.json"}
+    files = {".lock", "config.yaml", "run.json", "notes.txt", "summary.json"}
+    assert {path.name for path in out.rglob("*") if path.is_file()} == files
     assert (out / "pals" / "mine").is_dir()
 
 
