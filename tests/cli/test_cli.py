@@ -193,7 +193,8 @@ def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
     assert answer.code == 0
     assert answer.err == ""
     run = tmp_path / "run"
-    assert {path.name for path in run.iterdir()} == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+    files = {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+    assert {path.name for path in run.iterdir()} == files
     about = json.loads((run / "run.json").read_text())
     assert about["command"][1:3] == ["train", "toy"]
     assert about["torch"] == torch.__version__
@@ -443,7 +444,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     out = tmp_path / "runs" / "demo"
     for name in ("pals", "average", "truth"):
         files = {path.name for path in (out / name / "seed-1").iterdir()}
-        assert files == {"config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
+        assert files == {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
         assert len(logged_epochs(out / name / "seed-1")) == 2
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     picture = imread(out / "curves.png")
@@ -462,7 +463,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Items that PALS trusted (seed 1)" in answer.out
     assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
 
-    monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train
+    monkeypatch.setattr(Run, "_epochs", lambda self, *_: iter(()))  # nothing is left to train
     assert pals(*command).code == 0
     assert json.loads((out / "summary.json").read_text()) == summary
     (out / "notes.txt").write_text("mine")
@@ -473,7 +474,8 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(research, "_print_demo", lambda *_: None)
         patch.setattr("pals.bench.demo.draw_curves", lambda *_, **__: None)
         assert pals(*command, "--fresh").code == 0
-    assert {path.name for path in out.rglob("*") if path.is_file()} == {"config.yaml", "run.json", "notes.txt", "summary.json"}
+    files = {".lock", "config.yaml", "run.json", "notes.txt", "summary.json"}
+    assert {path.name for path in out.rglob("*") if path.is_file()} == files
     assert (out / "pals" / "mine").is_dir()
 
 
