@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pals.fitting import fit as fit
     from pals.labeling import nearest as nearest
     from pals.labeling import pseudo_label as pseudo_label
+    from pals.labeling.pruning import prune as prune
     from pals.labels.candidates import CandidateSets as CandidateSets
     from pals.labels.candidates import Truth as Truth
     from pals.labels.noise import draw_annotators as draw_annotators
@@ -70,6 +71,7 @@ _NAMES = {
     "pals.estimator": ("PALSClassifier",),
     "pals.fitting": ("fit",),
     "pals.labeling": ("nearest", "pseudo_label"),
+    "pals.labeling.pruning": ("prune",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),
     "pals.labels.noise": ("draw_annotators", "make_candidates", "official_candidates"),
     "pals.methods": ("METHODS", "Batch", "Context", "Group", "Method", "Phase", "Plan", "Problem", "Selection"),

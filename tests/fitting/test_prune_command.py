@@ -16,7 +16,7 @@ from _toy import Answer, toy_candidates, toy_data
 from pals.data import Items
 from pals.fitting.prune import prune_votes, seen_as, without
 from pals.fitting.prune import votes_of as votes_of_sets
-from pals.labeling.prune import prune
+from pals.labeling.pruning import prune
 from pals.labels.metrics import grade_pruning
 from pals.readers import read_votes
 from pals.vision.augment import image_views

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _allocations import Allocations
-from pals.labeling.prune import listed_by, neighbors_for, prune, pruned_by, threshold
+from pals.labeling.pruning import listed_by, neighbors_for, prune, pruned_by, threshold
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.metrics import grade_pruning
 from pals.util.errors import InputError

@@ -10,7 +10,7 @@ import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
-from pals.labeling.prune import prune
+from pals.labeling.pruning import prune
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.runs.settings import RunConfig

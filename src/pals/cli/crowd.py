@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
-from pals.fitting.forecast import Count
 from pals.fitting.monitor import AfterEpoch, Monitor
+from pals.fitting.time_left import Count
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
 from pals.util.interrupt import Interrupt
@@ -202,6 +202,7 @@ def predict(
 
     Example:  pals predict runs/ponds new_photos/ --out predictions.csv --threshold 0.6
     """
+    from pals.fitting.tables import csv_text
     from pals.model import predict_folder
     from pals.util.display import showing_count
     from pals.util.files import write_text
@@ -210,7 +211,7 @@ def predict(
         frame = predict_folder(
             run, images, top=top, threshold=threshold, device=device or "auto", skip_bad=skip_bad, progress=progress
         )
-    write_text(out, frame.to_csv(index=False))
+    write_text(out, csv_text(frame))
     for name, reason in frame.attrs["bad"]:
         say(f"Left out: {name}: {reason}")
     held_back = int(frame["abstained"].sum())

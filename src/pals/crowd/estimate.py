@@ -28,13 +28,6 @@ class NoiseEstimate:
     low: float
     high: float
 
-    @property
-    def sentence(self) -> str:
-        answers, labels, low, high = (
-            f"{100 * share:.1f}%" for share in (self.answers_wrong, self.labels_wrong, self.low, self.high)
-        )
-        return f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
-
 
 def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
     """From the probabilities themselves, which were made to predict held-out answers. Items with a gold label and items without

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pals.fitting.features import Features, body_of, features_mark, read_features, write_features
-from pals.fitting.forecast import said_once
 from pals.fitting.load import Loaded, Statistics
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
+from pals.fitting.time_left import said_once
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
 from pals.runs import claim_folder, starting_network

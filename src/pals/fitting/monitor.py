@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pals.fitting.forecast import Count, Say
+from pals.fitting.time_left import Count, Say
 
 if TYPE_CHECKING:
     from pals.runs import Run

@@ -17,7 +17,7 @@ from pals.fitting.load import read_inputs
 from pals.fitting.monitor import Monitor
 from pals.fitting.tables import csv_text
 from pals.fitting.votes import match_votes
-from pals.labeling.prune import CLASS_SHARE, NEIGHBORS, neighbors_for, prune
+from pals.labeling.pruning import CLASS_SHARE, NEIGHBORS, neighbors_for, prune
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.metrics import grade_pruning
 from pals.readers import ReadSummary, Votes
@@ -70,7 +70,7 @@ class Pruned:
 
 
 def prune_votes(votes: Votes, features_ND: Tensor, **options: Any) -> Pruned:
-    """`labeling.prune` for answers; one row of features per item of the votes. Items that nobody answered for take no part, and
+    """`prune` for answers; one row of features per item of the votes. Items that nobody answered for take no part, and
     a known right label (gold) is the only candidate of its item."""
     given = votes.to_candidates(on_empty="drop", use_gold=True)
     place = {name: row for row, name in enumerate(votes.items)}

@@ -13,7 +13,7 @@ from pals.fitting import report_json
 from pals.fitting.encode import encoder_name
 from pals.fitting.findings import Findings
 from pals.fitting.page.render import write_report
-from pals.fitting.sentences import headline
+from pals.fitting.sentences import headline, still_wrong
 from pals.fitting.tables import csv_text
 from pals.fitting.train import Trained
 from pals.model import FILE_NAME, Description, Model, Part
@@ -97,4 +97,4 @@ def _curves(folder: Path) -> list[dict[str, Any]]:
 def _noise(findings: Findings) -> dict[str, Any]:
     noise = findings.noise
     shares = {"answers_wrong": noise.answers_wrong, "labels_wrong": noise.labels_wrong, "low": noise.low, "high": noise.high}
-    return {**shares, "sentence": noise.sentence}
+    return {**shares, "sentence": still_wrong(noise)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from pals.crowd import STATUS
+from pals.crowd import STATUS, NoiseEstimate
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
@@ -40,6 +40,13 @@ def numbers(findings: Findings) -> dict[str, Any]:
     }
 
 
+def still_wrong(noise: NoiseEstimate) -> str:
+    """What is still wrong, as far as can be known without the truth."""
+    shares = (noise.answers_wrong, noise.labels_wrong, noise.low, noise.high)
+    answers, labels, low, high = (f"{100 * share:.1f}%" for share in shares)
+    return f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
+
+
 def in_sentences(findings: Findings) -> list[str]:
     """Five lines for the end of the run."""
     found = numbers(findings)
@@ -53,7 +60,7 @@ def in_sentences(findings: Findings) -> list[str]:
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
         *_most_confused(findings.confusion),
-        findings.noise.sentence,
+        still_wrong(findings.noise),
     ]
     truth = findings.trained.loaded.truth
     return lines if truth is None else [*lines, _against_the_truth(findings.grades, truth.whole)]

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from pals.data import Dataset, Items
 from pals.fitting.encode import Encoded
-from pals.fitting.forecast import WORTH_SAYING, seconds_left
 from pals.fitting.load import Loaded
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
+from pals.fitting.time_left import WORTH_SAYING, seconds_left
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.model import is_model

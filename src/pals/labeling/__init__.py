@@ -1,13 +1,13 @@
 """The labelling step of PALS: nearest neighbours, their votes, the belief, and the selection of items worth training on.
 
 Pure functions on tensors: no network, no training loop, no files, and never the truth. `pseudo_label` is the whole step.
-In `prune`, before all that, labels leave candidate sets.
+In `pruning`, before all that, labels leave candidate sets.
 """
 
 from __future__ import annotations
 
 from pals.labeling.neighbors import Backend, Metric, Neighbors, nearest, nearest_to
-from pals.labeling.step import (
+from pals.labeling.voting import (
     Labeling,
     VoteOn,
     Weighting,

@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling.prune import CLASS_SHARE, NEIGHBORS, TAU, neighbors_for, prune
+from pals.labeling.pruning import CLASS_SHARE, NEIGHBORS, TAU, neighbors_for, prune
 from pals.methods.base import Context, Plan, Problem, check_neighbors
 from pals.methods.parts.frozen import Frozen, frozen_features
 from pals.methods.parts.losses import uniform_on

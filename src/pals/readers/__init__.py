@@ -6,25 +6,15 @@ is in `formats`. Answers are read, never judged: that is for `crowd`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pals.readers.build import NO_ANSWER, build
 from pals.readers.columns import Columns
 from pals.readers.detect import detect
-from pals.readers.formats.cleanlab import read_cleanlab
-from pals.readers.formats.coco import read_coco
-from pals.readers.formats.cvat import read_cvat
-from pals.readers.formats.datumaro import read_datumaro
-from pals.readers.formats.dcic import read_dcic
-from pals.readers.formats.label_studio import read_label_studio
-from pals.readers.formats.long import read_candidates, read_long
-from pals.readers.formats.mat import read_mat
-from pals.readers.formats.peerannot import read_peerannot
-from pals.readers.formats.records import metadata_file, read_huggingface, read_json_list, read_jsonl
-from pals.readers.formats.wide import read_wide
-from pals.readers.formats.zooniverse import read_zooniverse
+from pals.readers.formats import FORMATS, Reader
+from pals.readers.formats.records import metadata_file
 from pals.readers.limits import Limits
 from pals.readers.matching import Match
 from pals.readers.source import Source
@@ -48,32 +38,13 @@ __all__ = [
     "read_votes",
 ]
 
-Reader = Callable[[Source, Columns], Table]
-
 
 def _check(name: str, reader: Any) -> None:
     if not callable(reader):
         raise InputError(f"The reader {name!r} is {reader!r}, not a function read(source, columns).")
 
 
-_BUILT_IN: dict[str, Reader] = {
-    "long": read_long,
-    "wide": read_wide,
-    "candidates": read_candidates,
-    "jsonl": read_jsonl,
-    "json": read_json_list,
-    "dcic": read_dcic,
-    "label-studio": read_label_studio,
-    "zooniverse": read_zooniverse,
-    "cvat": read_cvat,
-    "cleanlab": read_cleanlab,
-    "huggingface": read_huggingface,
-    "mat": read_mat,
-    "peerannot": read_peerannot,
-    "datumaro": read_datumaro,
-    "coco": read_coco,
-}
-READERS: Registry[Reader] = Registry("format", "pals.readers", _BUILT_IN, _check)
+READERS: Registry[Reader] = Registry("format", "pals.readers", FORMATS, _check)
 
 
 def read_votes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pals.fitting.forecast import said_once, seconds_left
+from pals.fitting.time_left import said_once, seconds_left
 
 
 def test_the_rest_of_the_training_by_hand() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pals.labeling.neighbors import Backend, nearest
-from pals.labeling.step import checked_allowed, vote
+from pals.labeling.voting import checked_allowed, vote
 from pals.util.errors import InputError
 
 TAU, NEIGHBORS, CLASS_SHARE = 0.4, 150, 0.25
