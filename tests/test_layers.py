@@ -201,6 +201,12 @@ def bad_habits(tree: ast.AST, speaks: bool) -> list[str]:
     return found
 
 
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their base names, and fails on two that are alike."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(names) == sorted(set(names))
+
+
 @pytest.mark.parametrize("path", FILES, ids=where)
 def test_no_bad_habits(path: Path) -> None:
     assert bad_habits(TREES[path], lies_in(where(path), SPEAKS) is not None) == []

@@ -351,7 +351,7 @@ def test_inherited_options_are_described() -> None:
 
 def test_vectors_have_a_view_for_every_name_that_images_have() -> None:
     own = {name: view for method in METHODS.values() for name, view in method.own_views.items()}
-    assert set(own) == {"pico_weak", "pico_strong", "crdpll_strong", "fixmatch_strong"}
+    assert set(own) == {"pico_weak", "pico_strong", "crdpll_strong", "fixmatch_strong", "promix_strong"}
     views = vector_views(torch.zeros(2), torch.ones(2)).including(own)
     assert set(views.names) == set(image_views((0.5,), (0.25,), pad=1, flip=False).including(own).names)
     inputs = torch.zeros(500, 2)
