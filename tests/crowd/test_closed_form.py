@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +13,38 @@ from hypothesis import strategies as st
 
 from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear, majority_vote
+from pals.crowd.annotators import Chances, beginners, learn, weigh
+from pals.crowd.answers import arrange
+from pals.crowd.closed_form import gather
 from pals.crowd.linear import decompose
 from pals.readers import Votes
 from pals.util.errors import InputError
+
+
+def test_answers_are_predicted_from_the_picture_and_the_other_answers() -> None:
+    """Bayes' rule for each answer in turn, in loops."""
+    votes, _ = many_people(12, 6, 3, seed=0)
+    answers = arrange(votes)
+    annotators = beginners(answers, 10.0, hard=True)
+    found = weigh(answers, annotators, np.zeros((12, 3)))
+    annotators = learn(answers, found, annotators)
+    prior_NC = random_targets(12, 3, seed=0)
+    easy_EC, hard_EC = Chances(answers, annotators, found)(np.arange(len(answers.item_E)))
+    expected = 0.0
+    for entry, item in enumerate(answers.item_E):
+        others = [e for e in np.flatnonzero(answers.item_E == item) if e != entry]
+        easy_C = prior_NC[item] * (1 - annotators.hard_C) * np.prod(easy_EC[others], axis=0)
+        hard_C = prior_NC[item] * annotators.hard_C * np.prod(hard_EC[others], axis=0)
+        chance = (easy_C * easy_EC[entry] + hard_C * hard_EC[entry]).sum() / (easy_C + hard_C).sum()
+        expected += np.log(chance)
+    assert gather(answers, annotators, found).log_predicted(np.log(prior_NC)) == pytest.approx(expected)
+
+
+def test_of_many_answers_some_items_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, truth_N = many_people(300, 30, 5, seed=1)
+    monkeypatch.setattr(sys.modules[gather.__module__], "LARGEST", 2000)
+    found = closed_form(votes, pictures_of(truth_N, 0.8))
+    assert right(found.label_N, truth_N) > right(majority_vote(votes).argmax(axis=1), truth_N)
 
 
 def random_features(items: int, width: int, seed: int) -> torch.Tensor:

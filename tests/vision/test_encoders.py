@@ -25,7 +25,7 @@ def test_the_default_encoder_is_here_and_whole() -> None:
     assert (found.name, found.size, found.feature_width, found.licence) == (LITE0, 224, 1280, "Apache-2.0")
     assert found.sha256 == ENCODERS[LITE0].sha256
     assert not found.network.training
-    assert availability(ENCODERS[LITE0]) == (True, "")
+    assert availability(ENCODERS[LITE0]) == ("here", "")
     normal = [(127 / 255 - mean) / std for mean, std in zip(found.mean, found.std, strict=True)]
     assert normal == [0.0] * 3 and found.std[0] * 255 == 128
 
@@ -56,7 +56,7 @@ def test_missing_weights_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch, na
     with pytest.raises(InputError, match="not installed") as error:
         find_encoder(name)
     assert command in str(error.value)
-    assert availability(ENCODERS[name]) == (False, str(error.value))
+    assert availability(ENCODERS[name]) == ("missing", str(error.value))
 
 
 def test_damaged_weights_are_never_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,6 +69,7 @@ def test_damaged_weights_are_never_loaded(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(InputError, match=r"damaged.*--force-reinstall") as error:
         find_encoder(LITE0)
     assert str(path) in str(error.value)
+    assert availability(ENCODERS[LITE0]).state == "damaged"
 
 
 def test_a_package_without_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

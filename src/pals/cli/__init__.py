@@ -6,7 +6,7 @@ command computes can be had from Python without it.
 
 from __future__ import annotations
 
-from pals.cli import about, bench, crowd, recipes, research, tables
+from pals.cli import about, bench, crowd, encoders, recipes, research, tables
 from pals.cli.base import app, main
 
-__all__ = ["about", "app", "bench", "crowd", "main", "recipes", "research", "tables"]
+__all__ = ["about", "app", "bench", "crowd", "encoders", "main", "recipes", "research", "tables"]

@@ -2,8 +2,8 @@
 
 Two steps alternate. Ridge regression on the present labels says of every item what it looks like, by all other items. Dawid and
 Skene's model takes that as the prior and the answers as evidence, and says what the labels are and who errs how. How far to
-believe the pictures, and how much to regularise, is what makes people's answers likeliest: those of an item are predicted
-from all others, so pictures that say nothing get no weight.
+believe the pictures, and how much to regularise, is what predicts people's answers best, each from the picture and the other
+answers to it: pictures that say nothing which people leave open get no weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from pals.crowd.annotators import Annotators, Weighed, beginners, learn, log_sum, weigh
+from pals.crowd.annotators import Annotators, Chances, Weighed, beginners, learn, log_sum, weigh
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.crowd.consensus import Consensus, summarize
 from pals.crowd.fusion import Calibration, Fusion, combine
@@ -31,15 +31,20 @@ STEEPEST = 40.0
 """Largest factor between scores and logits."""
 DOUBT = 0.02
 """Share of the pictures' opinion that is spread evenly: nothing that they say is certain."""
-DOUBTED = 3
-"""With few pictures more of it is: as if so many of each class had been seen and told nothing."""
+DOUBTED = 1
+"""With few pictures more of it is: as if so many of each class had told nothing."""
 SHRINKAGE = 10
 """Pictures of each class with which the pictures are believed half as much as the answers suggest. The same few answers
 choose this belief and are judged by it."""
-UNNAMED = 3.0
+UNNAMED = 2.0
 """Nats that a label which nobody gave has to make up for: people's errors are alike, and the regression repeats them."""
 STRENGTH = 100.0
 """Answers per class that the prior of a person's confusion matrix weighs; as `Annotators.strength`."""
+LARGEST = 2_000_000
+"""Numbers in a table of answers by classes; where there are more, every second, third, ... item is looked at."""
+FIRST = 300.0
+"""Answers per class that stand for what people in general do before there are any: many more than without pictures. The
+regression errs between the same classes as people do, and each would otherwise confirm the other."""
 TOLERANCE, ITERATIONS = 5e-4, 30
 """It has converged when no more than this share of the probability moves; rounds at most."""
 
@@ -124,14 +129,14 @@ def _setting(votes: Votes) -> Setting:
 def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> tuple[Consensus, Opinion]:
     """To convergence, beginning with a majority vote. Without a spectrum the answers are alone."""
     answers, opinion = setting.answers, Opinion(None, 0.0, 0.0, 0.0)
-    annotators = beginners(answers, strength, hard=True)
+    annotators = beginners(answers, strength, hard=True, first=FIRST)
     found = weigh(answers, annotators, setting.with_unnamed(setting.log_prior(None, 0.0)))
     done, change = 0, np.inf
     while done < ITERATIONS and change > TOLERANCE:
         annotators = learn(answers, found, annotators)
         if spectrum is not None and (done == 0 or opinion.slope > 0):
             tried = PENALTIES if done < SEARCHED else (opinion.penalty,)
-            opinion = _look(setting, spectrum, tried, log_likelihood(answers, annotators, found), found)
+            opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), found.posterior_NC)
         prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
         before, found = found, weigh(answers, annotators, prior_NC, found)
         change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
@@ -140,38 +145,57 @@ def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> 
 
 
 def _look(
-    setting: Setting, spectrum: Spectrum, penalties: tuple[float, ...], evidence_NC: np.ndarray, found: Weighed
+    setting: Setting, spectrum: Spectrum, penalties: tuple[float, ...], evidence: Evidence, target_NC: np.ndarray
 ) -> Opinion:
-    """The opinion of the pictures, with the penalty and the slope under which the answers are likeliest. It must gain more
+    """The opinion of the pictures, with the penalty and the slope under which answers are predicted best. It must gain more
     than chance would, by Schwarz's criterion, or it has no weight."""
-    rows = np.flatnonzero(setting.answers.answered_N & (setting.answers.gold_N < 0))
     opinions = []
     for penalty in penalties:
-        score_NC = spectrum.left_out(found.posterior_NC, penalty)
-        slope, gain = best_slope(setting, score_NC, evidence_NC, rows)
+        score_NC = spectrum.left_out(target_NC, penalty)
+        slope, gain = best_slope(setting, score_NC, evidence)
         opinions.append(Opinion(score_NC, penalty, slope * setting.shrink, gain))
     best = max(opinions, key=lambda opinion: opinion.gain)
-    enough = best.gain > 0.5 * np.log(max(len(rows), 2))
+    enough = best.gain > 0.5 * np.log(max(setting.answers.num_items, 2))
     return best if enough else Opinion(best.score_NC, best.penalty, 0.0, best.gain)
 
 
-def best_slope(setting: Setting, score_NC: np.ndarray, evidence_NC: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
-    """The factor between scores and logits, not negative, that makes the answers of these items likeliest, and by how much."""
+def best_slope(setting: Setting, score_NC: np.ndarray, evidence: Evidence) -> tuple[float, float]:
+    """The factor between scores and logits, not negative, under which answers are predicted best, and by how much better than
+    without the scores."""
 
     def loss(slope: float) -> float:
-        return -float(log_sum(setting.log_prior(score_NC, slope)[rows] + evidence_NC[rows]).sum())
+        return -evidence.log_predicted(setting.log_prior(score_NC, slope))  # what is unnamed would betray the answer
 
-    if not len(rows):
+    if not len(evidence.item_E):
         return 0.0, 0.0
     found = minimize_scalar(loss, bounds=(0.0, STEEPEST), method="bounded", options={"xatol": 0.02})
     gain = loss(0.0) - float(found.fun)
     return (float(found.x), gain) if gain > 0 else (0.0, 0.0)
 
 
-def log_likelihood(answers: Answers, annotators: Annotators, found: Weighed) -> np.ndarray:
-    """N x C: log-probability of each item's answers under each class, by what is known of the people from all other items."""
-    flat_NC = np.zeros((answers.num_items, answers.num_classes))
-    alike = weigh(answers, annotators, flat_NC, found)
+@dataclass(frozen=True)
+class Evidence:
+    """Answers (E), each to be predicted from the picture and all other answers to the same item. What counts is thus whether
+    the pictures tell apart what people leave open, not what everybody sees. States (T) are class and difficulty."""
+
+    item_E: np.ndarray
+    own_ET: np.ndarray  # log-probability of the answer
+    all_NT: np.ndarray  # of all answers to the item, and of its difficulty
+
+    def log_predicted(self, log_prior_NC: np.ndarray) -> float:
+        total_NT = np.tile(log_prior_NC, 2) + self.all_NT
+        with_E = log_sum(total_NT)[self.item_E]
+        return float((with_E - log_sum(total_NT[self.item_E] - self.own_ET)).sum())
+
+
+def gather(answers: Answers, annotators: Annotators, found: Weighed) -> Evidence:
+    """By what is known of the people from all other answers. Items with a gold label have nothing to predict."""
+    step = 1 + answers.given_NS.nnz * answers.num_classes // LARGEST
+    entry = np.flatnonzero((answers.gold_N[answers.item_E] < 0) & (answers.item_E % step == 0))
+    item_E, weight_E1 = answers.item_E[entry], answers.given_NS.data[entry, None]
+    own_ET = weight_E1 * np.log(np.concatenate(Chances(answers, annotators, found)(entry), axis=1))
     with np.errstate(divide="ignore"):
-        log_NC: np.ndarray = np.log(alike.posterior_NC) + alike.evidence_N[:, None]
-    return log_NC
+        log_state_T = np.log(np.concatenate([1 - annotators.hard_C, annotators.hard_C]))
+    all_NT = np.tile(log_state_T, (answers.num_items, 1))
+    np.add.at(all_NT, item_E, own_ET)
+    return Evidence(item_E, own_ET, all_NT)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,8 +94,12 @@ class Listed:
 
 
 class Availability(NamedTuple):
-    ready: bool
-    reason: str  # why not, and what to do; empty if ready
+    state: Literal["here", "missing", "damaged"]
+    reason: str  # why it is not here, and what to do
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "here"
 
 
 def _lite(number: int, size: int, megabytes: int, sha256: str, extra: str = "") -> Listed:
@@ -155,8 +159,15 @@ def availability(listed: Listed) -> Availability:
         if listed.package:
             weights_file(listed)
     except InputError as error:
-        return Availability(False, str(error))
-    return Availability(True, "")
+        return Availability("damaged" if _is_installed(listed) else "missing", str(error))
+    return Availability("here", "")
+
+
+def _is_installed(listed: Listed) -> bool:
+    try:
+        return files(listed.package) is not None
+    except PackageNotFoundError:
+        return False
 
 
 def weights_file(listed: Listed) -> Path:
