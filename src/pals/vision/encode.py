@@ -24,8 +24,10 @@ from pals.vision.backbones.norm import BatchNorm2d
 from pals.vision.encoders import Encoder
 from pals.vision.images import How, decode
 
-BATCH = 16
-"""Pictures at a time: on a CPU the maps of more do not stay in its cache."""
+PIXELS = 2 * 224**2
+"""In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
+LARGEST_BATCH = 256
+"""Pictures at a time elsewhere."""
 AHEAD = 2
 """Batches that are prepared before they are asked for."""
 
@@ -50,15 +52,16 @@ def encode(
     pictures: Tensor | PictureFiles,
     encoder: Encoder,
     device: str | torch.device = "cpu",
-    batch: int = BATCH,
+    batch: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
     """N x D features, float32, on the host. `pictures` are uint8 (N x 3 x height x width) or files.
 
-    Small pictures are enlarged as `Encoder.input_size` says. The encoder itself stays as it is. `progress` is called after each
-    batch with the pictures that are done and all of them.
+    Small pictures are enlarged as `Encoder.input_size` says. The encoder stays as it is. `batch` changes speed and memory
+    only. `progress` is called after each batch with the pictures that are done and all of them.
     """
     _check(pictures, batch)
+    batch = batch or _quick_batch(pictures, encoder, torch.device(device))
     network = folded(encoder.network).to(device)
     convert_conv2d_weight_memory_format(network, torch.channels_last)
     standardize = Standardize(*(255 * torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std)))
@@ -117,8 +120,15 @@ def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
     return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _check(pictures: Tensor | PictureFiles, batch: int) -> None:
-    if batch < 1:
+def _quick_batch(pictures: Tensor | PictureFiles, encoder: Encoder, device: torch.device) -> int:
+    if device.type != "cpu":
+        return LARGEST_BATCH
+    side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
+    return max(1, PIXELS // max(encoder.input_size(side), 1) ** 2)
+
+
+def _check(pictures: Tensor | PictureFiles, batch: int | None) -> None:
+    if batch is not None and batch < 1:
         raise InputError(f"A batch of {batch} pictures: give at least 1.")
     if isinstance(pictures, Tensor) and (pictures.dtype != torch.uint8 or pictures.ndim != 4):
         raise InputError(
