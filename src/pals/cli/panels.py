@@ -7,7 +7,7 @@ import typer
 PANELS = {
     "Your own pictures": ("fit", "update", "predict", "relabel", "prune", "report", "export"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
-    "Set-up": ("demo", "doctor", "data"),
+    "Set-up": ("demo", "doctor", "encoders", "data"),
 }
 PLACES = {name: (place, panel) for place, (name, panel) in enumerate((n, p) for p, names in PANELS.items() for n in names)}
 

@@ -6,6 +6,7 @@ to read are made in `fit.tables`.
 
 from __future__ import annotations
 
+from pals.crowd.closed_form import closed_form
 from pals.crowd.consensus import Consensus, dawid_skene, majority_vote
 from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, named_labels, rank_doubts
 from pals.crowd.estimate import NoiseEstimate, estimate_noise
@@ -24,6 +25,7 @@ __all__ = [
     "NoiseEstimate",
     "Result",
     "arguing_neighbors",
+    "closed_form",
     "dawid_skene",
     "estimate_noise",
     "fuse",

@@ -46,6 +46,7 @@ class Annotators:
     care_W: np.ndarray
     hard_C: np.ndarray
     strength: float
+    first: float = CONFUSION_PSEUDO_COUNTS
 
     @property
     def shared_CC(self) -> np.ndarray:
@@ -124,8 +125,11 @@ class Chances:
             return value_SC
 
         self.count_SC = answers.members_SP @ annotators.count_PC
-        self.common_SC, self.least_common_SC = of_symbols(annotators.common_CC), of_symbols(_half_right(classes))
-        self.wrong_SC, self.least_wrong_SC = of_symbols(annotators.wrong_CC), of_symbols(_all_wrong(classes))
+        self.common_SC, self.least_common_SC = (
+            of_symbols(annotators.common_CC),
+            of_symbols(_half_right(classes, annotators.first)),
+        )
+        self.wrong_SC, self.least_wrong_SC = of_symbols(annotators.wrong_CC), of_symbols(_all_wrong(classes, annotators.first))
         self.named_SC = of_symbols(np.eye(classes))
         self.common_C, self.wrong_C = annotators.common_CC.sum(axis=1), annotators.wrong_CC.sum(axis=1)
         care_S1 = annotators.care_W[answers.worker_S, None]
@@ -177,7 +181,7 @@ def log_sum(value_NC: np.ndarray) -> np.ndarray:
     return total_N
 
 
-def initial_annotators(answers: Answers, strength: float, hard: bool) -> Annotators:
+def initial_annotators(answers: Answers, strength: float, hard: bool, first: float = CONFUSION_PSEUDO_COUNTS) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
     the answers is a majority vote."""
     classes, people = answers.num_classes, answers.num_workers
@@ -189,12 +193,13 @@ def initial_annotators(answers: Answers, strength: float, hard: bool) -> Annotat
     return Annotators(
         count_PC=np.zeros((len(answers.label_P), classes)),
         total_WC=np.zeros((people, classes)),
-        common_CC=_half_right(classes),
-        wrong_CC=_all_wrong(classes),
+        common_CC=_half_right(classes, first),
+        wrong_CC=_all_wrong(classes, first),
         habit_WC=(count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1),
         care_W=np.full(people, CARE_PSEUDO_COUNTS[0] / sum(CARE_PSEUDO_COUNTS)),
         hard_C=np.full(classes, HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS) if hard else 0.0),
         strength=strength,
+        first=first,
     )
 
 
@@ -220,8 +225,8 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annota
         before,
         count_PC=count_PC,
         total_WC=total_WC,
-        common_CC=careful_CC + _half_right(classes),
-        wrong_CC=wrong_CC + _all_wrong(classes),
+        common_CC=careful_CC + _half_right(classes, before.first),
+        wrong_CC=wrong_CC + _all_wrong(classes, before.first),
         care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (answers_W + sum(CARE_PSEUDO_COUNTS)),
         hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
     )
@@ -250,14 +255,14 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
     return count_CC.T.copy()
 
 
-def _half_right(classes: int) -> np.ndarray:
+def _half_right(classes: int, first: float) -> np.ndarray:
     """Answers per class to begin with, half of them right and half spread over all labels."""
-    return CONFUSION_PSEUDO_COUNTS * (0.5 * np.eye(classes) + 0.5 / classes)
+    return first * (0.5 * np.eye(classes) + 0.5 / classes)
 
 
-def _all_wrong(classes: int) -> np.ndarray:
+def _all_wrong(classes: int, first: float) -> np.ndarray:
     """Wrong answers per class to begin with, spread over all others."""
-    return CONFUSION_PSEUDO_COUNTS * (1 - np.eye(classes)) / (classes - 1)
+    return first * (1 - np.eye(classes)) / (classes - 1)
 
 
 def _rows(count_CC: np.ndarray) -> np.ndarray:

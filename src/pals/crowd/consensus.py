@@ -129,10 +129,11 @@ def expectation_maximisation(
         before, found = found, e_step(answers, annotators, log_prior, found)
         change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
         done += 1
-    return _result(answers, annotators, found, done, change <= tolerance)
+    return summarize(answers, annotators, found, done, change <= tolerance)
 
 
-def _result(answers: Answers, annotators: Annotators, found: ItemPosterior, iterations: int, converged: bool) -> Consensus:
+def summarize(answers: Answers, annotators: Annotators, found: ItemPosterior, iterations: int, converged: bool) -> Consensus:
+    """What an alternation came to."""
     return Consensus(
         found=found,
         prior_C=class_shares(found.posterior_NC, answers.known_N),

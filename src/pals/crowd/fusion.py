@@ -105,13 +105,14 @@ def fuse(
         )
         gain = both.log_likelihood - alone.log_likelihood
         if gain > 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give
-            return _result(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
-    return _result(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
+            return combine(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
+    return combine(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
 
 
-def _result(
+def combine(
     alone: Consensus, consensus: Consensus, opinion_NC: np.ndarray, calibration: Calibration | None, gain: float
 ) -> Fusion:
+    """Answers and opinions as independent witnesses, made as unsure as their correlation demands."""
     opinion = calibration is not None
     correlation = find_correlation(left_out_answers(consensus), opinion)
     temperature_N = temperature_of(consensus.answers.count_N + opinion, correlation)

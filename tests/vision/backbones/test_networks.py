@@ -31,6 +31,10 @@ PARAMETERS = {  # of 10 and of 100 classes, three channels
     "imagenet-resnet34": (21_797_672 - 513_000 + 5_130, 21_797_672 - 513_000 + 51_300),
     "imagenet-resnet50": (25_557_032 - 2_049_000 + 20_490, 25_557_032 - 2_049_000 + 204_900),
     "imagenet-resnet50-projected": (25_557_032 - 2_049_000 + 1_049_088 + 5_130, 25_557_032 - 2_049_000 + 1_049_088 + 51_300),
+    # published counts, likewise
+    "efficientnet-lite0": (4_652_008 - 1_281_000 + 12_810, 4_652_008 - 1_281_000 + 128_100),
+    "efficientnet-lite1": (5_416_680 - 1_281_000 + 12_810, 5_416_680 - 1_281_000 + 128_100),
+    "efficientnet-lite2": (6_092_072 - 1_281_000 + 12_810, 6_092_072 - 1_281_000 + 128_100),
     "small-cnn": (3 * 288 + 18_432 + 73_728 + 448 + 1_290, 3 * 288 + 18_432 + 73_728 + 448 + 12_900),
     # stem, three stages of a convolution and a block of two, norms, classifier
     "small-resnet": (432 + 23_040 + 92_160 + 368_640 + 1_376 + 1_290, 432 + 23_040 + 92_160 + 368_640 + 1_376 + 12_900),
@@ -54,6 +58,9 @@ WIDTH_AND_MAP = {  # feature width, and the size of the last map from 32 (ImageN
     "imagenet-resnet34": (512, 7),
     "imagenet-resnet50": (2048, 7),
     "imagenet-resnet50-projected": (512, 7),
+    "efficientnet-lite0": (1280, 7),
+    "efficientnet-lite1": (1280, 7),
+    "efficientnet-lite2": (1280, 7),
     "small-cnn": (128, 4),
     "small-resnet": (128, 4),
     "patches": (512, 3),
@@ -95,7 +102,7 @@ def test_parameter_count(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_shapes(name: str) -> None:
     network = on_meta(name, 7)
-    side = 224 if name.startswith("imagenet") else 32
+    side = 224 if name.startswith(("imagenet", "efficientnet")) else 32
     seen: list[torch.Size] = []
     for norm in network.modules():
         if isinstance(norm, nn.modules.batchnorm._BatchNorm):
@@ -162,7 +169,7 @@ def test_one_graph_without_a_break(network: Network) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_compiled_training_step_on_the_gpu(name: str) -> None:
     """Channels last, bf16, one graph: as near to plain fp32 as bf16 without compilation is, every gradient finite."""
-    side = 64 if name.startswith("imagenet") else 32
+    side = 64 if name.startswith(("imagenet", "efficientnet")) else 32
     network = seeded(name, side=side).cuda()
     x = random(16, *shape_of(name, side)).cuda()
     if x.ndim == 4:

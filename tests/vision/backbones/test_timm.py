@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,6 @@ from pals.vision.backbones.timm import TimmNetwork, build_timm
 MISSING = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
 needs_timm = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 SHAPE = (3, 32, 32)
-
-
-@pytest.fixture(scope="module")
-def timm() -> Iterator[Any]:
-    """timm, which imports torchvision. A torchvision that was built for another kind of torch than the one here misses two
-    operators of its own and refuses to be imported; declared by hand, they are not missed, since no network here uses them."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield importlib.import_module("timm")
-    library._destroy()
 
 
 def pictures(count: int, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Tensor:

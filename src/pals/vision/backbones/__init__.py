@@ -18,6 +18,7 @@ from pals.vision.backbones import imagenet, resnet, wide
 from pals.vision.backbones.base import Network, Output
 from pals.vision.backbones.convnet import ConvNet9
 from pals.vision.backbones.densenet import densenet121
+from pals.vision.backbones.efficientnet import EfficientNetLite
 from pals.vision.backbones.patches import PatchNetwork
 from pals.vision.backbones.resnext import resnext50
 from pals.vision.backbones.senet import se_resnet50
@@ -103,6 +104,9 @@ _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewe
     "imagenet-resnet34": (imagenet.imagenet_resnet34, 1),
     "imagenet-resnet50": (imagenet.imagenet_resnet50, 1),
     "imagenet-resnet50-projected": (imagenet.imagenet_resnet50_projected, 1),
+    "efficientnet-lite0": (partial(EfficientNetLite, 0), 1),
+    "efficientnet-lite1": (partial(EfficientNetLite, 1), 1),
+    "efficientnet-lite2": (partial(EfficientNetLite, 2), 1),
 }
 
 

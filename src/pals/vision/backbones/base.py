@@ -54,6 +54,10 @@ class Network(nn.Module):
     def num_classes(self) -> int:
         return self.classifier.out_features
 
+    def own_name(self, published: str) -> str:
+        """What this network calls the parameter that files of published weights call so."""
+        return published
+
     def __call__(self, x: Tensor) -> Output:  # for the type checker: nn.Module's own is untyped
         output: Output = super().__call__(x)
         return output

@@ -58,11 +58,7 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
     weights: a local .pt, .pth or .safetensors file as timm's networks save it, with or without a head; "timm" lets timm
     download its own; None leaves the network newly initialised. Nothing is ever downloaded unasked.
     """
-    timm, name = _import_timm(name), name.removeprefix(PREFIX)
-    if not timm.is_model(name.partition(".")[0]):
-        near = difflib.get_close_matches(name.lower(), timm.list_models(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"Unknown timm network {name!r}: {hint}timm.list_models() lists all of them.")
+    timm, name = _known(name)
     if len(input_shape) != 3 or min(input_shape) < 1:
         raise InputError(f"Network 'timm:{name}' reads pictures, but one input has shape {tuple(input_shape)}.")
     if num_classes < 2:
@@ -72,6 +68,23 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
         _load(timm, body, name, input_shape, Path(weights))
     width = _feature_width(body, name, input_shape)
     return TimmNetwork(body, width, num_classes, body.pretrained_cfg)
+
+
+def native_size(name: str) -> int:
+    """Pixels a side of the pictures that timm's weights of this network were trained with."""
+    timm, name = _known(name)
+    about = timm.get_pretrained_cfg(name)
+    return 224 if about is None else int(about.input_size[1])
+
+
+def _known(name: str) -> tuple[ModuleType, str]:
+    """timm, and the name that it has for the network."""
+    timm, name = _import_timm(name), name.removeprefix(PREFIX)
+    if not timm.is_model(name.partition(".")[0]):
+        near = difflib.get_close_matches(name.lower(), timm.list_models(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"Unknown timm network {name!r}: {hint}timm.list_models() lists all of them.")
+    return timm, name
 
 
 def _import_timm(name: str) -> ModuleType:

@@ -43,7 +43,7 @@ def load_weights(network: Network, path: Path | str, *, classifier: bool = True)
     With `classifier=False` a classifier in the file is left out, for other classes.
     """
     path = Path(path)
-    found = _strip_prefixes(_unwrap(_read(path), path), path)
+    found = {network.own_name(name): value for name, value in read_weights(path).items()}
     left_out = (FOREIGN_HEAD,) if classifier else (FOREIGN_HEAD, "classifier.")
     dropped = tuple(name for name in found if name.startswith(left_out))
     found = {name: value for name, value in found.items() if name not in dropped}
@@ -54,6 +54,11 @@ def load_weights(network: Network, path: Path | str, *, classifier: bool = True)
         for name, value in found.items():
             own[name].copy_(value)
     return LoadReport(path, tuple(found), dropped, tuple(name for name in own if name not in found))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """What a file of weights holds, by the names of the network that it was made for."""
+    return _strip_prefixes(_unwrap(_read(path), path), path)
 
 
 def _read(path: Path) -> Any:

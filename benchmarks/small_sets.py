@@ -1,0 +1,161 @@
+"""How right labels are that come from a few hundred pictures with people's answers: the closed form on frozen features beside a
+majority vote and Dawid and Skene, on random subsets.
+
+    python benchmarks/small_sets.py IMAGES VOTES TRUTH [--encoder efficientnet-lite0] [--items 100 300] [--random 0 0.33]
+    python benchmarks/small_sets.py --look-alike CIFAR-100-FOLDER --out FOLDER
+
+The first prints a table in Markdown; with --features FILE.npy the features are kept there and used again. The second writes
+pictures of 20 look-alike classes of CIFAR-100 with the answers of simulated volunteers, for the first to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from pals.crowd import closed_form, dawid_skene, majority_vote
+from pals.data.cifar import SUPERCLASSES, load_cifar100
+from pals.labels.candidates import Truth
+from pals.labels.metrics import accuracy_of
+from pals.readers import Votes, read_votes
+from pals.vision.encode import PictureFiles, encode
+from pals.vision.encoders import find_encoder
+from pals.vision.images import survey
+
+GROUPS = ("flowers", "trees", "medium_mammals", "large_carnivores")
+ANSWERS = 5
+SKILLS = (0.45, 0.55, 0.65, 0.75, 0.85, 0.9)  # of volunteers
+TWO_LABELS, NOBODY_RIGHT = 0.15, 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="IMAGES VOTES TRUTH")
+    parser.add_argument("--encoder", default="efficientnet-lite0")
+    parser.add_argument("--size", type=int, help="pixels a side (default: as the encoder chooses)")
+    parser.add_argument("--features", type=Path)
+    parser.add_argument("--items", type=int, nargs="+", default=[100, 300, 1000, 3000])
+    parser.add_argument("--draws", type=int, nargs="+", default=[40, 20, 6, 3], help="random subsets of each size")
+    parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of answers that are drawn at random")
+    parser.add_argument("--look-alike", type=Path)
+    parser.add_argument("--pictures", type=int, default=2000, help="of the look-alike set")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    if args.look_alike is not None:
+        look_alike(args.look_alike, args.out, args.pictures)
+        return
+    votes, truth_N = read(args.files[1], args.files[2])
+    features_ND = read_features(args, votes.items)
+    table(args, votes, truth_N, features_ND)
+
+
+def read(votes_file: Path, truth_file: Path) -> tuple[Votes, np.ndarray]:
+    with truth_file.open() as file:
+        truth = {row["image"]: row["label"] for row in csv.DictReader(file)}
+    votes = read_votes(votes_file, class_names=sorted(set(truth.values())))
+    label_of = {name: number for number, name in enumerate(votes.class_names)}
+    return votes, np.array([label_of[truth[item]] for item in votes.items])
+
+
+def read_features(args: argparse.Namespace, items: tuple[str, ...]) -> torch.Tensor:
+    if args.features is not None and args.features.exists():
+        return torch.from_numpy(np.load(args.features))
+    encoder, folder = find_encoder(args.encoder), args.files[0]
+    if args.size is not None:
+        encoder = replace(encoder, size=args.size)
+    side = survey(folder, items).shorter_side
+    features_ND = encode(PictureFiles([folder / item for item in items], side), encoder)
+    if args.features is not None:
+        np.save(args.features, features_ND.numpy())
+    return features_ND
+
+
+def table(args: argparse.Namespace, votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor) -> None:
+    print("| answers at random | items | draws | majority | Dawid, Skene | closed form | gain, mean | gain, worst |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for share in args.random:
+        for items, draws in zip(args.items, args.draws, strict=True):
+            found = 100 * np.array([measure(votes, truth_N, features_ND, items, share, seed) for seed in range(draws)])
+            gain_D = found[:, 2] - found[:, :2].max(axis=1)
+            means = " | ".join(f"{value:.1f}" for value in found.mean(axis=0))
+            print(f"| {share:.2f} | {items:,} | {draws} | {means} | {gain_D.mean():+.1f} | {gain_D.min():+.1f} |", flush=True)
+
+
+def measure(
+    votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor, items: int, share: float, seed: int
+) -> tuple[float, float, float]:
+    """Shares of right labels in a random subset: majority (ties by lot), Dawid and Skene, closed form."""
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
+    part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
+    majority = accuracy_of(majority_vote(part), Truth.of(label_N, votes.class_names))
+    results = dawid_skene(part), closed_form(part, features_ND[chosen])
+    return (majority, *(float((result.label_N == label_N).mean()) for result in results))  # type: ignore[return-value]
+
+
+def subset(votes: Votes, chosen: np.ndarray) -> Votes:
+    place_N = np.full(len(votes.items), -1)
+    place_N[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(place_N[votes.item_R] >= 0)
+    return replace(
+        votes,
+        items=tuple(votes.items[item] for item in chosen),
+        item_R=place_N[votes.item_R[rows]],
+        worker_R=votes.worker_R[rows],
+        label_R=votes.label_R[rows],
+        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
+        weight_R=votes.weight_R[rows],
+        gold_I=votes.gold_I[chosen],
+    )
+
+
+def some_answers_at_random(votes: Votes, share: float, rng: np.random.Generator) -> Votes:
+    drawn_R = rng.random(len(votes.label_R)) < share
+    label_R = np.where(drawn_R, rng.integers(len(votes.class_names), size=len(drawn_R)), votes.label_R)
+    return replace(votes, label_R=label_R)
+
+
+def look_alike(folder: Path, out: Path, count: int) -> None:
+    """Pictures of four superclasses, `ANSWERS` answers each. Mistakes stay within the superclass; some answers name two labels;
+    of a tenth of the pictures nobody is right, and most name the same wrong label."""
+    rng = np.random.default_rng(0)
+    data = load_cifar100(folder)
+    names = [name for group in GROUPS for name in SUPERCLASSES[group]]
+    label_N = data.truth.label_N.numpy()  # type: ignore[union-attr]
+    rows = np.flatnonzero(np.isin(label_N, [data.class_names.index(name) for name in names]))
+    rows = np.sort(rng.choice(rows, count, replace=False))
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    votes, truth = [], []
+    for number, row in enumerate(rows):
+        image, name = f"{number:05}.png", data.class_names[label_N[row]]
+        Image.fromarray(data.train.inputs[row].permute(1, 2, 0).numpy()).save(out / "images" / image)
+        truth.append((image, name))
+        votes += [(image, who, said) for who, said in answers_to(name, rng)]
+    for file, head, lines in (("votes.csv", ("image", "annotator", "label"), votes), ("truth.csv", ("image", "label"), truth)):
+        with (out / file).open("w", newline="") as handle:
+            csv.writer(handle).writerows([head, *lines])
+
+
+def answers_to(name: str, rng: np.random.Generator) -> list[tuple[str, str]]:
+    group = next(SUPERCLASSES[group] for group in GROUPS if name in SUPERCLASSES[group])
+    others = [other for other in group if other != name]
+    decoy = others[rng.integers(len(others))] if rng.random() < NOBODY_RIGHT else None
+    found = []
+    for person in rng.choice(5 * len(SKILLS), ANSWERS, replace=False):
+        wrong = others[rng.integers(len(others))]
+        right = rng.random() < SKILLS[person % len(SKILLS)]
+        said = (name if right else wrong) if decoy is None else (decoy if right else wrong)
+        second = others[rng.integers(len(others))]
+        two = rng.random() < TWO_LABELS and second != said
+        found.append((f"v{person:02}", f"{said}|{second}" if two else said))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Ridge regression on wide features, exact, every item left out in turn: one decomposition serves all penalties and targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pals.util.errors import InputError
+
+BLOCK = 4096
+"""Rows handled at once, in double precision."""
+LARGEST = 4096
+"""Rows and columns of the largest matrix that is decomposed."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Items along the principal axes (R) of the features of those that teach, as `decompose` makes it."""
+
+    code_NR: Tensor  # float32
+    value_R: Tensor  # float64: sum of squares along each axis, over the items that teach
+    teach_N: Tensor  # bool
+
+    @property
+    def total(self) -> float:
+        """Sum of squares of all features of all items that teach: the unit of penalties."""
+        return float(self.value_R.sum())
+
+    def left_out(self, target_NC: np.ndarray, penalty: float) -> np.ndarray:
+        """N x C: what ridge regression on all other items that teach says of each. `penalty` is a share of `total`; the
+        intercept is not penalised. By the leverage of an item, which says how its own target moves what is fitted to it."""
+        target_NC = np.ascontiguousarray(target_NC, dtype=np.float64)
+        aim_NC = torch.from_numpy(target_NC).to(self.code_NR.device)
+        count = max(int(self.teach_N.sum()), 1)
+        mean_C = aim_NC[self.teach_N].sum(dim=0) / count
+        shrunk_R = 1 / (self.value_R + max(penalty * self.total, 1e-12))
+        weight_RC = shrunk_R[:, None] * self._products(aim_NC - mean_C)
+        parts = []
+        for code_BR, aim_BC, teach_B in self._blocks(aim_NC):
+            fitted_BC = mean_C + code_BR @ weight_RC
+            leverage_B1 = ((1 / count + code_BR.square() @ shrunk_R) * teach_B)[:, None]
+            parts.append((fitted_BC - leverage_B1 * aim_BC) / (1 - leverage_B1).clamp_min(1e-9))
+        score_NC: np.ndarray = torch.cat(parts).cpu().numpy()
+        return score_NC
+
+    def _products(self, target_NC: Tensor) -> Tensor:
+        """R x C: how each axis goes with each class among the items that teach."""
+        return torch.stack([code.T @ (aim * teach[:, None]) for code, aim, teach in self._blocks(target_NC)]).sum(dim=0)
+
+    def _blocks(self, target_NC: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        parts = (torch.split(x, BLOCK) for x in (self.code_NR, target_NC, self.teach_N))
+        return [(code.double(), target, teach.double()) for code, target, teach in zip(*parts, strict=True)]
+
+
+def decompose(features_ND: Tensor, teach_N: np.ndarray) -> Spectrum:
+    """The principal axes of the features of the items that teach, and all items along them."""
+    _check(features_ND, teach_N)
+    data_ND = features_ND.detach().to(torch.float32)
+    known_N = torch.from_numpy(np.asarray(teach_N, dtype=bool)).to(data_ND.device)
+    taught_ND = data_ND[known_N]
+    if not len(taught_ND):
+        nothing = torch.zeros(0, dtype=torch.float64, device=data_ND.device)
+        return Spectrum(data_ND[:, :0], nothing, known_N)
+    mean_D = torch.stack([part.double().sum(dim=0) for part in torch.split(taught_ND, BLOCK)]).sum(dim=0) / len(taught_ND)
+    value_R, axes_DR = _axes(taught_ND, mean_D)
+    codes = [((part.double() - mean_D) @ axes_DR).float() for part in torch.split(data_ND, BLOCK)]
+    return Spectrum(torch.cat(codes), value_R, known_N)
+
+
+def _axes(taught_ND: Tensor, mean_D: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of the Gram matrix, features by features or, where there are fewer, items by items."""
+    items, width = taught_ND.shape
+    if items < width:
+        centred_ND = taught_ND.double() - mean_D
+        value_R, vector_NR = torch.linalg.eigh(centred_ND @ centred_ND.T)
+        kept = value_R > 1e-10 * value_R[-1].clamp_min(1e-300)
+        value_R = value_R[kept]
+        return value_R, centred_ND.T @ (vector_NR[:, kept] / value_R.sqrt())
+    gram_DD = torch.zeros(width, width, dtype=torch.float64, device=taught_ND.device)
+    for part in torch.split(taught_ND, BLOCK):
+        centred = part.double() - mean_D
+        gram_DD += centred.T @ centred
+    value_D, axes_DD = torch.linalg.eigh(gram_DD)
+    return value_D.clamp_min(0), axes_DD
+
+
+def _check(features_ND: Tensor, teach_N: np.ndarray) -> None:
+    if features_ND.ndim != 2 or len(features_ND) != len(teach_N):
+        raise InputError(
+            f"Features of shape {tuple(features_ND.shape)} for {len(teach_N)} items; give one row of features per item."
+        )
+    if min(features_ND.shape) > LARGEST:
+        raise InputError(
+            f"{features_ND.shape[1]:,} features are too many for an exact regression; reduce them to {LARGEST:,} or fewer, "
+            "or use `leave_one_out`, which works with landmarks."
+        )
+    for number, part in enumerate(torch.split(features_ND, BLOCK)):
+        bad_B = ~torch.isfinite(part).all(dim=1)
+        if bool(bad_B.any()):
+            row = number * BLOCK + int(bad_B.int().argmax())
+            raise InputError(f"The features of item {row} hold NaN or infinity. Clean the input first.")

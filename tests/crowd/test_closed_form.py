@@ -1,0 +1,198 @@
+"""Labels from answers and frozen features: the regression is exact, pictures count as much as they help, and no more."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _crowd import many_people, votes_of
+from pals.crowd import closed_form, linear, majority_vote
+from pals.crowd.annotators import Chances, e_step, initial_annotators, m_step
+from pals.crowd.answers import arrange
+from pals.crowd.closed_form import gather
+from pals.crowd.linear import decompose
+from pals.readers import Votes
+from pals.util.errors import InputError
+
+
+def test_answers_are_predicted_from_the_picture_and_the_other_answers() -> None:
+    """Bayes' rule for each answer in turn, in loops."""
+    votes, _ = many_people(12, 6, 3, seed=0)
+    answers = arrange(votes)
+    annotators = initial_annotators(answers, 10.0, hard=True)
+    found = e_step(answers, annotators, np.zeros((12, 3)))
+    annotators = m_step(answers, found, annotators)
+    prior_NC = random_targets(12, 3, seed=0)
+    easy_EC, hard_EC = Chances(answers, annotators, found)(np.arange(len(answers.item_E)))
+    expected = 0.0
+    for entry, item in enumerate(answers.item_E):
+        others = [e for e in np.flatnonzero(answers.item_E == item) if e != entry]
+        easy_C = prior_NC[item] * (1 - annotators.hard_C) * np.prod(easy_EC[others], axis=0)
+        hard_C = prior_NC[item] * annotators.hard_C * np.prod(hard_EC[others], axis=0)
+        chance = (easy_C * easy_EC[entry] + hard_C * hard_EC[entry]).sum() / (easy_C + hard_C).sum()
+        expected += np.log(chance)
+    assert gather(answers, annotators, found).log_predicted(np.log(prior_NC)) == pytest.approx(expected)
+
+
+def test_of_many_answers_some_items_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, truth_N = many_people(300, 30, 5, seed=1)
+    monkeypatch.setattr(sys.modules[gather.__module__], "LARGEST", 2000)
+    found = closed_form(votes, pictures_of(truth_N, 0.8))
+    assert right(found.label_N, truth_N) > right(majority_vote(votes).argmax(axis=1), truth_N)
+
+
+def random_features(items: int, width: int, seed: int) -> torch.Tensor:
+    return torch.randn(items, width, generator=torch.Generator().manual_seed(seed)) * 3 + 1
+
+
+def random_targets(items: int, classes: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.ones(classes), size=items)
+
+
+def ridge(x: np.ndarray, y: np.ndarray, penalty: float, at: np.ndarray) -> np.ndarray:
+    """Normal equations with an intercept that is not penalised, written out."""
+    x1 = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    weights = np.linalg.solve(x1.T @ x1 + np.diag([*[penalty] * x.shape[1], 0.0]), x1.T @ y)
+    return np.append(at, 1.0) @ weights
+
+
+@given(items=st.integers(3, 14), width=st.integers(1, 18), seed=st.integers(0, 99), silent=st.integers(0, 3))
+def test_left_out_is_what_leaving_out_gives(items: int, width: int, seed: int, silent: int) -> None:
+    """With fewer items than features, and with more; some items teach nothing."""
+    x, y = random_features(items + silent, width, seed), random_targets(items + silent, 3, seed)
+    teach_N = np.random.default_rng(seed).permutation(items + silent) < items
+    spectrum = decompose(x, teach_N)
+    got = spectrum.left_out(y, 0.05)
+    for item in range(items + silent):
+        others = teach_N.copy()
+        others[item] = False
+        expected = ridge(x.double().numpy()[others], y[others], 0.05 * spectrum.total, x[item].double().numpy())
+        np.testing.assert_allclose(got[item], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("items", "width"), [(50, 7), (7, 50)])
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, items: int, width: int) -> None:
+    x, y, teach_N = random_features(items, width, 0), random_targets(items, 4, 0), np.arange(items) % 5 != 2
+    whole = decompose(x, teach_N).left_out(y, 0.01)
+    monkeypatch.setattr(linear, "BLOCK", 3)
+    np.testing.assert_allclose(decompose(x, teach_N).left_out(y, 0.01), whole, atol=1e-5)
+
+
+def test_constant_features_give_the_mean_of_the_others() -> None:
+    y = random_targets(6, 3, 1)
+    got = decompose(torch.ones(6, 4), np.ones(6, dtype=bool)).left_out(y, 0.1)
+    np.testing.assert_allclose(got, (y.sum(axis=0) - y) / 5, atol=1e-6)
+
+
+def pictures_of(truth_N: np.ndarray, spread: float, seed: int = 0, width: int = 16) -> torch.Tensor:
+    """Features around a centre of each class."""
+    rng = np.random.default_rng(seed)
+    centre_CD = rng.normal(size=(int(truth_N.max()) + 1, width))
+    return torch.from_numpy(centre_CD[truth_N] + spread * rng.normal(size=(len(truth_N), width))).float()
+
+
+def right(label_N: np.ndarray, truth_N: np.ndarray) -> float:
+    return float((label_N == truth_N).mean())
+
+
+def test_pictures_correct_people() -> None:
+    votes, truth_N = many_people(300, 30, 5, seed=1)
+    found = closed_form(votes, pictures_of(truth_N, 0.8))
+    people = right(majority_vote(votes).argmax(axis=1), truth_N)
+    assert right(found.label_N, truth_N) > people + 0.05
+    assert found.calibration is not None and found.calibration.slope_V[0] > 0
+    assert found.gain > 50 and found.consensus.converged
+    np.testing.assert_allclose(found.opinion_NC.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_has_no_weight(seed: int) -> None:
+    votes, truth_N = many_people(120, 20, 4, seed=seed)
+    noise = torch.randn(len(truth_N), 32, generator=torch.Generator().manual_seed(seed))
+    found = closed_form(votes, noise)
+    assert found.calibration is None
+    assert found.consensus is found.alone
+
+
+def test_constant_features_have_no_weight() -> None:
+    votes, _ = many_people(60, 10, 3, seed=0)
+    assert closed_form(votes, torch.zeros(60, 8)).calibration is None
+
+
+@given(st.permutations(range(4)), st.integers(0, 3))
+def test_the_order_of_the_classes_does_not_matter(order: list[int], seed: int) -> None:
+    votes, truth_N = many_people(60, 10, 4, seed=seed)
+    features = pictures_of(truth_N, 1.0, seed)
+    new_of = np.argsort(order)  # class c is called new_of[c]
+    renamed = replace(votes, label_R=new_of[votes.label_R], class_names=tuple(votes.class_names[c] for c in order))
+    one, other = closed_form(votes, features), closed_form(renamed, features)
+    np.testing.assert_allclose(other.posterior_NC, one.posterior_NC[:, order], atol=1e-3)
+
+
+def test_the_same_twice_and_at_any_scale() -> None:
+    votes, truth_N = many_people(80, 10, 3, seed=2)
+    features = pictures_of(truth_N, 1.0)
+    one = closed_form(votes, features).posterior_NC
+    np.testing.assert_array_equal(closed_form(votes, features).posterior_NC, one)
+    np.testing.assert_allclose(closed_form(votes, 1000 * features).posterior_NC, one, atol=1e-3)
+
+
+def with_silence(votes: Votes, items: list[int]) -> Votes:
+    kept = ~np.isin(votes.item_R, items)
+    rows = {name: getattr(votes, name)[kept] for name in ("item_R", "worker_R", "label_R", "weight_R")}
+    return replace(votes, **rows, answer_R=np.arange(int(kept.sum())))
+
+
+def test_items_without_answers_are_labelled_by_their_pictures() -> None:
+    votes, truth_N = many_people(200, 20, 4, seed=3)
+    silent = list(range(0, 200, 10))
+    found = closed_form(with_silence(votes, silent), pictures_of(truth_N, 0.5))
+    assert right(found.label_N[silent], truth_N[silent]) > 0.9
+
+
+def test_gold_is_kept_and_teaches() -> None:
+    votes, truth_N = many_people(60, 10, 3, seed=4)
+    gold_I = np.full(60, -1)
+    gold_I[:20] = truth_N[:20]
+    found = closed_form(replace(votes, gold_I=gold_I), pictures_of(truth_N, 0.8))
+    assert (found.label_N[:20] == truth_N[:20]).all()
+
+
+def test_no_answers_at_all() -> None:
+    found = closed_form(votes_of([], 4), torch.randn(4, 3))
+    np.testing.assert_allclose(found.posterior_NC, 1 / 3)
+
+
+def test_a_label_that_nobody_gave_needs_more() -> None:
+    """Two items of which people say the same, one of them deep inside another class: three agreeing people win there."""
+    votes, truth_N = many_people(200, 20, 4, seed=5)
+    features = pictures_of(truth_N, 0.6)
+    said_N = majority_vote(votes)
+    sure = int(np.flatnonzero((said_N.max(axis=1) == 1) & (said_N.argmax(axis=1) == truth_N))[0])
+    other = int(np.flatnonzero(truth_N != truth_N[sure])[0])
+    features[sure] = features[other]
+    assert closed_form(votes, features).label_N[sure] == truth_N[sure]
+
+
+@pytest.mark.parametrize(
+    ("features", "text"),
+    [
+        (torch.zeros(3, 2), "one row of features per item"),
+        (torch.tensor([[0.0], [float("nan")], [1.0], [2.0]]), "item 1 hold NaN"),
+    ],
+)
+def test_bad_features(features: torch.Tensor, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        closed_form(votes_of([(0, 0, 1), (1, 0, 2)], 4), features)
+
+
+def test_features_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "LARGEST", 4)
+    with pytest.raises(InputError, match=r"6 features are too many.*landmarks"):
+        decompose(torch.randn(9, 6), np.ones(9, dtype=bool))
