@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pals import estimator as estimator
+    from pals.crowd import closed_form as closed_form
     from pals.crowd import dawid_skene as dawid_skene
     from pals.crowd import majority_vote as majority_vote
     from pals.data import DATASETS as DATASETS
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from pals.vision.backbones import NETWORKS as NETWORKS
     from pals.vision.backbones import Network as Network
     from pals.vision.backbones import Output as Output
+    from pals.vision.encode import encode as encode
     from pals.vision.images import image_statistics as image_statistics
     from pals.vision.images import list_images as list_images
     from pals.vision.images import load_images as load_images
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES = {
-    "pals.crowd": ("dawid_skene", "majority_vote"),
+    "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
     "pals.data": ("DATASETS", "Dataset", "Items", "Loader", "load_dataset"),
     "pals.estimator": ("PALSClassifier",),
     "pals.fitting": ("fit",),
@@ -83,6 +85,7 @@ _NAMES = {
     "pals.util.plugins": ("load_plugin",),
     "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
     "pals.vision.backbones": ("NETWORKS", "Network", "Output"),
+    "pals.vision.encode": ("encode",),
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins

@@ -21,7 +21,7 @@ from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.backbones.folded import fold
 from pals.vision.backbones.norm import BatchNorm2d
-from pals.vision.encoders import Encoder
+from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import How, decode
 
 PIXELS = 2 * 224**2
@@ -50,17 +50,20 @@ class PictureFiles:
 @torch.inference_mode()
 def encode(
     pictures: Tensor | PictureFiles,
-    encoder: Encoder,
+    encoder: Encoder | str = "efficientnet-lite0",
     device: str | torch.device = "cpu",
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """N x D features, float32, on the host. `pictures` are uint8 (N x 3 x height x width) or files.
+    """N x D features, float32, on the host. `pictures` are uint8 (N x 3 x height x width) or files; `encoder` is one of
+    `pals encoders`, by name or as found by `find_encoder`.
 
     Small pictures are enlarged as `Encoder.input_size` says. The encoder stays as it is. `batch` changes speed and memory
     only. `progress` is called after each batch with the pictures that are done and all of them.
     """
     _check(pictures, batch)
+    if isinstance(encoder, str):
+        encoder = find_encoder(encoder, images=pictures if isinstance(pictures, Tensor) else None)
     batch = batch or _quick_batch(pictures, encoder, torch.device(device))
     network = folded(encoder.network).to(device)
     convert_conv2d_weight_memory_format(network, torch.channels_last)
