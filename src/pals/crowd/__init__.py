@@ -1,7 +1,7 @@
 """What several people's answers come to: who errs how, what a classifier adds, which are doubtful, what is still wrong.
 
 Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files. Tables for people
-to read are made in `fit.tables`.
+to read are made in `fitting.tables`.
 """
 
 from __future__ import annotations
