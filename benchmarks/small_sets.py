@@ -24,7 +24,7 @@ from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.readers import Votes, read_votes
-from pals.vision.encode import PictureFiles, encode
+from pals.training.encoding import PictureFiles, encode
 from pals.vision.encoders import find_encoder
 from pals.vision.images import survey
 

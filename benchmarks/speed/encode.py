@@ -23,7 +23,7 @@ from _measure import report, seconds
 from images import make_pictures
 from PIL import Image
 
-from pals.vision.encode import PictureFiles, encode
+from pals.training.encoding import PictureFiles, encode
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import list_images, survey
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pals.readers import read_votes as read_votes
     from pals.runs import Run as Run
     from pals.runs import RunConfig as RunConfig
+    from pals.training.encoding import encode as encode
     from pals.util.config import STRICT as STRICT
     from pals.util.errors import InputError as InputError
     from pals.util.plugins import load_plugin as load_plugin
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from pals.vision.backbones import NETWORKS as NETWORKS
     from pals.vision.backbones import Network as Network
     from pals.vision.backbones import Output as Output
-    from pals.vision.encode import encode as encode
     from pals.vision.images import image_statistics as image_statistics
     from pals.vision.images import list_images as list_images
     from pals.vision.images import load_images as load_images
@@ -80,12 +80,12 @@ _NAMES = {
     "pals.model": ("Model", "load_model", "predict_folder"),
     "pals.readers": ("READERS", "Records", "Source", "Table", "Votes", "read_votes"),
     "pals.runs": ("Run", "RunConfig"),
+    "pals.training.encoding": ("encode",),
     "pals.util.config": ("STRICT",),
     "pals.util.errors": ("InputError",),
     "pals.util.plugins": ("load_plugin",),
     "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
     "pals.vision.backbones": ("NETWORKS", "Network", "Output"),
-    "pals.vision.encode": ("encode",),
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins

@@ -3,9 +3,9 @@ classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,16 @@ TOO_SMALL = "Not even one item at a time fits: use --device cpu, or end other pr
 View = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Output]
 OnBatch = Callable[[int, int], None]  # called after each batch with the items that are done and all of them
+
+
+class Batches(Protocol):
+    """Inputs that are made when they are needed, in order."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, size: int) -> Iterable[Tensor]:
+        """All of them, `size` at a time; the last batch may be smaller."""
+        ...
 
 
 class Link(NamedTuple):
@@ -81,7 +91,7 @@ def encode_images(
 def infer(
     engine: Engine,
     chain: Sequence[Link],
-    inputs: Tensor,
+    inputs: Tensor | Batches,
     batch: int = BATCH,
     *,
     device: str | torch.device | None = None,
@@ -109,26 +119,34 @@ def infer(
 def _pass(
     engine: Engine,
     chain: Sequence[Link],
-    inputs: Tensor,
+    inputs: Tensor | Batches,
     batch: int,
     device: torch.device,
     dtype: torch.dtype,
     on_batch: OnBatch | None,
 ) -> Output:
     kept: Output | None = None  # made once, when the first batch has told the widths
+    start = 0
     with ExitStack() as stack:
         steps = [(link.view, stack.enter_context(engine.inference(link.network))) for link in chain]
-        for start in range(0, len(inputs), batch):
-            part = inputs[start : start + batch].to(engine.device, non_blocking=True)
+        for part in _batches(inputs, batch):
+            here = part.to(engine.device, non_blocking=True)
             size = batch if start and engine.compiled else len(part)  # a batch of another size would be compiled anew
-            output = _through(steps, part, size)
+            output = _through(steps, here, size)
             if kept is None:
                 kept = _buffers(output, len(inputs), device, dtype)
             for whole, piece in zip(kept, output, strict=True):
                 whole[start : start + len(part)] = piece[: len(part)]
+            start += len(part)
             if on_batch is not None:
-                on_batch(start + len(part), len(inputs))
+                on_batch(start, len(inputs))
     return _empty(cast(Network, chain[-1].network), device, dtype) if kept is None else kept
+
+
+def _batches(inputs: Tensor | Batches, size: int) -> Iterable[Tensor]:
+    if isinstance(inputs, Tensor):
+        return (inputs[start : start + size] for start in range(0, len(inputs), size))
+    return inputs.batches(size)
 
 
 def _through(steps: Sequence[tuple[View, Forward]], x: Tensor, size: int) -> Output:

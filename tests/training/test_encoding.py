@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from pals.training.encoding import PictureFiles, encode, enlarged, folded
 from pals.util.errors import InputError
 from pals.vision.backbones import build_network
-from pals.vision.encode import PictureFiles, encode, enlarged, folded
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import decode
 

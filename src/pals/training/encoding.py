@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from pals.training.inference import TOO_SMALL, Link, OnBatch, image_standardizer, infer, make_engine
 from pals.util.errors import InputError
-from pals.vision.augment.views import Standardize
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.backbones.folded import fold
@@ -30,8 +30,6 @@ LARGEST_BATCH = 256
 """Pictures at a time elsewhere."""
 AHEAD = 2
 """Batches that are prepared before they are asked for."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,12 @@ class PictureFiles:
         return len(self.paths)
 
 
-@torch.inference_mode()
 def encode(
     pictures: Tensor | PictureFiles,
     encoder: Encoder | str = "efficientnet-lite0",
-    device: str | torch.device = "cpu",
+    device: str = "cpu",
     batch: int | None = None,
-    progress: Progress | None = None,
+    progress: OnBatch | None = None,
 ) -> Tensor:
     """N x D features, float32, on the host. `pictures` are uint8 (N x 3 x height x width) or files; `encoder` is one of
     `pals encoders`, by name or as found by `find_encoder`.
@@ -64,19 +61,19 @@ def encode(
     _check(pictures, batch)
     if isinstance(encoder, str):
         encoder = find_encoder(encoder, images=pictures if isinstance(pictures, Tensor) else None)
-    batch = batch or _quick_batch(pictures, encoder, torch.device(device))
-    network = folded(encoder.network).to(device)
+    engine, network = make_engine(device, "fp32"), folded(encoder.network)
+    engine.place(network)
     convert_conv2d_weight_memory_format(network, torch.channels_last)
-    standardize = Standardize(*(255 * torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std)))
-    features_ND = torch.empty(len(pictures), encoder.feature_width)
-    done = 0
-    for images in _prepared(pictures, encoder, batch):
-        x = standardize(images.to(device, non_blocking=True)).contiguous(memory_format=torch.channels_last)
-        features_ND[done : done + len(images)] = network.encode(x).float().cpu()
-        done += len(images)
-        if progress is not None:
-            progress(done, len(pictures))
-    return features_ND
+    standardize = image_standardizer(encoder.mean, encoder.std)
+
+    def view(images: Tensor) -> Tensor:
+        return standardize(images).contiguous(memory_format=torch.channels_last)
+
+    batch = batch or _quick_batch(pictures, encoder, engine.device)
+    with engine.memory(TOO_SMALL):
+        return infer(
+            engine, [Link(view, network)], _Prepared(pictures, encoder), batch, device="cpu", progress=progress
+        ).features
 
 
 def folded(network: Network) -> Network:
@@ -90,28 +87,37 @@ def folded(network: Network) -> Network:
     return network.requires_grad_(False)
 
 
-def _prepared(pictures: Tensor | PictureFiles, encoder: Encoder, batch: int) -> Iterator[Tensor]:
-    """Batches at the size of the encoder, in order, a few of them made ahead in a thread."""
+@dataclass(frozen=True)
+class _Prepared:
+    """Pictures at the size of the encoder, a few batches of them made ahead in a thread."""
 
-    def make(start: int) -> Tensor:
-        if isinstance(pictures, PictureFiles):
-            size = encoder.input_size(pictures.side)
-            chosen = pictures.paths[start : start + batch]
-            return torch.stack([torch.from_numpy(decode(path, size, how=pictures.how)) for path in chosen])
-        return enlarged(pictures[start : start + batch], encoder)
+    pictures: Tensor | PictureFiles
+    encoder: Encoder
 
-    with ThreadPoolExecutor(1, thread_name_prefix="pals-encode") as pool:
-        waiting: deque[Future[Tensor]] = deque()
-        try:
-            for start in range(0, len(pictures), batch):
-                waiting.append(pool.submit(make, start))
-                if len(waiting) > AHEAD:
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        with ThreadPoolExecutor(1, thread_name_prefix="pals-encode") as pool:
+            waiting: deque[Future[Tensor]] = deque()
+            try:
+                for start in range(0, len(self), size):
+                    waiting.append(pool.submit(self._make, start, size))
+                    if len(waiting) > AHEAD:
+                        yield waiting.popleft().result()
+                while waiting:
                     yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _make(self, start: int, size: int) -> Tensor:
+        pictures, encoder = self.pictures, self.encoder
+        if isinstance(pictures, Tensor):
+            return enlarged(pictures[start : start + size], encoder)
+        side = encoder.input_size(pictures.side)
+        chosen = pictures.paths[start : start + size]
+        return torch.stack([torch.from_numpy(decode(path, side, how=pictures.how)) for path in chosen])
 
 
 def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
