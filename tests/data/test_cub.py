@@ -11,13 +11,13 @@ from _picture_sets import BIRDS, make_cub, make_folders
 from PIL import Image
 
 from pals.data import load_dataset
-from pals.data.pictures import IMAGENET
 from pals.labels.noise import official_candidates
 from pals.methods.parts.views import PICO_VIEWS
 from pals.runs import Run, RunConfig
 from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.vision.augment import Views
+from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.images import decode
 
 

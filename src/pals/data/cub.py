@@ -12,9 +12,10 @@ from typing import NamedTuple, NoReturn
 
 from pals.data.base import Dataset, Items
 from pals.data.fetch import VARIABLE
-from pals.data.pictures import IMAGENET, PHOTO_SIDE, find_root, load_parts, photo_views, within
+from pals.data.pictures import PHOTO_SIDE, find_root, load_parts, photo_views, within
 from pals.labels.candidates import Truth
 from pals.util.errors import InputError
+from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.images import list_images
 
 FOLDERS = ("CUB_200_2011", "cub200")

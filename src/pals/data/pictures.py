@@ -12,9 +12,6 @@ from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
 from pals.vision.images import How, default_cache, load_images
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and deviation of the pictures that published weights were trained on."""
-
 PHOTO_SIDE = 256
 """Pixels a side of a photograph as it is kept; networks see 224 of them."""
 

@@ -19,10 +19,9 @@ from pals.runs.run import with_weights_found
 from pals.training.inference import encode_images, image_standardizer
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network, build_network
-from pals.vision.backbones.patches import PatchNetwork, Responses, learn_patches
+from pals.vision.backbones.patches import PICTURES, PatchNetwork, Responses, learn_patches
 
 BATCH = 64  # pictures that go through a frozen network at a time
-PATCHED = 5000  # pictures that the patches of an untrained network are cut from
 REDUCED = 10_000  # items whose responses are brought to principal components at a time
 MOST_RESPONSES = 512 << 20  # bytes of responses to patches that are kept, in memory and on disk
 
@@ -121,7 +120,7 @@ def _compute(loaded: Loaded, encoder: Network, monitor: Monitor) -> Features:
 
 def _cut_patches(loaded: Loaded, encoder: PatchNetwork) -> None:
     images = loaded.items.inputs
-    sample = images[torch.linspace(0, len(images) - 1, min(len(images), PATCHED)).long()]
+    sample = images[torch.linspace(0, len(images) - 1, min(len(images), PICTURES)).long()]
     generator = torch.Generator().manual_seed(loaded.plan.config.seed)
     learn_patches(encoder.cpu(), image_standardizer(*loaded.statistics)(sample), generator)
 

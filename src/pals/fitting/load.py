@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Items
-from pals.data.pictures import IMAGENET
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
@@ -27,6 +26,7 @@ from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError
 from pals.util.files import read_json
 from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.timm import PREFIX, build_timm
 from pals.vision.images import default_cache, image_statistics, load_images
 

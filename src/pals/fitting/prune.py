@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,14 +24,13 @@ from pals.labels.metrics import grade_pruning
 from pals.readers import ReadSummary, Votes
 from pals.runs.run import candidates_for, chosen_dataset
 from pals.runs.settings import NetworkConfig, RunConfig, VotesConfig
-from pals.training.engine import find_device
+from pals.training.inference import Link, infer, make_engine
 from pals.util.words import how_many
 from pals.vision.augment import Views
-from pals.vision.backbones.patches import GRID, PATCH, PatchNetwork, learn_patches
+from pals.vision.backbones.patches import GRID, PATCH, PICTURES, learned_patches
 
 Look = Literal["patches", "pixels"]
 AT_ONCE = 1000  # pictures that are encoded at a time
-PATCHED = 5000  # pictures that patches are cut from
 
 
 @dataclass(frozen=True)
@@ -139,13 +139,11 @@ def seen_as(look: Look | None, items: Items, views: Views, device: str = "auto")
     patches where they are large enough. Vectors are taken as they are."""
     if items.inputs.ndim == 2:
         return items.inputs
-    place, generator = find_device(device), torch.Generator().manual_seed(0)
-    made = (views.make("eval", part, generator) for part in torch.split(items.inputs, AT_ONCE))
+    generator = torch.Generator().manual_seed(0)
+    view = partial(views.make, "eval", generator=generator)
     if look == "pixels" or (look is None and min(items.shape[1:]) < PATCH + GRID):
-        return torch.cat([x.flatten(1) for x in made])
-    sample = torch.randperm(len(items), generator=generator)[:PATCHED]
-    with torch.random.fork_rng(devices=[]):  # the classifier that nobody asks draws numbers too
-        network = PatchNetwork(items.shape[0], num_classes=2)
-    learn_patches(network, views.make("eval", items.inputs[sample], generator), generator)
-    network = network.to(place)
-    return torch.cat([network.encode(x.to(place)) for x in made])
+        return torch.cat([view(part).flatten(1) for part in torch.split(items.inputs, AT_ONCE)])
+    sample = torch.randperm(len(items), generator=generator)[:PICTURES]
+    network, engine = learned_patches(view(items.inputs[sample]), generator), make_engine(device, "fp32")
+    engine.place(network)
+    return infer(engine, [Link(view, network)], items.inputs, AT_ONCE).features

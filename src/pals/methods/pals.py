@@ -14,7 +14,7 @@ from pals.labeling import Labeling, pseudo_label, threshold_at
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts.by_neighbors import ByNeighbors
 from pals.methods.parts.losses import smoothed_cross_entropy
-from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.mixing import draw_mixup, mixed
 from pals.methods.parts.sampling import drawn, shuffled
 from pals.util.config import STRICT
 
@@ -126,8 +126,7 @@ class PALS(ByNeighbors):
         random: dict[str, Tensor] = {}
         if c.mixup:
             shape = (steps, len(self.views))
-            random["weight"] = draw_weights(shape, c.zeta, ctx.rng, fold=c.fold_mixup).to(device)
-            random["uniform"] = torch.rand(*shape, ctx.batch_size, generator=ctx.generator, device=device)
+            random |= draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup)
         if c.smoothing_end is not None:
             now = c.smoothing + (c.smoothing_end - c.smoothing) * (ctx.epoch - 1) / max(ctx.epochs - 1, 1)
             random["smoothing"] = torch.full((steps,), now, device=device)
@@ -141,15 +140,14 @@ class PALS(ByNeighbors):
             losses = [smoothed_cross_entropy(logits_BC, label_B, r).mean() for logits_BC in self._logits(views)]
         else:
             weights = batch.random["weight"]
-            partner_VB = partners(batch.random["uniform"][:, : len(label_B)])
-            mixed = [blend(x_B, partner_VB[v], weights[v]) for v, x_B in enumerate(views)]
+            blends, partner_VB = mixed(views, batch.random)
             losses = [
                 torch.lerp(
                     smoothed_cross_entropy(logits_BC, label_B[partner_VB[v]], r).mean(),
                     smoothed_cross_entropy(logits_BC, label_B, r).mean(),
                     weights[v],
                 )
-                for v, logits_BC in enumerate(self._logits(mixed))
+                for v, logits_BC in enumerate(self._logits(blends))
             ]
         total = torch.stack(losses).sum()
         return total / len(losses) if self.config.view_loss == "mean" else total

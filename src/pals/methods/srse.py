@@ -19,7 +19,7 @@ from pals.methods.parts import topology
 from pals.methods.parts.by_neighbors import ByNeighbors
 from pals.methods.parts.contrastive import best_of, members
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.mixing import blend, draw_mixup, mixed
 from pals.methods.parts.sampling import drawn
 from pals.util.config import STRICT
 
@@ -195,12 +195,8 @@ class SRSE(ByNeighbors):
         return lasting_N if self.config.salvage else torch.zeros_like(lasting_N)
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        if not self.config.mixup:
-            return {}
-        shape, device = (steps, len(self.views)), self.allowed_NC.device
-        weight = draw_weights(shape, self.config.zeta, ctx.rng, fold=self.config.fold_mixup)
-        uniform = torch.rand(*shape, ctx.batch_size, generator=ctx.generator, device=device)
-        return {"weight": weight.to(device), "uniform": uniform}
+        c, shape = self.config, (steps, len(self.views))
+        return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
 
     def loss(self, batch: Batch) -> Tensor:
         assert batch.target is not None
@@ -222,10 +218,8 @@ class SRSE(ByNeighbors):
         """The views and their targets, each view mixed up by a weight and a permutation of its own."""
         if not self.config.mixup:
             return batch.views, [target_BC for _ in batch.views]
-        weights = batch.random["weight"]
-        partner_VB = partners(batch.random["uniform"][:, : len(target_BC)])
-        views = [blend(x_B, partner_VB[v], weights[v]) for v, x_B in enumerate(batch.views)]
-        return views, [blend(target_BC, partner_VB[v], weights[v]) for v in range(len(views))]
+        views, partner_VB = mixed(batch.views, batch.random)
+        return views, [blend(target_BC, partner_VB[v], weight) for v, weight in enumerate(batch.random["weight"])]
 
     def _logits(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
         if self.config.view_pass == "joined":

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from pals.util.errors import InputError, unknown
 from pals.vision.backbones import Network, build_network, load_weights
-from pals.vision.backbones.patches import WIDTH, PatchNetwork, learn_patches
+from pals.vision.backbones.imagenet import IMAGENET
+from pals.vision.backbones.patches import PICTURES, WIDTH, learned_patches
 from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm, native_size
 from pals.vision.backbones.weights import read_weights
 from pals.vision.images.look import image_statistics
@@ -28,11 +29,8 @@ Channels = tuple[float, ...]
 LITE = (127 / 255,) * 3, (128 / 255,) * 3
 """Mean and deviation, of pixels from 0 to 1, that EfficientNet-Lite was trained with: (x - 127) / 128. Those of ImageNet,
 which other ports of it name, make its features worse."""
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 PATCHES = "patches"
-PATCHED = 5000
-"""Pictures that patches are cut from, at most."""
 ENDINGS = (".pt", ".pth", ".safetensors")
 ENLARGED = 3.5
 """How much smaller pictures are enlarged at most: beyond it there is nothing more to see, and the time grows with the area."""
@@ -248,9 +246,8 @@ def _patches(images: Tensor | None, seed: int) -> Encoder:
         raise InputError("Encoder 'patches' is cut from the pictures that it is to encode; give some of them as images=.")
     if images.dtype != torch.uint8:
         raise InputError(f"Encoder 'patches' is cut from uint8 pictures; found {images.dtype}.")
-    sample = images[:: -(-len(images) // PATCHED)]
+    sample = images[:: -(-len(images) // PICTURES)]
     mean, std = image_statistics(sample)
-    network = PatchNetwork(images.shape[1], 2)
     scale = torch.tensor([mean, std])[:, None, :, None, None]
-    learn_patches(network, (sample / 255 - scale[0]) / scale[1], torch.Generator().manual_seed(seed))
+    network = learned_patches((sample / 255 - scale[0]) / scale[1], torch.Generator().manual_seed(seed))
     return Encoder(PATCHES, network.eval(), None, mean, std, None, "Apache-2.0")

@@ -16,9 +16,8 @@ from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
 from pals.util.config import STRICT
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, Output
-from pals.vision.backbones.patches import PatchNetwork, learn_patches
+from pals.vision.backbones.patches import PICTURES, PatchNetwork, learned_patches
 
-CUT_FROM = 5000  # pictures that patches are cut from
 SEED = 0  # of the patches: always the same ones, so that a run that goes on has those it began with
 
 
@@ -147,13 +146,11 @@ def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
     """N x D features of all training pictures that need no training: how much they look like patches cut from a sample."""
     generator = torch.Generator().manual_seed(SEED)
     pixels = _Pixels()
-    rows_M = torch.randperm(items, generator=generator)[:CUT_FROM].to(device)
+    rows_M = torch.randperm(items, generator=generator)[:PICTURES].to(device)
     flat = ctx.outputs(pixels, rows_M=rows_M).features
     if len(pixels.shape) != 3:
         raise InputError(
             "Patches are cut from pictures, but these items are feature vectors. Choose other features than 'patches'."
         )
-    with torch.random.fork_rng(devices=[]):  # the classifier that nobody asks draws numbers too
-        network = PatchNetwork(pixels.shape[0], num_classes=1)
-    learn_patches(network, flat.cpu().reshape(-1, *pixels.shape), generator)
+    network = learned_patches(flat.cpu().reshape(-1, *pixels.shape), generator)
     return ctx.outputs(_Patches(network).to(device)).features

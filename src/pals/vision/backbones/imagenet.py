@@ -10,6 +10,9 @@ from torch.nn.functional import max_pool2d
 from pals.vision.backbones.blocks import BasicBlock, Block, Bottleneck, average, conv, kaiming_fan_out
 from pals.vision.backbones.resnet import ResNet
 
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation, of pixels from 0 to 1, that networks trained on ImageNet mostly expect."""
+
 
 class ImageNetResNet(ResNet):
     """7x7 stem with stride 2 and max-pool. With `projection` a linear layer follows the pooling; its output is the feature."""

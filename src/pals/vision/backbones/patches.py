@@ -23,6 +23,8 @@ BLOCK_VALUES = 16 << 20
 is given 64 times as much."""
 WIDTH = 512
 """Features that are left: the largest principal components of all responses."""
+PICTURES = 5000
+"""That patches are cut from, where there are more."""
 LOOKED_AT = 2 * WIDTH
 """Pictures that the components are found on."""
 
@@ -89,6 +91,14 @@ class Responses(Network):
 
     def encode(self, x: Tensor) -> Tensor:
         return self.network.responses(x)
+
+
+def learned_patches(x: Tensor, generator: torch.Generator) -> PatchNetwork:
+    """A network that is learned from these standardised pictures alone; torch's own generator is left as it is."""
+    with torch.random.fork_rng(devices=[]):  # the classifier that nobody asks draws numbers too
+        network = PatchNetwork(x.shape[1], num_classes=2)
+    learn_patches(network, x, generator)
+    return network
 
 
 @torch.no_grad()
