@@ -256,7 +256,12 @@ def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path
         (Facts(5000, 10, 32, True), {}, ("network.name", "resnet18")),
         (Facts(5000, 10, 400, True), {}, ("network.name", "imagenet-resnet18")),
         (Facts(5000, 10, 32, False), {}, ("network.name", "patches")),
-        (Facts(5000, 10, None, False), {}, ("network.name", "mlp")),
+        (Facts(5000, 10, None, False), {}, ("network.name", "linear")),
+        (Facts(5000, 10, None, False), {}, ("method.name", "closed-form")),
+        (Facts(5000, 10, None, False), {"method": {"name": "pals"}}, ("network.name", "mlp")),
+        (Facts(5000, 10, None, False), {"train": {"epochs": 3}}, ("method.name", "pals")),
+        (Facts(5000, 10, None, False, 4097), {}, ("method.name", "pals")),
+        (Facts(4000, 10, None, False, 4097), {}, ("method.name", "closed-form")),
         (Facts(5000, 10, 32, False), {"network": {"name": "small-cnn"}}, ("network.frozen", None)),
         (Facts(5000, 10, 32, False), {"network": {"name": "small-cnn"}}, ("data.folds", 3)),
         (Facts(5000, 10, 32, True), {"network": {"name": "patches"}}, ("network.frozen", True)),
@@ -271,7 +276,7 @@ def test_what_is_not_given_is_chosen(facts: Facts, given: dict[str, dict[str, ob
     values, reasons = choose(given, facts)
     section, key = expected[0].split(".")
     assert values.get(section, {}).get(key) == expected[1]
-    assert reasons
+    assert reasons or values["method"]["name"] == "closed-form"
 
 
 @pytest.mark.parametrize(("method", "saved"), [("fredis", True), ("proden", True), ("dividemix", False), ("pl-knn", False)])

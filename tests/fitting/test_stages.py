@@ -24,6 +24,7 @@ from pals.fitting.encode import encode
 from pals.fitting.findings import find
 from pals.fitting.load import load
 from pals.fitting.monitor import AfterEpoch, Monitor
+from pals.fitting.networks import run_all
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
 from pals.fitting.train import train
@@ -116,7 +117,7 @@ def test_every_stage_is_frozen_and_made_from_the_one_before(folder: Path) -> Non
             setattr(stage, fields(stage)[0].name, None)
     again = find(trained)
     assert all(table.equals(again.tables[name]) for name, table in found.tables.items())
-    assert again.temperature == found.temperature
+    assert again.noise == found.noise
 
 
 def test_settings_and_answers_are_looked_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +313,7 @@ def test_the_report_is_written_again_without_torch(folder: Path) -> None:
 
 def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time left after the first epoch of the first run and of the last; when resuming, what a full run takes."""
-    monkeypatch.setattr("pals.fitting.train.WORTH_SAYING", 0.0)
+    monkeypatch.setattr("pals.fitting.networks.WORTH_SAYING", 0.0)
     changes: dict[str, Any] = {"data": {"folds": 3, "fold_epochs": 2}}
     told = Counted()
     fitted(folder, "run", told, **changes)
@@ -362,8 +363,9 @@ def test_left_and_right_can_be_told_apart(network: str, folder: Path) -> None:
 def test_no_second_look_at_a_mirror_image(folder: Path) -> None:
     changes: dict[str, Any] = {"network": {"name": "small-cnn"}, "train": {"epochs": 1}}
     for mirror in (True, False):
-        found = fitted(folder, f"run-{mirror}", data={"mirror": mirror, "folds": 0}, **changes).trained
-        assert found.logits_NC.equal(found.output.logits) != mirror
+        encoded = encode(load(planned(folder, f"run-{mirror}", data={"mirror": mirror, "folds": 0}, **changes)))
+        made = run_all(encoded, Monitor())
+        assert made.logits_NC.equal(made.output.logits) != mirror
 
 
 def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) -> None:
@@ -371,7 +373,7 @@ def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) 
     model = Model.load(folder.parent / "run", "cpu")
     assert model.about.encoder is not None and model.about.encoder.network == "patches-no-mirror"
     images = found.trained.loaded.items.inputs
-    assert torch.allclose(model.outputs(images).logits, found.trained.output.logits, atol=1e-4)
+    assert torch.allclose(model.outputs(images).features, found.trained.features_ND, atol=1e-4)
 
 
 # ---- what is chosen
@@ -388,4 +390,4 @@ def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) 
 )
 def test_large_networks_are_not_saved_after_every_epoch(facts: Facts, given: dict[str, Any], every: int | None) -> None:
     """On a GPU a checkpoint takes up to a third of the time of an epoch."""
-    assert choose(given, facts)[0]["train"].get("checkpoint_every") == every
+    assert choose(given, facts)[0].get("train", {}).get("checkpoint_every") == every

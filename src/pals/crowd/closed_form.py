@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from pals.crowd.fusion import Calibration, Fusion, combine
 from pals.crowd.linear import Spectrum, decompose
 from pals.readers import Votes
 from pals.util.errors import InputError
+from pals.vision.backbones.small import signed_root
 
 PENALTIES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Of the regression, as shares of the sum of squares of the features."""
@@ -45,6 +45,8 @@ LARGEST = 2_000_000
 FIRST = 300.0
 """Answers per class that stand for what people in general do before there are any: many more than without pictures. The
 regression errs between the same classes as people do, and each would otherwise confirm the other."""
+LEAST = 1e-6
+"""Probability below which opinions are not told apart when they are compared."""
 TOLERANCE, ITERATIONS = 5e-4, 30
 """It has converged when no more than this share of the probability moves; rounds at most."""
 
@@ -85,33 +87,51 @@ class Opinion:
     gain: float  # of the log-likelihood of the answers, over classes that are equally frequent everywhere
 
 
+@dataclass(frozen=True)
+class Solution:
+    """The labels, and the linear classifier on signed roots of features (`signed_root`) that goes with them."""
+
+    fusion: Fusion
+    logit_NC: np.ndarray  # of each item, by the classifier that all others make
+    weight_DC: np.ndarray  # of the classifier that all items make
+    bias_C: np.ndarray
+
+
 def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Fusion:
     """The labels of all items by their answers and features (N x D, any scale, the same encoder for all).
 
     Features that do not help to predict answers get no weight; then the result is that of the answers alone. Deterministic.
     Time grows with N x D^2, memory with N x D.
     """
-    if len(votes.class_names) < 2:
-        raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
+    return solve(votes, features_ND, strength=strength).fusion
+
+
+def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Solution:
+    """`closed_form`, with a classifier for features to come."""
     setting = _setting(votes)
     people, _ = _alternate(setting, None, strength)
-    if not setting.answers.known_N.any():
-        return combine(people, people, np.exp(setting.log_prior(None, 0.0)), None, 0.0)
-    spectrum = decompose(root(features_ND), setting.answers.known_N)
-    both, opinion = _alternate(setting, spectrum, strength)
-    if opinion.slope == 0:
-        return combine(people, people, np.exp(setting.log_prior(None, 0.0)), None, opinion.gain)
+    both, opinion, spectrum = people, Opinion(None, 0.0, 0.0, 0.0), None
+    if setting.answers.known_N.any():
+        spectrum = decompose(signed_root(features_ND.detach().float()), setting.answers.known_N)
+        both, opinion = _alternate(setting, spectrum, strength)
+    if spectrum is None or opinion.slope == 0:
+        shares_NC = np.array(setting.log_prior(None, 0.0))
+        fusion = combine(people, people, np.exp(shares_NC), None, opinion.gain)
+        return Solution(fusion, shares_NC, np.zeros((features_ND.shape[1], shares_NC.shape[1])), np.log(setting.share_C))
     said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
     calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C))
-    return combine(people, both, said_NC, calibration, opinion.gain)
-
-
-def root(features_ND: Tensor) -> Tensor:
-    """The square root of each feature, with its sign: a few large activations would otherwise decide every comparison."""
-    return features_ND.detach().to(torch.float32).abs().sqrt() * features_ND.sign()
+    weight_DC, bias_C = spectrum.regression(both.posterior_NC, opinion.penalty)
+    return Solution(
+        fusion=combine(people, both, said_NC, calibration, opinion.gain),
+        logit_NC=opinion.slope * spectrum.left_out(both.posterior_NC, opinion.penalty) + calibration.bias_C,
+        weight_DC=opinion.slope * weight_DC,
+        bias_C=opinion.slope * bias_C + calibration.bias_C,
+    )
 
 
 def _setting(votes: Votes) -> Setting:
+    if len(votes.class_names) < 2:
+        raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
     answers, share_NC = arrange(votes), vote_shares(votes)
     items, classes = int(answers.known_N.sum()), answers.num_classes
     gold = np.flatnonzero(answers.gold_N >= 0)
@@ -199,3 +219,10 @@ def gather(answers: Answers, annotators: Annotators, found: ItemPosterior) -> Ev
     all_NT = np.tile(log_state_T, (answers.num_items, 1))
     np.add.at(all_NT, item_E, own_ET)
     return Evidence(item_E, own_ET, all_NT)
+
+
+def mean_log_predicted(people: Consensus, opinion_NC: np.ndarray) -> float:
+    """Nats an answer: how well each is predicted from the other answers to its item and an opinion about the item that has seen
+    none of them. By what `people` says of the annotators, so that opinions can be compared."""
+    evidence = gather(people.answers, people.annotators, people.found)
+    return evidence.log_predicted(np.log(opinion_NC.clip(min=LEAST))) / max(len(evidence.item_E), 1)

@@ -23,6 +23,8 @@ class Spectrum:
     code_NR: Tensor  # float32
     value_R: Tensor  # float64: sum of squares along each axis, over the items that teach
     teach_N: Tensor  # bool
+    mean_D: Tensor  # float64: of the items that teach
+    axes_DR: Tensor  # float64
 
     @property
     def total(self) -> float:
@@ -32,12 +34,8 @@ class Spectrum:
     def left_out(self, target_NC: np.ndarray, penalty: float) -> np.ndarray:
         """N x C: what ridge regression on all other items that teach says of each. `penalty` is a share of `total`; the
         intercept is not penalised. By the leverage of an item, which says how its own target moves what is fitted to it."""
-        target_NC = np.ascontiguousarray(target_NC, dtype=np.float64)
-        aim_NC = torch.from_numpy(target_NC).to(self.code_NR.device)
-        count = max(int(self.teach_N.sum()), 1)
-        mean_C = aim_NC[self.teach_N].sum(dim=0) / count
-        shrunk_R = 1 / (self.value_R + max(penalty * self.total, 1e-12))
-        weight_RC = shrunk_R[:, None] * self._products(aim_NC - mean_C)
+        aim_NC, count = self._aim(target_NC), max(int(self.teach_N.sum()), 1)
+        weight_RC, mean_C, shrunk_R = self._fit(aim_NC, penalty)
         parts = []
         for code_BR, aim_BC, teach_B in self._blocks(aim_NC):
             fitted_BC = mean_C + code_BR @ weight_RC
@@ -45,6 +43,21 @@ class Spectrum:
             parts.append((fitted_BC - leverage_B1 * aim_BC) / (1 - leverage_B1).clamp_min(1e-9))
         score_NC: np.ndarray = torch.cat(parts).cpu().numpy()
         return score_NC
+
+    def regression(self, target_NC: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights D x C and intercepts C of the regression on all items that teach: what it says of features to come."""
+        weight_RC, mean_C, _ = self._fit(self._aim(target_NC), penalty)
+        weight_DC = self.axes_DR @ weight_RC
+        return weight_DC.cpu().numpy(), (mean_C - self.mean_D @ weight_DC).cpu().numpy()
+
+    def _aim(self, target_NC: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(target_NC, dtype=np.float64)).to(self.code_NR.device)
+
+    def _fit(self, aim_NC: Tensor, penalty: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights along the axes, the mean target, and what each axis is shrunk by."""
+        mean_C = aim_NC[self.teach_N].sum(dim=0) / max(int(self.teach_N.sum()), 1)
+        shrunk_R = 1 / (self.value_R + max(penalty * self.total, 1e-12))
+        return shrunk_R[:, None] * self._products(aim_NC - mean_C), mean_C, shrunk_R
 
     def _products(self, target_NC: Tensor) -> Tensor:
         """R x C: how each axis goes with each class among the items that teach."""
@@ -62,12 +75,12 @@ def decompose(features_ND: Tensor, teach_N: np.ndarray) -> Spectrum:
     known_N = torch.from_numpy(np.asarray(teach_N, dtype=bool)).to(data_ND.device)
     taught_ND = data_ND[known_N]
     if not len(taught_ND):
-        nothing = torch.zeros(0, dtype=torch.float64, device=data_ND.device)
-        return Spectrum(data_ND[:, :0], nothing, known_N)
+        mean_D = torch.zeros(data_ND.shape[1], dtype=torch.float64, device=data_ND.device)
+        return Spectrum(data_ND[:, :0], mean_D[:0], known_N, mean_D, mean_D[:, None][:, :0])
     mean_D = torch.stack([part.double().sum(dim=0) for part in torch.split(taught_ND, BLOCK)]).sum(dim=0) / len(taught_ND)
     value_R, axes_DR = _axes(taught_ND, mean_D)
     codes = [((part.double() - mean_D) @ axes_DR).float() for part in torch.split(data_ND, BLOCK)]
-    return Spectrum(torch.cat(codes), value_R, known_N)
+    return Spectrum(torch.cat(codes), value_R, known_N, mean_D, axes_DR)
 
 
 def _axes(taught_ND: Tensor, mean_D: Tensor) -> tuple[Tensor, Tensor]:

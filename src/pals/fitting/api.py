@@ -13,9 +13,10 @@ from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
+from pals.fitting.networks import lengths_of
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
-from pals.fitting.train import lengths_of, train
+from pals.fitting.train import train
 from pals.fitting.votes import votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
@@ -158,7 +159,7 @@ def run_stages(
 
 def _intention(planned: Plan) -> str:
     """What will be done; of a run that was begun also how long all of it takes, as far as its log tells."""
-    logged = read_epochs(planned.folder) if planned.resumed else []
+    logged = read_epochs(planned.folder) if planned.resumed and not planned.solved else []
     if not logged:
         return f"{planned.describe()}."
     if len(logged) >= planned.config.train.epochs:

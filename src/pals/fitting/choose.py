@@ -1,4 +1,4 @@
-"""What nobody said, chosen: picture size, network and epochs by what there is to learn from and to compute with."""
+"""What nobody said, chosen: picture size, network, method and epochs by what there is to learn from and to compute with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pals.crowd.linear import LARGEST
 from pals.methods.pals import PALS
+from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
+from pals.util.errors import InputError
 
 VOTING = PALS.Config().neighbors
 SELDOM = {"checkpoint_every": 10}
@@ -22,6 +25,7 @@ class Facts:
     classes: int
     side: int | None  # median of the pictures' shorter sides; None for feature vectors
     accelerated: bool  # a GPU
+    width: int | None = None  # of feature vectors
 
 
 def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list[str]]:
@@ -30,8 +34,7 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
     reasons: list[str] = []
     size = dict(given.get("data") or {}).get("size") or _size(facts, pretrained=network.get("weights") is not None)
     if facts.side is None:
-        chosen = _for_vectors(facts)
-        reasons.append("Training a small network of two hidden layers on the feature vectors.")
+        chosen = {"network": {"name": "mlp"}}
     elif network.get("weights") is not None:
         chosen, sentence = _for_weights(facts, network)
         reasons.append(sentence)
@@ -43,10 +46,37 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
         reasons.append(sentence)
     if facts.side is not None:
         chosen = merge(chosen, {"data": {"size": size}})
-    if 1 < facts.answered <= VOTING and dict(given.get("method") or {}).get("name", "pals") == "pals":
+    fixed = facts.side is None or merge(chosen, given)["network"].get("frozen", False)
+    learned, sentences = _learner(given, facts, fixed)
+    return merge(chosen, learned, given), [*reasons, *sentences]
+
+
+def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[str, Any], list[str]]:
+    """How labels come from features that stay as they are (`fixed`), or from pictures: the method, and for how long."""
+    if _is_solved(given, facts, fixed):
+        head = {"head": "linear"} if facts.side is not None else {"name": "linear"}
+        return {"method": {"name": CLOSED_FORM}, "network": head}, []
+    method = dict(given.get("method") or {}).get("name", "pals")
+    chosen: dict[str, Any] = merge({"method": {"name": method}}, _training(facts) if fixed else {})
+    reasons = ["Training a small network of two hidden layers on the features."] if fixed else []
+    if 1 < facts.answered <= VOTING and method == "pals":
         chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
         reasons.append(f"Only {facts.answered} items have answers: all others vote on each instead of {VOTING} neighbours.")
-    return merge(chosen, given), reasons
+    return chosen, reasons
+
+
+def _is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
+    """The closed form is for features that stay as they are; whoever names a method, a head or epochs wants training."""
+    method = dict(given.get("method") or {})
+    wide = facts.width is not None and min(facts.width, facts.answered) > LARGEST
+    if method.get("name") == CLOSED_FORM:
+        if not fixed or wide:
+            reason = "is for features that stay as they are" if not fixed else f"takes at most {LARGEST:,} features"
+            raise InputError(f"The {CLOSED_FORM} {reason}: leave out --method, or give --encoder with pictures.")
+        return True
+    network, data = (dict(given.get(name) or {}) for name in ("network", "data"))
+    asked = method or given.get("train") or data.get("folds") or "head" in network or (facts.side is None and "name" in network)
+    return fixed and not wide and not asked
 
 
 def _size(facts: Facts, pretrained: bool) -> int:
@@ -57,10 +87,10 @@ def _size(facts: Facts, pretrained: bool) -> int:
     return next((step for step in steps if side <= 1.5 * step), steps[-1])
 
 
-def _for_vectors(facts: Facts) -> dict[str, Any]:
+def _training(facts: Facts) -> dict[str, Any]:
+    """Of a small network on features."""
     epochs = min(max(150_000 // facts.answered, 20), 60)
-    train = {"epochs": epochs, "batch_size": 64, "lr": 0.05}
-    return {"network": {"name": "mlp"}, "train": train}
+    return {"train": {"epochs": epochs, "batch_size": 64, "lr": 0.05}}
 
 
 def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -68,7 +98,7 @@ def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, An
     frozen = network.get("frozen", not facts.accelerated)
     if frozen:
         return (
-            merge(_for_vectors(facts), {"network": {"name": name, "frozen": True}}),
+            {"network": {"name": name, "frozen": True}},
             f"Using {name} as a frozen feature extractor. Pass --no-frozen to fine-tune it.",
         )
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
@@ -85,7 +115,7 @@ def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     """A network that somebody asks for without weights: nothing but training can make something of it."""
     if facts.accelerated:
         return _from_scratch(facts, name)
-    train = _for_vectors(facts)["train"]
+    train = _training(facts)["train"]
     return {
         "data": {"folds": 3, "fold_epochs": train["epochs"]},
         "train": train,
@@ -95,7 +125,7 @@ def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
 def _for_pictures(facts: Facts, size: int, patches: bool) -> tuple[dict[str, Any], str]:
     if patches or not facts.accelerated:
         return (
-            merge(_for_vectors(facts), {"network": {"name": "patches", "frozen": True}}),
+            {"network": {"name": "patches", "frozen": True}},
             f"{'Using' if patches else 'No GPU found: using'} fixed patch features instead of training a network. "
             f"A GPU or pretrained weights (--weights) will give better labels.",
         )

@@ -49,7 +49,8 @@ def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that an earlier command
     left in the folder are used again if pictures, network and weights are still the same."""
     plan, encoder = loaded.plan, encoder_of(loaded.plan)
-    _refuse_unsaveable(loaded, encoder)
+    if not plan.solved:
+        _refuse_unsaveable(loaded, encoder)
     claim_folder(plan.folder, plan.config, {"data_mark": loaded.mark})
     if encoder is None:
         return Encoded(loaded, loaded.items.inputs, loaded.views)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pals.fitting.choose import Facts, choose
+from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.readers import Votes
 from pals.runs import check_folder
-from pals.runs.settings import RunConfig, VotesConfig
+from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
@@ -41,9 +42,16 @@ class Plan:
         assert isinstance(self.config.data, VotesConfig)
         return self.config.data
 
+    @property
+    def solved(self) -> bool:
+        """In closed form: nothing is trained."""
+        return self.config.method_name == CLOSED_FORM
+
     def describe(self) -> str:
         """The method, the network and how long, in a few words."""
         network, train = self.config.network, self.config.train
+        if self.solved:
+            return f"Closed form on {f'{network.name} at {self.data.size} px' if network.frozen else 'the feature vectors'}"
         times = f", {how_many(self.data.folds, 'more network')} for cross-fitting" if self.data.folds else ""
         size = f" on {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on frozen {network.name}" if network.frozen else ""
@@ -67,7 +75,7 @@ def plan(
     mark = fingerprint(matched.votes)
     if earlier is None:
         values, reasons = choose(given, _facts(sources, matched.votes, given))
-        values = merge(CROWD if values.get("method", {}).get("name", "pals") == "pals" else {}, values)
+        values = merge(CROWD if values["method"]["name"] == "pals" else {}, values)
     else:
         _refuse_other_answers(folder, sources, mark)
         reasons = [f"{folder} exists: its settings are kept."]
@@ -93,4 +101,5 @@ def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
         classes=len(votes.class_names),
         side=side,
         accelerated=find_device(device).type != "cpu",
+        width=None if data.features is None else read_matrix(data).shape[1],
     )

@@ -15,7 +15,7 @@ from pals.fitting.findings import Findings
 from pals.fitting.page.render import write_report
 from pals.fitting.sentences import headline, still_wrong
 from pals.fitting.tables import csv_text
-from pals.fitting.train import Trained
+from pals.fitting.trained import Trained
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.training.log import read_epochs
 from pals.util.config import to_yaml
@@ -25,7 +25,7 @@ from pals.util.files import read_json, write_json, write_text
 def write(findings: Findings) -> Path:
     """Write all files; gives the page. `summary.json` comes last: where it is, everything is."""
     folder, trained = findings.folder, findings.trained
-    model_of(trained, findings.temperature).save(folder / FILE_NAME)
+    model_of(trained).save(folder / FILE_NAME)
     write_text(folder / "votes.csv", csv_text(trained.loaded.votes.to_frame(trained.plan.data.separator)))
     for name, table in findings.tables.items():
         write_text(folder / f"{name}.csv", csv_text(table))
@@ -35,17 +35,15 @@ def write(findings: Findings) -> Path:
     return page
 
 
-def model_of(trained: Trained, temperature: float) -> Model:
-    """The network that was trained on all items, with all that is needed to ask it."""
-    loaded, encoded, network = trained.loaded, trained.encoded, trained.plan.config.network
-    classifier = Part(network.name, loaded.items.shape, *loaded.statistics)
+def model_of(trained: Trained) -> Model:
+    """The classifier that was learned from all items, with all that is needed to ask it."""
+    loaded, encoded = trained.loaded, trained.encoded
     encoder = None
-    if encoded.statistics is not None:
+    if encoded.encoder is not None:
         encoder = Part(encoder_name(trained.plan), loaded.items.shape, *loaded.statistics)
-        classifier = Part(network.head, (len(encoded.statistics.mean),), *encoded.statistics)
     names, resize = loaded.candidates.class_names, trained.plan.data.resize
-    about = Description(names, classifier, encoder, temperature, resize=resize)
-    return Model(about, trained.network, encoded.encoder, device="cpu")  # type: ignore[arg-type]  # checked before training
+    about = Description(names, trained.part, encoder, trained.temperature, resize=resize)
+    return Model(about, trained.network, encoded.encoder, device="cpu")
 
 
 def report_data(findings: Findings) -> dict[str, Any]:
@@ -53,7 +51,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
     loaded, labels, tables = findings.trained.loaded, findings.labels, findings.tables
     votes = loaded.votes
     shown = report_json.gallery(
-        findings.doubtful, labels, votes, findings.model_NC, findings.neighbor_NK, findings.similarity_NK
+        findings.doubtful, labels, votes, findings.trained.said_NC, findings.neighbor_NK, findings.similarity_NK
     )
     easy, hard = report_json.examples(labels, votes)
     thumbs = report_json.pictures(report_json.names_shown(shown, easy, hard), votes, loaded.items.inputs)

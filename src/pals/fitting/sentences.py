@@ -33,8 +33,8 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
-        "temperature": findings.temperature,
-        "held_out": dict(findings.held_out),
+        "temperature": findings.trained.temperature,
+        "held_out": dict(findings.trained.held_out),
         "grades": dict(findings.grades),
         "training": dict(findings.trained.training),
     }
@@ -48,7 +48,7 @@ def still_wrong(noise: NoiseEstimate) -> str:
 
 
 def in_sentences(findings: Findings) -> list[str]:
-    """Five lines for the end of the run."""
+    """A few lines for the end of the run."""
     found = numbers(findings)
     status, doubtful = found["status"], found["doubtful_answers"]
     items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
@@ -61,6 +61,7 @@ def in_sentences(findings: Findings) -> list[str]:
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
         *_most_confused(findings.confusion),
         still_wrong(findings.noise),
+        *findings.trained.remarks,
     ]
     truth = findings.trained.loaded.truth
     return lines if truth is None else [*lines, _against_the_truth(findings.grades, truth.whole)]

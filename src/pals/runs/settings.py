@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
+from pals.crowd.closed_form import STRENGTH
 from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.dcic import ONCE_EVERYWHERE
 from pals.methods import find_method, method_options
@@ -19,6 +20,8 @@ from pals.training.optim import TrainConfig
 from pals.util.config import SEEDS, STRICT, build, merge, to_dict
 from pals.util.errors import InputError, unknown
 
+CLOSED_FORM = "closed-form"
+"""In place of a method's name in `pals fit`: nothing is trained, answers and features are solved for (`pals.closed_form`)."""
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 
 
@@ -104,6 +107,14 @@ class NetworkConfig:
         return self.head if self.frozen else self.name
 
 
+@settings(frozen=True, config=STRICT)
+class ClosedFormConfig:
+    """Options of the closed form."""
+
+    strength: float = Field(default=STRENGTH, gt=0)
+    "Answers per class that the prior of a person's confusion matrix weighs."
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """All settings of a run, checked."""
@@ -132,7 +143,7 @@ class RunConfig:
             data=data if data is not None else build(kind, shared, "data"),
             loader=dataset_loader(str(data_name), own) if kind is DataConfig else None,
             method_name=name,
-            method=method_options(name, method),
+            method=_method_options(kind, name, method),
             network=build(NetworkConfig, full["network"], "network"),
             train=build(TrainConfig, full["train"], "train"),
             engine=build(EngineConfig, full["engine"], "engine"),
@@ -149,6 +160,14 @@ class RunConfig:
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
+
+
+def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given: Mapping[str, Any]) -> Any:
+    if name != CLOSED_FORM:
+        return method_options(name, given)
+    if kind is DataConfig:
+        raise InputError(f"The {CLOSED_FORM} needs people's answers: use `pals fit`, or choose one of `pals methods`.")
+    return build(ClosedFormConfig, given, "method")
 
 
 def _split(

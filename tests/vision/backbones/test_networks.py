@@ -41,6 +41,7 @@ PARAMETERS = {  # of 10 and of 100 classes, three channels
     "patches": (5_130, 51_300),  # the classifier alone: all else is cut from the data
     "patches-no-mirror": (5_130, 51_300),
     "mlp": (20 * 256 + 65_536 + 1_024 + 2_570, 20 * 256 + 65_536 + 1_024 + 25_700),
+    "linear": (210, 2_100),
 }
 
 WIDTH_AND_MAP = {  # feature width, and the size of the last map from 32 (ImageNet: 224) pixels
@@ -66,13 +67,15 @@ WIDTH_AND_MAP = {  # feature width, and the size of the last map from 32 (ImageN
     "patches": (512, 3),
     "patches-no-mirror": (512, 3),
     "mlp": (256, 1),
+    "linear": (20, 3),
 }
+ON_VECTORS = ("mlp", "linear")
 
 LIGHT = ("small-cnn", "mlp", "resnet20", "wrn-28-2")  # cheap enough to compute with on one core
 
 
 def shape_of(name: str, side: int = 32) -> tuple[int, ...]:
-    return (20,) if name == "mlp" else (3, side, side)
+    return (20,) if name in ON_VECTORS else (3, side, side)
 
 
 def on_meta(name: str, num_classes: int, shape: tuple[int, ...] | None = None) -> Network:
@@ -112,10 +115,10 @@ def test_shapes(name: str) -> None:
     assert output.logits.shape == (2, 7)
     assert output.features.shape == (2, width)
     assert (network.feature_width, network.num_classes) == (width, 7)
-    assert math.prod(seen[-1][2:] if seen else (3, 3)) == last_map**2  # patches have no norm
+    assert math.prod(seen[-1][2:] if seen else (3, 3)) == last_map**2  # patches and linear have no norm
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in ("mlp", "patches", "patches-no-mirror")])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in (*ON_VECTORS, "patches", "patches-no-mirror")])
 def test_one_channel(name: str) -> None:
     network = on_meta(name, 10, (1, 32, 32))
     assert network(torch.empty(2, 1, 32, 32, device="meta")).logits.shape == (2, 10)

@@ -87,7 +87,7 @@ def test_bottleneck_stride_sits_on_the_3x3() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_name_of_ours_looks_like_a_prefix(name: str) -> None:
     with torch.device("meta"):
-        made = build_network(name, (8,) if name == "mlp" else (3, 32, 32), 10)
+        made = build_network(name, (8,) if name in ("mlp", "linear") else (3, 32, 32), 10)
     assert not [key for key in made.state_dict() if key.startswith((*PREFIXES, "fc."))]
 
 

@@ -22,7 +22,7 @@ from pals.vision.backbones.efficientnet import EfficientNetLite
 from pals.vision.backbones.patches import PatchNetwork
 from pals.vision.backbones.resnext import resnext50
 from pals.vision.backbones.senet import se_resnet50
-from pals.vision.backbones.small import MLP, SmallCNN, SmallResNet
+from pals.vision.backbones.small import MLP, RootLinear, SmallCNN, SmallResNet
 from pals.vision.backbones.timm import PREFIX, build_timm
 from pals.vision.backbones.weights import LoadReport, load_weights
 
@@ -30,8 +30,8 @@ Builder = Callable[[tuple[int, ...], int], Network]  # shape of one input, numbe
 
 
 def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> Network:
-    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp". A name such
-    as "timm:convnext_tiny" is a network of timm's."""
+    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp" and
+    "linear". A name such as "timm:convnext_tiny" is a network of timm's."""
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     if name.startswith(PREFIX):
@@ -62,13 +62,18 @@ def _small_cnn(input_shape: tuple[int, ...], num_classes: int) -> Network:
     return SmallCNN(channels, num_classes, side)
 
 
-def _mlp(input_shape: tuple[int, ...], num_classes: int) -> Network:
-    if len(input_shape) != 1 or input_shape[0] < 1:
-        raise InputError(
-            f"Network 'mlp' reads feature vectors, but one input has shape {input_shape}. "
-            "For pictures choose 'small-cnn' or 'resnet18'; otherwise flatten each input to one row."
-        )
-    return MLP(input_shape[0], num_classes)
+def _for_vectors(name: str, make: Callable[[int, int], Network]) -> Builder:
+    """A builder from `make(width, num_classes)`."""
+
+    def build(input_shape: tuple[int, ...], num_classes: int) -> Network:
+        if len(input_shape) != 1 or input_shape[0] < 1:
+            raise InputError(
+                f"Network {name!r} reads feature vectors, but one input has shape {input_shape}. "
+                "For pictures choose 'small-cnn' or 'resnet18'; otherwise flatten each input to one row."
+            )
+        return make(input_shape[0], num_classes)
+
+    return build
 
 
 def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
@@ -117,7 +122,8 @@ def _check(name: str, build: Any) -> None:
 
 _BUILT_IN: dict[str, Builder] = {
     "small-cnn": _small_cnn,
-    "mlp": _mlp,
+    "mlp": _for_vectors("mlp", MLP),
+    "linear": _for_vectors("linear", RootLinear),
     **{name: _for_images(name, make, smallest) for name, (make, smallest) in _IMAGES.items()},
 }
 NETWORKS: Registry[Builder] = Registry("network", "pals.networks", _BUILT_IN, _check)

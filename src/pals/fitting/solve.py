@@ -1,0 +1,67 @@
+"""A classifier in closed form: ridge regression on frozen features and a model of the annotators, each made from the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pals.crowd.closed_form import Solution, solve
+from pals.fitting.encode import Encoded
+from pals.fitting.monitor import Monitor
+from pals.fitting.trained import Trained
+from pals.model import Part, fit_temperature
+from pals.training.engine import Engine
+from pals.vision.backbones.small import RootLinear
+
+HEAD = "linear"
+NO_HELP = "The pictures hardly help here: they tell next to nothing that the answers leave open, so the answers decide alone."
+
+
+def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
+    """Seconds, without epochs; each item's opinion is that of a regression on all others."""
+    found = solve(encoded.loaded.votes, encoded.inputs, strength=encoded.plan.config.method.strength)
+    width = encoded.inputs.shape[1]
+    return Trained(
+        encoded=encoded,
+        network=network_of(found),
+        part=Part(HEAD, (width,), (0.0,) * width, (1.0,) * width),
+        temperature=temperature_of(found),
+        features_ND=encoded.inputs - encoded.inputs.mean(dim=0),
+        fusion=found.fusion,
+        said_NC=found.fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
+        remarks=() if found.fusion.calibration is not None else (NO_HELP,),
+    )
+
+
+def describe(encoded: Encoded) -> dict[str, Any]:
+    """With the keys that a run which trains has."""
+    config, sets = encoded.plan.config, encoded.loaded.candidates
+    return {
+        "method": config.method_name,
+        "data": config.data.name,
+        "seed": config.seed,
+        "items": len(sets),
+        "mean_set_size": sets.statistics().mean_size,
+        "engine": Engine(config.engine).describe(),
+        "epochs": 0,
+    }
+
+
+def network_of(found: Solution) -> RootLinear:
+    """The regression as a network."""
+    network = RootLinear(*found.weight_DC.shape)
+    with torch.no_grad():
+        network.classifier.weight.copy_(torch.from_numpy(found.weight_DC.T.copy()))
+        network.classifier.bias.copy_(torch.from_numpy(np.array(found.bias_C)))
+    return network
+
+
+def temperature_of(found: Solution) -> float:
+    """What makes the opinions about left-out items agree with the labels that answers and opinions come to."""
+    consensus = found.fusion.consensus
+    known_N = torch.from_numpy(consensus.answers.known_N)
+    return fit_temperature(torch.from_numpy(found.logit_NC)[known_N], torch.from_numpy(consensus.posterior_NC)[known_N])
