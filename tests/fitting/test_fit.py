@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from pals.vision.backbones import build_network
 
 Pals = Callable[..., Answer]
 COLUMNS = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+LITE0: dict[str, Any] = {"network": {"name": "efficientnet-lite0", "frozen": True}}
 QUICK = ("--epochs", "2", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "data.fold_epochs=2")
 FILES = {
@@ -49,13 +51,16 @@ def fit(pals: Pals, data: Path, out: str = "run", *more: str | Path) -> Answer:
 
 
 def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
-    """Features without training; the saved model holds them, and predicts with them."""
-    quick = ("--epochs", "2", "--set", "method.neighbors=5", "--device", "cpu", "--truth", data / "truth.csv")
+    """Encoders are compared, nothing is trained; the saved model holds the encoder, and predicts with it."""
+    quick = ("--device", "cpu", "--truth", data / "truth.csv")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *quick)
     assert answer.code == 0, answer.err
-    assert "No GPU found: using fixed patch features" in answer.out
-    assert "pals with mlp on frozen patches on 32 px" in answer.out
-    assert read_yaml(Path("run/config.yaml"))["network"] == {"name": "patches", "weights": None, "frozen": True, "head": "mlp"}
+    settings = read_yaml(Path("run/config.yaml"))
+    name = settings["network"]["name"]
+    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .* nats an answer", answer.out)
+    assert re.search(rf"Closed form on {name} at \d+ px\.", answer.out)
+    assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear"}
+    assert settings["method"]["name"] == "closed-form"
     grades = read_json(Path("run/summary.json"))["grades"]
     assert grades["labels"] > grades["majority"]
     assert pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu").code == 0
@@ -223,7 +228,7 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
     assert answer.code == 0, answer.err
     assert "Using imagenet-resnet18 as a frozen feature extractor" in answer.out
-    assert "pals with mlp on frozen imagenet-resnet18 on 32 px, 2 epochs" in answer.out
+    assert "pals with mlp on frozen imagenet-resnet18 on 64 px, 2 epochs" in answer.out
     model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
     assert model.encoder is not None
     for name, value in model.encoder.state_dict().items():
@@ -250,12 +255,16 @@ def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path
 @pytest.mark.parametrize(
     ("facts", "given", "expected"),
     [
-        (Facts(5000, 10, 32, False), {}, ("data.size", 32)),
-        (Facts(5000, 10, 400, False), {}, ("data.size", 64)),
+        (Facts(5000, 10, 32, False), {"network": {"name": "patches"}}, ("data.size", 32)),
+        (Facts(5000, 10, 400, False), {"network": {"name": "patches"}}, ("data.size", 64)),
+        (Facts(5000, 10, 32, False), LITE0, ("data.size", 112)),
+        (Facts(5000, 10, 400, False), LITE0, ("data.size", 224)),
+        (Facts(5000, 10, 32, False), LITE0, ("method.name", "closed-form")),
+        (Facts(5000, 10, 32, False), LITE0 | {"method": {"name": "pals"}}, ("network.head", None)),
+        (Facts(5000, 10, 32, True), LITE0, ("method.name", "closed-form")),
         (Facts(5000, 10, 400, True), {}, ("data.size", 224)),
         (Facts(5000, 10, 32, True), {}, ("network.name", "resnet18")),
         (Facts(5000, 10, 400, True), {}, ("network.name", "imagenet-resnet18")),
-        (Facts(5000, 10, 32, False), {}, ("network.name", "patches")),
         (Facts(5000, 10, None, False), {}, ("network.name", "linear")),
         (Facts(5000, 10, None, False), {}, ("method.name", "closed-form")),
         (Facts(5000, 10, None, False), {"method": {"name": "pals"}}, ("network.name", "mlp")),
@@ -268,11 +277,11 @@ def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path
         (Facts(5000, 10, 32, True), {"network": {"name": "resnet32"}}, ("network.name", "resnet32")),
         (Facts(5000, 10, 400, False), {"network": {"weights": "x.pt"}}, ("network.frozen", True)),
         (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, ("network.frozen", None)),
-        (Facts(5000, 10, 32, False), {"train": {"epochs": 3}}, ("train.epochs", 3)),
-        (Facts(5000, 10, 400, False), {"data": {"size": 48}}, ("data.size", 48)),
+        (Facts(5000, 10, 32, False), LITE0 | {"train": {"epochs": 3}}, ("train.epochs", 3)),
+        (Facts(5000, 10, 400, False), LITE0 | {"data": {"size": 48}}, ("data.size", 48)),
     ],
 )
-def test_what_is_not_given_is_chosen(facts: Facts, given: dict[str, dict[str, object]], expected: tuple[str, object]) -> None:
+def test_what_is_not_given_is_chosen(facts: Facts, given: dict[str, Any], expected: tuple[str, object]) -> None:
     values, reasons = choose(given, facts)
     section, key = expected[0].split(".")
     assert values.get(section, {}).get(key) == expected[1]

@@ -31,10 +31,11 @@ from pals.fitting.train import train
 from pals.model import Model
 from pals.runs import Run
 from pals.runs.settings import VotesConfig
-from pals.training.inference import encode_images
+from pals.training.encoding import encode as encode_pictures
 from pals.util.config import build
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
+from pals.vision.encoders import Encoder
 
 COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
 TABLES = ("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "votes.csv", "model.safetensors")
@@ -155,11 +156,11 @@ def encoder_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many pictures went through a frozen network, each time."""
     calls: list[int] = []
 
-    def counted(network: Any, images: Any, *rest: Any, **options: Any) -> Any:
+    def counted(images: Any, *rest: Any, **options: Any) -> Any:
         calls.append(len(images))
-        return encode_images(network, images, *rest, **options)
+        return encode_pictures(images, *rest, **options)
 
-    monkeypatch.setattr("pals.fitting.encode.encode_images", counted)
+    monkeypatch.setattr("pals.fitting.encode.encode_pictures", counted)
     return calls
 
 
@@ -347,7 +348,8 @@ def test_left_and_right_can_be_told_apart(network: str, folder: Path) -> None:
         for mirror, stage in encoded.items():
             assert stage.encoder is not None
             mean, std = stage.loaded.statistics
-            both = [encode_images(stage.encoder, x, mean, std, "cpu") for x in (images, images.flip(-1))]
+            encoder = Encoder("patches", stage.encoder, None, mean, std, None, "")
+            both = [encode_pictures(x, encoder) for x in (images, images.flip(-1))]
             assert torch.allclose(*both, atol=1e-3) == mirror
         return
     left = images.clone()
@@ -384,7 +386,7 @@ def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) 
     [
         (Facts(5000, 10, 32, True), {}, 10),
         (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, 10),
-        (Facts(5000, 10, 32, False), {}, None),
+        (Facts(5000, 10, 32, False), {"network": {"name": "patches"}}, None),
         (Facts(5000, 10, 32, True), {"train": {"checkpoint_every": 3}}, 3),
     ],
 )

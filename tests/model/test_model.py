@@ -26,13 +26,14 @@ from pals.methods import Problem, find_method, method_options
 from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
 from pals.model.calibrate import COLDEST, HOTTEST
 from pals.model.saved import TEXT, checksum
+from pals.training.encoding import encode
 from pals.training.engine import Engine, EngineConfig
-from pals.training.inference import encode_images
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
 from pals.vision.backbones import Network, build_network
+from pals.vision.encoders import Encoder
 from pals.vision.images import decode
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -116,14 +117,14 @@ def test_images_get_the_logits_that_the_trainer_saw(tmp_path: Path) -> None:
 def test_frozen_features_are_those_that_the_head_was_trained_on() -> None:
     model = frozen_model()
     assert model.encoder is not None and model.about.encoder is not None
-    features_ND = encode_images(model.encoder, images(), MEAN, STD, device="cpu", batch=3)
+    features_ND = encode(images(), Encoder("frozen", model.encoder, None, MEAN, STD, None, ""), batch=3)
     assert features_ND.shape == (7, model.encoder.feature_width) and features_ND.dtype == torch.float32
     standardised = (features_ND - 0.3) / 0.7
     with torch.no_grad():
         expected = model.network.eval()(standardised)
     torch.testing.assert_close(model.outputs(images(), batch=3).logits, expected.logits, rtol=1e-4, atol=1e-5)
     alone = Model(replace(model.about, encoder=None), model.network, device="cpu")
-    assert torch.equal(alone.outputs(features_ND, batch=3).logits, model.outputs(images(), batch=3).logits)
+    torch.testing.assert_close(alone.outputs(features_ND, batch=3).logits, expected.logits, rtol=1e-4, atol=1e-5)
     assert model.about.input_shape == (3, 8, 8) and alone.about.input_shape == (model.encoder.feature_width,)
 
 
@@ -176,14 +177,6 @@ def test_asking_leaves_the_network_as_it_was() -> None:
 def test_other_inputs_are_refused(make: Callable[[], Model], inputs: Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make().probabilities(inputs)
-
-
-def test_encoders_read_uint8_images() -> None:
-    for wrong in (images().float(), images()[0]):
-        with pytest.raises(InputError, match="An encoder reads uint8 images"):
-            encode_images(network(), wrong, MEAN, STD, device="cpu")
-    with pytest.raises(InputError, match="A batch of 0"):
-        encode_images(network(), images(), MEAN, STD, device="cpu", batch=0)
 
 
 # ---- descriptions

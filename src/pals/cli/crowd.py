@@ -50,8 +50,12 @@ def fit(
     classes: Annotated[str | None, typer.Option(help="All classes, separated by commas, also those nobody chose.")] = None,
     features: Annotated[Path | None, typer.Option(help="Feature vectors (.npy) instead of pictures.")] = None,
     names: Annotated[Path | None, typer.Option(help="For --features: a text file with the item of each row.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="What makes features of pictures: auto, one of `pals encoders`, timm:NAME, or a file of weights."),
+    ] = None,
     network: Annotated[
-        str | None, typer.Option(help="A network by name, or timm:NAME; default: by the data and device.")
+        str | None, typer.Option(help="A network to train, by name, or timm:NAME; default: by the data and device.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Trained weights to start from (.pt, .pth, .safetensors).")] = None,
     frozen: Annotated[
@@ -62,7 +66,7 @@ def fit(
         bool | None,
         typer.Option("--mirror/--no-mirror", help="Whether a mirror image shows the same; not so for letters and digits."),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See `pals methods`.")] = None,
+    method: Annotated[str | None, typer.Option(help="closed-form, or one of `pals methods` to train.")] = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
     folds: Annotated[int | None, typer.Option(help="Networks for cross-fitting; 0 for none: quicker, less sure.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
@@ -95,6 +99,7 @@ def fit(
         columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
         classes=_names(classes),
         encoding=encoding,
+        encoder=encoder,
         network=network,
         weights=weights,
         frozen=frozen,

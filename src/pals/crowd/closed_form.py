@@ -221,6 +221,18 @@ def gather(answers: Answers, annotators: Annotators, found: ItemPosterior) -> Ev
     return Evidence(item_E, own_ET, all_NT)
 
 
+def picture_gain(votes: Votes, features_ND: Tensor) -> float:
+    """Nats an answer by which these features help to predict people's answers, each from the picture and the other answers to
+    it, the picture's own answers left out of the regression. To compare encoders; no more than chance is 0 or below."""
+    setting = _setting(votes)
+    people, _ = _alternate(setting, None, STRENGTH)
+    answers = setting.answers
+    spectrum = decompose(signed_root(features_ND.detach().float()), answers.known_N)
+    evidence = gather(answers, people.annotators, people.found)
+    best = _look(setting, spectrum, PENALTIES, evidence, people.posterior_NC)
+    return best.gain / max(len(evidence.item_E), 1) if best.slope > 0 else 0.0
+
+
 def mean_log_predicted(people: Consensus, opinion_NC: np.ndarray) -> float:
     """Nats an answer: how well each is predicted from the other answers to its item and an opinion about the item that has seen
     none of them. By what `people` says of the annotators, so that opinions can be compared."""

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.data import find_weights
 from pals.fitting.encode import encode
+from pals.fitting.encoders import AUTO, network_settings
 from pals.fitting.findings import Findings, find
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
@@ -42,6 +43,7 @@ def fit(
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
+    encoder: str | None = None,
     network: str | None = None,
     weights: PathLike | None = None,
     frozen: bool | None = None,
@@ -91,7 +93,7 @@ def fit(
     }
     sections: dict[str, dict[str, Any]] = {
         "data": data,
-        "network": {"name": network, "weights": _weights(weights), "frozen": frozen},
+        "network": _network(encoder, network, _weights(weights), frozen, features is not None),
         "method": {"name": method},
         "train": {"epochs": epochs},
         "engine": {"device": device},
@@ -219,6 +221,17 @@ def _weights(weights: PathLike | None) -> str | None:
     if weights is None or str(weights) == DOWNLOAD:
         return None if weights is None else str(weights)
     return _absolute(find_weights(str(weights)))
+
+
+def _network(
+    encoder: str | None, network: str | None, weights: str | None, frozen: bool | None, vectors: bool
+) -> dict[str, Any]:
+    if encoder is None or (vectors and encoder == AUTO):
+        return {"name": network, "weights": weights, "frozen": frozen}
+    if network is not None or vectors:
+        given = "--network" if network is not None else "--features"
+        raise InputError(f"Give either --encoder or {given}, not both: an encoder makes features of pictures.")
+    return network_settings(encoder, weights, frozen)
 
 
 def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:

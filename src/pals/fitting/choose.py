@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pals.crowd.linear import LARGEST
+from pals.fitting.encoders import AUTO, size_for
 from pals.methods.pals import PALS
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError
+from pals.vision.encoders import PATCHES
 
 VOTING = PALS.Config().neighbors
+MANY = 5000
+"""Pictures from which on a GPU trains a network of its own unless an encoder is asked for."""
+PRETRAINED = "imagenet-resnet50"
+"""What a file of weights is taken for where nobody says."""
 SELDOM = {"checkpoint_every": 10}
 """For networks of some size: to write all of it takes a good part of the time of an epoch on a GPU."""
 
@@ -30,25 +36,24 @@ class Facts:
 
 def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list[str]]:
     """Settings for everything that was not given, and a sentence for each choice that matters."""
-    network = dict(given.get("network") or {})
-    reasons: list[str] = []
-    size = dict(given.get("data") or {}).get("size") or _size(facts, pretrained=network.get("weights") is not None)
     if facts.side is None:
-        chosen = {"network": {"name": "mlp"}}
-    elif network.get("weights") is not None:
-        chosen, sentence = _for_weights(facts, network)
-        reasons.append(sentence)
-    elif network.get("name", "patches") != "patches":
-        chosen, sentence = _for_name(facts, network["name"])
-        reasons.append(sentence)
-    else:
-        chosen, sentence = _for_pictures(facts, size, patches="name" in network)
-        reasons.append(sentence)
-    if facts.side is not None:
-        chosen = merge(chosen, {"data": {"size": size}})
-    fixed = facts.side is None or merge(chosen, given)["network"].get("frozen", False)
-    learned, sentences = _learner(given, facts, fixed)
-    return merge(chosen, learned, given), [*reasons, *sentences]
+        learned, reasons = _learner(given, facts, fixed=True)
+        return merge({"network": {"name": "mlp"}}, learned, given), reasons
+    chosen, reason = _for_pictures(dict(given.get("network") or {}), facts)
+    network = merge(chosen, given)["network"]
+    fixed = network.get("frozen", False)
+    size = size_for(network["name"], facts.side) if fixed else _size(facts, pretrained=network.get("weights") is not None)
+    learned, reasons = _learner(given, facts, fixed)
+    return merge({"data": {"size": size}}, chosen, learned, given), [reason, *reasons]
+
+
+def is_open(given: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether encoders are to be compared: for pictures, if asked for, or if nothing was said of a network and there is no GPU,
+    or little for it to learn from."""
+    network = dict(given.get("network") or {})
+    if facts.side is None or network.get("name", AUTO) != AUTO or network.get("weights") is not None:
+        return False
+    return network.get("name") == AUTO or not facts.accelerated or facts.answered < MANY
 
 
 def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[str, Any], list[str]]:
@@ -80,6 +85,7 @@ def _is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
 
 
 def _size(facts: Facts, pretrained: bool) -> int:
+    """Of pictures that a network is trained on."""
     side = facts.side or 32
     if pretrained:
         return 224 if side > 64 else max(32, side)
@@ -93,43 +99,27 @@ def _training(facts: Facts) -> dict[str, Any]:
     return {"train": {"epochs": epochs, "batch_size": 64, "lr": 0.05}}
 
 
-def _for_weights(facts: Facts, network: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    name = network.get("name", "imagenet-resnet50")
-    frozen = network.get("frozen", not facts.accelerated)
-    if frozen:
-        return (
-            {"network": {"name": name, "frozen": True}},
-            f"Using {name} as a frozen feature extractor. Pass --no-frozen to fine-tune it.",
-        )
+def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], str]:
+    """The network that looks at the pictures; how it is trained, if it is."""
+    name, weights = network.get("name"), network.get("weights")
+    if name == PATCHES or network.get("frozen", weights is not None and not facts.accelerated):
+        name = name or PRETRAINED
+        tune = "" if name == PATCHES else " Pass --no-frozen to fine-tune it."
+        return {"network": {"name": name, "frozen": True}}, f"Using {name} as a frozen feature extractor.{tune}"
+    if weights is not None:
+        return _fine_tuned(facts, name or PRETRAINED)
+    if name is not None and not facts.accelerated:
+        train = _training(facts)["train"]
+        folds = {"folds": 3, "fold_epochs": train["epochs"]}
+        return {"data": folds, "train": train}, f"Training {name} from scratch, which is slow without a GPU."
+    return _from_scratch(facts, name or ("resnet18" if _size(facts, pretrained=False) <= 64 else "imagenet-resnet18"))
+
+
+def _fine_tuned(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
     train = {"epochs": epochs, "batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1, "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": epochs}
-    return {
-        "data": folds,
-        "network": {"name": name},
-        "train": train,
-    }, f"Fine-tuning {name} from the given weights."
-
-
-def _for_name(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
-    """A network that somebody asks for without weights: nothing but training can make something of it."""
-    if facts.accelerated:
-        return _from_scratch(facts, name)
-    train = _training(facts)["train"]
-    return {
-        "data": {"folds": 3, "fold_epochs": train["epochs"]},
-        "train": train,
-    }, f"Training {name} from scratch, which is slow without a GPU."
-
-
-def _for_pictures(facts: Facts, size: int, patches: bool) -> tuple[dict[str, Any], str]:
-    if patches or not facts.accelerated:
-        return (
-            {"network": {"name": "patches", "frozen": True}},
-            f"{'Using' if patches else 'No GPU found: using'} fixed patch features instead of training a network. "
-            f"A GPU or pretrained weights (--weights) will give better labels.",
-        )
-    return _from_scratch(facts, "resnet18" if size <= 64 else "imagenet-resnet18")
+    return {"data": folds, "network": {"name": name}, "train": train}, f"Fine-tuning {name} from the given weights."
 
 
 def _from_scratch(facts: Facts, name: str) -> tuple[dict[str, Any], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,17 +12,21 @@ from pals.fitting.features import Features, body_of, features_mark, read_feature
 from pals.fitting.load import Loaded, Statistics
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
+from pals.fitting.store import encode_kept
 from pals.fitting.time_left import said_once
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
 from pals.runs import claim_folder, starting_network
 from pals.runs.run import with_weights_found
-from pals.training.inference import encode_images, image_standardizer
+from pals.training.encoding import encode as encode_pictures
+from pals.training.inference import image_standardizer
+from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network, build_network
 from pals.vision.backbones.patches import PICTURES, PatchNetwork, Responses, learn_patches
+from pals.vision.encoders import ENCODERS, PATCHES, Encoder, find_encoder
+from pals.vision.images import default_cache
 
-BATCH = 64  # pictures that go through a frozen network at a time
 REDUCED = 10_000  # items whose responses are brought to principal components at a time
 MOST_RESPONSES = 512 << 20  # bytes of responses to patches that are kept, in memory and on disk
 
@@ -46,35 +51,30 @@ class Encoded:
 
 
 def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
-    """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that an earlier command
-    left in the folder are used again if pictures, network and weights are still the same."""
-    plan, encoder = loaded.plan, encoder_of(loaded.plan)
+    """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that are kept are used
+    again if pictures and weights are still the same."""
+    plan, encoder, monitor = loaded.plan, encoder_of(loaded.plan), monitor or Monitor()
     if not plan.solved:
         _refuse_unsaveable(loaded, encoder)
     claim_folder(plan.folder, plan.config, {"data_mark": loaded.mark})
     if encoder is None:
         return Encoded(loaded, loaded.items.inputs, loaded.views)
-    more = (*loaded.statistics, plan.config.seed, plan.data.mirror)
-    mark = features_mark(loaded.mark, plan.config.network.name, encoder, more)
-    found = read_features(plan.folder, mark)
-    if found is None:
-        found = _compute(loaded, encoder, monitor or Monitor())
-        write_features(plan.folder, mark, found)
-    else:
-        encoder.load_state_dict(found.learned, strict=False)
-    mean_D, std_D = _statistics(found.features_ND)
+    made = _by_patches(loaded, encoder, monitor) if isinstance(encoder, PatchNetwork) else _pretrained(loaded, encoder, monitor)
+    mean_D, std_D = _statistics(made.features_ND)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    return Encoded(loaded, found.features_ND, vector_views(mean_D, std_D), encoder, statistics, found.responses_ND)
+    return Encoded(loaded, made.features_ND, vector_views(mean_D, std_D), encoder, statistics, made.responses_ND)
 
 
 def encoder_of(plan: Plan) -> Network | None:
     """The frozen network with its weights; patches are still to be cut."""
-    if not plan.config.network.frozen:
+    network = plan.config.network
+    if not network.frozen:
         return None
+    if network.weights is None and network.name in ENCODERS and network.name != PATCHES:
+        return find_encoder(network.name).network
     torch.manual_seed(plan.config.seed)
     shape = (3, plan.data.size, plan.data.size)
-    network = replace(plan.config.network, name=encoder_name(plan))
-    return starting_network(network, shape, plan.matched.votes.class_names)
+    return starting_network(replace(network, name=encoder_name(plan)), shape, plan.matched.votes.class_names)
 
 
 def encoder_name(plan: Plan) -> str:
@@ -97,26 +97,53 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
     check_saveable(find_method(config.method_name)(config.method, Problem(sets, network)).predictor)
 
 
-def _compute(loaded: Loaded, encoder: Network, monitor: Monitor) -> Features:
-    """Features of all pictures; of patches all responses are kept as well, if there is room."""
-    device, images, statistics = loaded.plan.config.engine.device, loaded.items.inputs, loaded.statistics
-    if isinstance(encoder, PatchNetwork):
-        _cut_patches(loaded, encoder)
+def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
+    """A picture that this network has ever looked at is not encoded again."""
+    cache, device, started = loaded.plan.cache or default_cache(), loaded.plan.config.engine.device, time.perf_counter()
+    with monitor.counting("features") as count:
+        timed = said_once(count, monitor.say, "features")
+        features_ND, fresh = encode_kept(loaded.items.inputs, _as_encoder(loaded, network), cache, device, timed)
+    seconds, size = time.perf_counter() - started, loaded.plan.data.size
+    kept = f"; {len(features_ND) - fresh:,} were kept" if fresh < len(features_ND) else ""
+    if fresh:
+        pace = f"in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
+        monitor.say(f"Encoded {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
+    else:
+        monitor.say(f"Features of all {len(features_ND):,} pictures were kept.")
+    return Features(features_ND)
+
+
+def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Features:
+    """They are cut from these very pictures, so that their features are kept in the run's folder. All responses are kept as
+    well, if there is room and they are compared."""
+    plan, images = loaded.plan, loaded.items.inputs
+    more = (*loaded.statistics, plan.config.seed, plan.data.mirror, plan.solved)
+    mark = features_mark(loaded.mark, plan.config.network.name, encoder, more)
+    found = read_features(plan.folder, mark)
+    if found is not None:
+        encoder.load_state_dict(found.learned, strict=False)
+        return found
+    _cut_patches(loaded, encoder)
 
     def features_of(network: Network) -> Tensor:
         with monitor.counting("features") as count:
             timed = said_once(count, monitor.say, "features")
-            return encode_images(network, images, *statistics, device, batch=BATCH, progress=timed)
+            return encode_pictures(images, _as_encoder(loaded, network), plan.config.engine.device, progress=timed)
 
-    if not isinstance(encoder, PatchNetwork):
-        return Features(features_of(encoder))
-    if not bytes_of_responses(encoder, len(images)):
-        return Features(features_of(encoder), learned=body_of(encoder))
-    responses_ND = features_of(Responses(encoder))
-    encoder.cpu()
-    with torch.no_grad():
-        features_ND = torch.cat([encoder.reduced(part_BD) for part_BD in torch.split(responses_ND, REDUCED)])
-    return Features(features_ND, responses_ND, body_of(encoder))
+    if plan.solved or not bytes_of_responses(encoder, len(images)):
+        made = Features(features_of(encoder), learned=body_of(encoder))
+    else:
+        responses_ND = features_of(Responses(encoder))
+        with torch.no_grad():
+            features_ND = torch.cat([encoder.reduced(part_BD) for part_BD in torch.split(responses_ND, REDUCED)])
+        made = Features(features_ND, responses_ND, body_of(encoder))
+    write_features(plan.folder, mark, made)
+    return made
+
+
+def _as_encoder(loaded: Loaded, network: Network) -> Encoder:
+    """For pictures that have its size already."""
+    return Encoder(loaded.plan.config.network.name, network, None, *loaded.statistics, None, "")
 
 
 def _cut_patches(loaded: Loaded, encoder: PatchNetwork) -> None:

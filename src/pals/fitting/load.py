@@ -28,6 +28,7 @@ from pals.util.files import read_json
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.timm import PREFIX, build_timm
+from pals.vision.encoders import ENCODERS
 from pals.vision.images import default_cache, image_statistics, load_images
 
 ROWS = 4096  # items whose bytes are hashed at a time
@@ -133,6 +134,11 @@ def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
 
 def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
     """Those that the weights a network starts from were made for; None: the pictures' own."""
+    if network.weights is None and not network.frozen:
+        return None
+    if network.name in ENCODERS and (network.weights is None or not is_model(Path(network.weights))):
+        listed = ENCODERS[network.name]
+        return Statistics(*listed.normalisation) if listed.package else None
     if network.weights is None:
         return None
     if is_model(Path(network.weights)):

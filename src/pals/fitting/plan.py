@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pals.fitting.choose import Facts, choose
+from pals.fitting.choose import Facts, choose, is_open
+from pals.fitting.encoders import AUTO, choose_encoder
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.readers import Votes
@@ -17,8 +18,9 @@ from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.words import how_many
-from pals.vision.images import survey
+from pals.vision.images import default_cache, survey
 
+SMALLEST = 8  # pixels a side
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 """What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
 
@@ -69,12 +71,17 @@ def plan(
     """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
     of the files that `data.votes` names."""
     earlier = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else None
+    if earlier is not None and dict(given.get("network") or {}).get("name") == AUTO:
+        given = {**given, "network": {}}  # it was chosen when the run was begun
     values = merge(earlier or {}, given)
     sources = build(VotesConfig, values["data"], "data")
     matched = match_votes(sources, votes)
     mark = fingerprint(matched.votes)
     if earlier is None:
-        values, reasons = choose(given, _facts(sources, matched.votes, given))
+        facts = _facts(sources, matched.votes, given)
+        given, compared = _with_encoder(given, facts, sources, matched.votes, cache or default_cache())
+        values, reasons = choose(given, facts)
+        reasons = [*compared, *(reasons[1:] if compared else reasons)]
         values = merge(CROWD if values["method"]["name"] == "pals" else {}, values)
     else:
         _refuse_other_answers(folder, sources, mark)
@@ -93,13 +100,31 @@ def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None
         )
 
 
+def _with_encoder(
+    given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path
+) -> tuple[Mapping[str, Any], list[str]]:
+    """What was given with the encoder that a comparison chose, where it is open, and the sentence that says so."""
+    if not is_open(given, facts) or facts.side is None:
+        return given, []
+    found = choose_encoder(data, votes, facts.side, cache, _device(given))
+    return merge(given, {"network": {"name": found.name, "frozen": True}}), [found.reason]
+
+
+def _device(given: Mapping[str, Any]) -> str:
+    return str((given.get("engine") or {}).get("device", "auto"))
+
+
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
-    device = str((given.get("engine") or {}).get("device", "auto"))
     side = None if data.images is None else survey(Path(data.images), votes.items).shorter_side
+    if side is not None and side < SMALLEST:
+        raise InputError(
+            f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "
+            f"at least {SMALLEST} pixels, or vectors with --features."
+        )
     return Facts(
         answered=max(int(answered(votes).sum()), 1),
         classes=len(votes.class_names),
         side=side,
-        accelerated=find_device(device).type != "cpu",
+        accelerated=find_device(_device(given)).type != "cpu",
         width=None if data.features is None else read_matrix(data).shape[1],
     )

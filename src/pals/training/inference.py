@@ -63,31 +63,6 @@ def _numbers(values: Sequence[float]) -> Tensor:
     return torch.tensor(list(values), dtype=torch.float64)
 
 
-def encode_images(
-    encoder: Network,
-    images: Tensor,
-    mean: Sequence[float],
-    std: Sequence[float],
-    device: str = "auto",
-    batch: int = BATCH,
-    *,
-    precision: str = "auto",
-    progress: OnBatch | None = None,
-) -> Tensor:
-    """N x D features of uint8 images (N x channels x height x width), float32, on the host. The encoder is moved to the
-    device; nothing in it changes. These are the very features that a `Model` with this encoder hands to its classifier."""
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise InputError(
-            f"An encoder reads uint8 images (N x channels x height x width); found {images.dtype} of shape "
-            f"{tuple(images.shape)}."
-        )
-    engine = make_engine(device, precision)
-    engine.place(encoder)
-    chain = [Link(image_standardizer(mean, std), encoder)]
-    with engine.memory(TOO_SMALL):
-        return infer(engine, chain, images, batch, device="cpu", progress=progress).features
-
-
 def infer(
     engine: Engine,
     chain: Sequence[Link],

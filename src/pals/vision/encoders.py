@@ -58,11 +58,14 @@ class Encoder:
         return self.network.feature_width
 
     def input_size(self, side: int) -> int:
-        """Pixels a side at which pictures whose shorter side has `side` pixels are encoded: what the network was trained with,
-        but no more than 3.5 times what there is to see."""
-        if self.size is None:
-            return side
-        return min(self.size, max(SMALLEST, 16 * round(ENLARGED * side / 16)))
+        """Pixels a side at which pictures whose shorter side has `side` pixels are encoded."""
+        return side if self.size is None else input_size(self.size, side)
+
+
+def input_size(size: int, side: int) -> int:
+    """Pixels a side for a network that was trained with `size`, of pictures whose shorter side has `side`: what it was trained
+    with, but no more than 3.5 times what there is to see."""
+    return min(size, max(SMALLEST, 16 * round(ENLARGED * side / 16)))
 
 
 @dataclass(frozen=True)
@@ -203,8 +206,8 @@ _FILE_NETWORKS = (
 )
 
 
-def _from_file(path: Path) -> Encoder:
-    """The network is the one whose parameters have the names and shapes of the file's."""
+def network_of_file(path: Path) -> str:
+    """The network whose parameters have the names and shapes of the file's."""
     found = {name: tuple(value.shape) for name, value in read_weights(path).items()}
     name = next((name for name in _FILE_NETWORKS if _fits(name, found)), None)
     if name is None:
@@ -212,6 +215,11 @@ def _from_file(path: Path) -> Encoder:
             f"The weights in {path} are those of no network that PALS recognises ({', '.join(_FILE_NETWORKS)}). "
             f"For a network of timm's give its name, {PREFIX}NAME, and the file as its weights."
         )
+    return name
+
+
+def _from_file(path: Path) -> Encoder:
+    name = network_of_file(path)
     listed = ENCODERS.get(name)
     size = listed.size if listed is not None and listed.size is not None else 224
     mean, std = listed.normalisation if listed is not None else IMAGENET

@@ -1,0 +1,99 @@
+"""Features on disk: by pixels and weights, written block by block, never believed when damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pals.fitting import store
+from pals.fitting.store import encode_kept
+from pals.training.encoding import encode
+from pals.vision.backbones import build_network
+from pals.vision.encoders import Encoder
+
+
+def encoder(seed: int = 0, mean: float = 0.5) -> Encoder:
+    torch.manual_seed(seed)
+    network = build_network("small-cnn", (3, 16, 16), 2).eval()
+    return Encoder("small-cnn", network, None, (mean,) * 3, (0.25,) * 3, None, "")
+
+
+def pictures(count: int = 10, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8, generator=generator)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BLOCK", 4)
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted((cache / store.FOLDER).rglob("*.safetensors"))
+
+
+def test_the_features_are_those_of_encode_and_made_once(tmp_path: Path) -> None:
+    images, told = pictures(), list[tuple[int, int]]()
+    first, fresh = encode_kept(images, encoder(), tmp_path, progress=lambda done, total: told.append((done, total)))
+    torch.testing.assert_close(first, encode(images, encoder()))
+    assert fresh == 10 and told[-1] == (10, 10)
+    assert len(files(tmp_path)) == 3
+    again, fresh = encode_kept(images[torch.arange(9, -1, -1)], encoder(), tmp_path)  # in another order, too
+    assert fresh == 0 and torch.equal(again, first.flip(0))
+
+
+def test_a_changed_picture_alone_is_encoded_again(tmp_path: Path) -> None:
+    images = pictures()
+    encode_kept(images, encoder(), tmp_path)
+    changed = images.clone()
+    changed[3, 0, 0, 0] ^= 1
+    features_ND, fresh = encode_kept(changed, encoder(), tmp_path)
+    assert fresh == 1
+    torch.testing.assert_close(features_ND, encode(changed, encoder()))
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"mean": 0.4}])
+def test_other_weights_or_another_standardisation_share_nothing(tmp_path: Path, other: dict[str, Any]) -> None:
+    encode_kept(pictures(), encoder(), tmp_path)
+    features_ND, fresh = encode_kept(pictures(), encoder(**other), tmp_path)
+    assert fresh == 10
+    torch.testing.assert_close(features_ND, encode(pictures(), encoder(**other)))
+
+
+def test_the_same_picture_is_encoded_once(tmp_path: Path) -> None:
+    images = pictures(3)[[0, 1, 0, 2, 1]]
+    features_ND, fresh = encode_kept(images, encoder(), tmp_path)
+    assert fresh == 3
+    torch.testing.assert_close(features_ND, encode(images, encoder()))
+
+
+def test_what_was_finished_before_a_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def crashing(images: Tensor, *rest: Any, **options: Any) -> Tensor:
+        calls.append(len(images))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return encode(images, *rest, **options)
+
+    monkeypatch.setattr(store, "encode", crashing)
+    with pytest.raises(KeyboardInterrupt):
+        encode_kept(pictures(), encoder(), tmp_path)
+    features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+    assert fresh == 2
+    torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda data: data[:-9] + b"\1" + data[-8:], lambda _: b""])
+def test_a_damaged_block_is_made_again(tmp_path: Path, spoil: Any) -> None:
+    encode_kept(pictures(), encoder(), tmp_path)
+    path = max(files(tmp_path), key=lambda path: path.stat().st_size)
+    path.write_bytes(spoil(path.read_bytes()))
+    features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+    assert fresh == 4
+    torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
+    assert encode_kept(pictures(), encoder(), tmp_path)[1] == 0
