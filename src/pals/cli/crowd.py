@@ -33,6 +33,9 @@ TruthFile = Annotated[
     Path | None, typer.Option("--truth", help="True labels (item, label) of all items or some, only to grade the result with.")
 ]
 Encoding = Annotated[str | None, typer.Option(help="Of the answers, if not UTF-8, e.g. cp1252.")]
+Trust = Annotated[
+    list[str] | None, typer.Option("--trust", help="A person whose answers are right and never overruled; may be repeated.")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 
 
@@ -75,6 +78,7 @@ def fit(
     cache: Cache = None,
     truth: TruthFile = None,
     encoding: Encoding = None,
+    trust: Trust = None,
     set_: Set = None,
     plugin: Plugin = None,
 ) -> None:
@@ -99,6 +103,7 @@ def fit(
         columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
         classes=_names(classes),
         encoding=encoding,
+        trust=trust or (),
         encoder=encoder,
         network=network,
         weights=weights,
@@ -134,6 +139,7 @@ def update(
     cache: Cache = None,
     truth: TruthFile = None,
     encoding: Encoding = None,
+    trust: Trust = None,
     plugin: Plugin = None,
 ) -> None:
     """Go on from a finished run with further answers. The old run stays as it is.
@@ -150,6 +156,7 @@ def update(
         columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
         classes=_names(classes),
         encoding=encoding,
+        trust=trust or (),
         epochs=epochs,
         device=device,
         skip_bad=skip_bad,

@@ -43,6 +43,7 @@ def fit(
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
+    trust: str | Sequence[str] = (),
     encoder: str | None = None,
     network: str | None = None,
     weights: PathLike | None = None,
@@ -90,6 +91,7 @@ def fit(
         "skip_bad": skip_bad or None,
         "encoding": encoding,
         "folds": folds,
+        "trusted": _people(trust),
     }
     sections: dict[str, dict[str, Any]] = {
         "data": data,
@@ -112,6 +114,7 @@ def update(
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
+    trust: str | Sequence[str] = (),
     epochs: int | None = None,
     device: str | None = None,
     skip_bad: bool = False,
@@ -123,7 +126,11 @@ def update(
     one is in `out`, by default RUN-updated."""
     folder = Path(run)
     changes: dict[str, dict[str, Any]] = {
-        "data": {"skip_bad": skip_bad or None, "class_names": None if classes is None else tuple(classes)},
+        "data": {
+            "skip_bad": skip_bad or None,
+            "class_names": None if classes is None else tuple(classes),
+            "trusted": _people(trust),
+        },
         "train": {"epochs": epochs},
         "engine": {"device": device},
     }
@@ -189,6 +196,7 @@ def updated_settings(
         "columns": dict(columns or {}),
         "format": None,
         "encoding": encoding,
+        "trusted": (),  # what they said is gold in votes.csv
         "fingerprint": "",
     }
     if not config.network.frozen:
@@ -209,6 +217,10 @@ def _given(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _absolute(path: PathLike | None) -> str | None:
     """From the root on, so that the settings hold wherever the command is repeated."""
     return None if path is None else str(Path(path).resolve())
+
+
+def _people(trust: str | Sequence[str]) -> tuple[str, ...] | None:
+    return (trust,) if isinstance(trust, str) else tuple(trust) or None
 
 
 def _files(votes: Any) -> tuple[str, ...]:

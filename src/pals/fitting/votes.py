@@ -41,7 +41,7 @@ def answered(votes: Votes) -> np.ndarray:
 
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
     """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
-    votes = _read(config) if given is None else given
+    votes = (_read(config) if given is None else given).trusting(config.trusted)
     names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)

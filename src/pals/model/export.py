@@ -52,8 +52,9 @@ class Exported(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(link.network for link in model.chain)
-        self.views = [link.view for link in model.chain]
+        links = model.links()
+        self.networks = nn.ModuleList(link.network for link in links)
+        self.views = [link.view for link in links]
         self.temperature = model.about.temperature
 
     def forward(self, x: Tensor) -> Tensor:

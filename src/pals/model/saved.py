@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from pals.training.encoding import quick_batch, quick_link
 from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
@@ -96,7 +97,7 @@ class Description:
 
 
 class Model:
-    """A classifier that answers. The networks given are moved to the device, not copied; only inference is done here."""
+    """A classifier that answers. The network given is moved to the device, an encoder copied to it. Only inference is done."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Model:
         _check_networks(about, network, encoder)
         self.about, self.network, self.encoder = about, network, encoder
         self.engine = make_engine(device, precision)
-        self.chain = self._links()
+        self.chain = self._quick_links()
         for link in self.chain:
             self.engine.place(link.network)
 
@@ -118,7 +119,12 @@ class Model:
     def class_names(self) -> tuple[str, ...]:
         return self.about.class_names
 
-    def _links(self) -> list[Link]:
+    def _quick_links(self) -> list[Link]:
+        """`links` with an encoder that is a quick copy."""
+        *encoders, classifier = self.links()
+        return [*(quick_link(link.view, cast(Network, link.network)) for link in encoders), classifier]
+
+    def links(self) -> list[Link]:
         """What inputs go through: the encoder where there is one, then the classifier."""
         links = [Link(self.about.classifier.standardizer(), self.network)]
         if self.about.encoder is not None and self.encoder is not None:
@@ -128,7 +134,10 @@ class Model:
     def outputs(self, inputs: Tensor, batch: int = BATCH) -> Output:
         """Logits, before the temperature, and the features they were read from: float32, on the host."""
         with self.engine.memory(TOO_SMALL):
-            return infer(self.engine, self.chain, self._checked(inputs), batch, device="cpu")
+            inputs = self._checked(inputs)
+            if self.encoder is not None:
+                batch = min(batch, quick_batch(self.about.input_shape[1], self.engine.device))
+            return infer(self.engine, self.chain, inputs, batch, device="cpu")
 
     def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
         """N x C: how likely each class is for uint8 images (N x channels x height x width) or vectors (N x width)."""

@@ -86,6 +86,8 @@ class VotesConfig:
     "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
     fold_epochs: int = Field(default=40, ge=1)
     "How long each of them is trained (by soft-votes, which is quick)."
+    trusted: tuple[str, ...] = ()
+    "People whose answers are right: they are never overruled."
     fingerprint: str = ""
     "Of the items and answers: a run goes on only with those it began with."
     name: str = "votes"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from pals.training.inference import TOO_SMALL, Link, OnBatch, image_standardizer, infer, make_engine
+from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
@@ -61,19 +61,25 @@ def encode(
     _check(pictures, batch)
     if isinstance(encoder, str):
         encoder = find_encoder(encoder, images=pictures if isinstance(pictures, Tensor) else None)
-    engine, network = make_engine(device, "fp32"), folded(encoder.network)
-    engine.place(network)
-    convert_conv2d_weight_memory_format(network, torch.channels_last)
-    standardize = image_standardizer(encoder.mean, encoder.std)
-
-    def view(images: Tensor) -> Tensor:
-        return standardize(images).contiguous(memory_format=torch.channels_last)
-
-    batch = batch or _quick_batch(pictures, encoder, engine.device)
+    engine = make_engine(device, "fp32")
+    link = quick_link(image_standardizer(encoder.mean, encoder.std), encoder.network)
+    engine.place(link.network)
+    side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
+    batch = batch or quick_batch(encoder.input_size(side), engine.device)
     with engine.memory(TOO_SMALL):
-        return infer(
-            engine, [Link(view, network)], _Prepared(pictures, encoder), batch, device="cpu", progress=progress
-        ).features
+        return infer(engine, [link], _Prepared(pictures, encoder), batch, device="cpu", progress=progress).features
+
+
+def quick_link(standardize: View, network: Network) -> Link:
+    """What a frozen network does to pictures, made quick: a copy of it with folded norms, channels last."""
+    network = folded(network)
+    convert_conv2d_weight_memory_format(network, torch.channels_last)
+    return Link(lambda images: standardize(images).contiguous(memory_format=torch.channels_last), network)
+
+
+def quick_batch(side: int, device: torch.device) -> int:
+    """Pictures of so many pixels a side that are encoded at a time."""
+    return max(1, PIXELS // max(side, 1) ** 2) if device.type == "cpu" else LARGEST_BATCH
 
 
 def folded(network: Network) -> Network:
@@ -127,13 +133,6 @@ def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
         return images
     resized = interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True)
     return resized.round_().clamp_(0, 255).to(torch.uint8)
-
-
-def _quick_batch(pictures: Tensor | PictureFiles, encoder: Encoder, device: torch.device) -> int:
-    if device.type != "cpu":
-        return LARGEST_BATCH
-    side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
-    return max(1, PIXELS // max(encoder.input_size(side), 1) ** 2)
 
 
 def _check(pictures: Tensor | PictureFiles, batch: int | None) -> None:
