@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pals.crowd import closed_form, dawid_skene, majority_vote
+from pals.crowd import Result, closed_form, dawid_skene, majority_vote
 from pals.data.cifar import SUPERCLASSES, load_cifar100
+from pals.fitting.relabel import expected_benefit, spread_over_classes
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.readers import Votes, read_votes
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="+", default=[100, 300, 1000, 3000])
     parser.add_argument("--draws", type=int, nargs="+", default=[40, 20, 6, 3], help="random subsets of each size")
     parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of answers that are drawn at random")
+    parser.add_argument("--asked", type=int, help="items that an expert is asked about, by the queue of `pals relabel`")
     parser.add_argument("--look-alike", type=Path)
     parser.add_argument("--pictures", type=int, default=2000, help="of the look-alike set")
     parser.add_argument("--out", type=Path)
@@ -52,7 +54,10 @@ def main() -> None:
         return
     votes, truth_N = read(args.files[1], args.files[2])
     features_ND = read_features(args, votes.items)
-    table(args, votes, truth_N, features_ND)
+    if args.asked is None:
+        table(args, votes, truth_N, features_ND)
+    else:
+        update_table(args, votes, truth_N, features_ND)
 
 
 def read(votes_file: Path, truth_file: Path) -> tuple[Votes, np.ndarray]:
@@ -97,6 +102,42 @@ def measure(
     majority = accuracy_of(majority_vote(part), Truth.of(label_N, votes.class_names))
     results = dawid_skene(part), closed_form(part, features_ND[chosen])
     return (majority, *(float((result.label_N == label_N).mean()) for result in results))  # type: ignore[return-value]
+
+
+def update_table(args: argparse.Namespace, votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor) -> None:
+    """What the truth of the items that `pals relabel` asks for is worth: the same items beside a majority and a closed form."""
+    columns = ("answers at random", "items", "draws", "asked", "majority", "with the asked", "closed form", "updated")
+    print("|", " | ".join((*columns, "gain, mean", "gain, worst")), "|")
+    print("|" + (len(columns) + 2) * "---:|")
+    for share in args.random:
+        for items, draws in zip(args.items, args.draws, strict=True):
+            seeds = range(draws)
+            found = 100 * np.array([ask(votes, truth_N, features_ND, items, share, seed, args.asked) for seed in seeds])
+            gain_D = found[:, 3] - found[:, 1]
+            means = [f"{value:.1f}" for value in found.mean(axis=0)]
+            gains = f"{gain_D.mean():+.1f}", f"{gain_D.min():+.1f}"
+            print("|", " | ".join((f"{share:.2f}", f"{items:,}", str(draws), str(args.asked), *means, *gains)), "|", flush=True)
+
+
+def ask(
+    votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor, items: int, share: float, seed: int, asked: int
+) -> tuple[float, float, float, float]:
+    """Shares of right labels: majority, majority and the truth of the asked items, closed form, the same updated."""
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
+    part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
+    truth, first = Truth.of(label_N, votes.class_names), closed_form(part, features_ND[chosen])
+    result = Result(part, first.posterior_NC)
+    agreement_N = np.nan_to_num(result.agreement_N)
+    benefit_N = expected_benefit(result.confidence_N, result.answers_N, agreement_N)
+    queue = spread_over_classes(benefit_N, result.label_N, asked)
+    gold_I = part.gold_I.copy()
+    gold_I[queue] = label_N[queue]
+    told = replace(part, gold_I=gold_I)
+    second = closed_form(told, features_ND[chosen])
+    assert (second.label_N[queue] == label_N[queue]).all()  # an expert is never overruled
+    posteriors = majority_vote(part), majority_vote(told), first.posterior_NC, second.posterior_NC
+    return tuple(accuracy_of(posterior_NC, truth) for posterior_NC in posteriors)  # type: ignore[return-value]
 
 
 def subset(votes: Votes, chosen: np.ndarray) -> Votes:

@@ -208,3 +208,18 @@ def test_each_file_may_have_its_own_columns(write: Write) -> None:
     assert votes.workers == ("ann", "bob")
     with pytest.raises(InputError, match="2 files with answers, but 1 mappings"):
         read_votes([first, second], columns=[known])
+
+
+def test_a_trusted_person_is_right(write: Write) -> None:
+    """Clear answers become gold, over what was gold before; where trusted people contradict each other they only vote."""
+    rows = ["a,ann,newt,0", "a,eve,frog,0", "b,eve,frog,0", "b,kim,newt,0", "c,eve,newt|frog,0", "d,,newt,1", "d,eve,frog,0"]
+    votes = read_votes(write("item,worker,label,is_gold\n" + "\n".join(rows) + "\n"))
+    found = votes.trusting(["eve", "kim"])
+    gold = {item: "" if label < 0 else found.class_names[label] for item, label in zip(found.items, found.gold_I, strict=True)}
+    assert gold == {"a": "frog", "b": "", "c": "", "d": "frog"}
+    said = [(found.items[i], found.workers[w]) for i, w in zip(found.item_R, found.worker_R, strict=True)]
+    assert said == [("a", "ann"), ("b", "eve"), ("b", "kim"), ("c", "eve"), ("c", "eve")]
+    assert found.num_answers == 4
+    assert votes.trusting([]).gold_I.tolist() == votes.gold_I.tolist()
+    with pytest.raises(InputError, match="Unknown annotator 'evve': did you mean 'eve'"):
+        votes.trusting(["evve"])

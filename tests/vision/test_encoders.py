@@ -123,6 +123,21 @@ def test_a_network_of_timms_from_a_file(timm: Any, tmp_path: Path) -> None:
     assert found.size == body.pretrained_cfg["input_size"][1] and found.feature_width == body.num_features
 
 
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="not installed: timm")
+def test_no_connection_for_a_name_of_the_hub(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+
+    def unconnected(name: str, pretrained: bool = False, **options: Any) -> Any:
+        if pretrained:
+            raise OSError("Cannot reach the hub")
+        return create(name, **options)
+
+    monkeypatch.setattr(timm, "create_model", unconnected)
+    with pytest.raises(InputError, match=r"could not download its weights: .*Cannot reach the hub.*--weights FILE\.") as error:
+        find_encoder("timm:test_resnet", weights="timm")
+    assert "\n" not in str(error.value)
+
+
 def test_patches_are_cut_from_the_pictures() -> None:
     images = torch.randint(256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     one, same, other = (find_encoder("patches", images=images, seed=seed).network.state_dict() for seed in (1, 1, 2))

