@@ -20,10 +20,13 @@ import torch
 from PIL import Image
 
 from pals.crowd import Result, closed_form, dawid_skene, majority_vote
+from pals.crowd.closed_form import solve
 from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.fitting.relabel import expected_benefit, spread_over_classes
+from pals.fitting.solve import network_of, temperature_of
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
+from pals.model import expected_calibration_error
 from pals.readers import Votes, read_votes
 from pals.training.encoding import PictureFiles, encode
 from pals.vision.encoders import find_encoder
@@ -82,33 +85,48 @@ def read_features(args: argparse.Namespace, items: tuple[str, ...]) -> torch.Ten
 
 
 def table(args: argparse.Namespace, votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor) -> None:
-    print("| answers at random | items | draws | majority | Dawid, Skene | closed form | gain, mean | gain, worst |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    """The gain is over the better of majority and Dawid and Skene; predictions are for all pictures that were not drawn."""
+    print_row("answers at random", "items", "draws", "majority", "Dawid, Skene", "closed form", "gain, mean", "gain, worst",
+              "predictions right", "calibration error, mean", "worst")  # fmt: skip
+    print("|" + 11 * "---:|")
     for share in args.random:
         for items, draws in zip(args.items, args.draws, strict=True):
             found = 100 * np.array([measure(votes, truth_N, features_ND, items, share, seed) for seed in range(draws)])
-            gain_D = found[:, 2] - found[:, :2].max(axis=1)
-            means = " | ".join(f"{value:.1f}" for value in found.mean(axis=0))
-            print(f"| {share:.2f} | {items:,} | {draws} | {means} | {gain_D.mean():+.1f} | {gain_D.min():+.1f} |", flush=True)
+            gain_D, error_D = found[:, 2] - found[:, :2].max(axis=1), found[:, 4] / 100
+            means = [f"{value:.1f}" for value in found[:, :4].mean(axis=0)]
+            gains = f"{gain_D.mean():+.1f}", f"{gain_D.min():+.1f}"
+            errors = f"{error_D.mean():.3f}", f"{error_D.max():.3f}"
+            print_row(f"{share:.2f}", f"{items:,}", str(draws), *means[:3], *gains, means[3], *errors)
+
+
+def print_row(*cells: str) -> None:
+    print("|", " | ".join(cells), "|", flush=True)
 
 
 def measure(
     votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor, items: int, share: float, seed: int
-) -> tuple[float, float, float]:
-    """Shares of right labels in a random subset: majority (ties by lot), Dawid and Skene, closed form."""
+) -> tuple[float, float, float, float, float]:
+    """Shares of right labels in a random subset: majority (ties by lot), Dawid and Skene, closed form; of right predictions for
+    all other pictures, and their calibration error."""
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
     part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
     majority = accuracy_of(majority_vote(part), Truth.of(label_N, votes.class_names))
-    results = dawid_skene(part), closed_form(part, features_ND[chosen])
-    return (majority, *(float((result.label_N == label_N).mean()) for result in results))  # type: ignore[return-value]
+    found = solve(part, features_ND[chosen])
+    labels = [float((result.label_N == label_N).mean()) for result in (dawid_skene(part), found.fusion)]
+    new = np.setdiff1d(np.arange(len(truth_N)), chosen)
+    with torch.no_grad():
+        said_MC = (network_of(found).eval()(features_ND[new]).logits / temperature_of(found)).softmax(dim=1)
+    right_M = torch.from_numpy(truth_N[new])
+    error = expected_calibration_error(said_MC, right_M)
+    return majority, labels[0], labels[1], float((said_MC.argmax(dim=1) == right_M).double().mean()), error
 
 
 def update_table(args: argparse.Namespace, votes: Votes, truth_N: np.ndarray, features_ND: torch.Tensor) -> None:
     """What the truth of the items that `pals relabel` asks for is worth: the same items beside a majority and a closed form."""
-    columns = ("answers at random", "items", "draws", "asked", "majority", "with the asked", "closed form", "updated")
-    print("|", " | ".join((*columns, "gain, mean", "gain, worst")), "|")
-    print("|" + (len(columns) + 2) * "---:|")
+    print_row("answers at random", "items", "draws", "asked", "majority", "with the asked", "closed form", "updated",
+              "gain, mean", "gain, worst")  # fmt: skip
+    print("|" + 10 * "---:|")
     for share in args.random:
         for items, draws in zip(args.items, args.draws, strict=True):
             seeds = range(draws)
@@ -116,7 +134,7 @@ def update_table(args: argparse.Namespace, votes: Votes, truth_N: np.ndarray, fe
             gain_D = found[:, 3] - found[:, 1]
             means = [f"{value:.1f}" for value in found.mean(axis=0)]
             gains = f"{gain_D.mean():+.1f}", f"{gain_D.min():+.1f}"
-            print("|", " | ".join((f"{share:.2f}", f"{items:,}", str(draws), str(args.asked), *means, *gains)), "|", flush=True)
+            print_row(f"{share:.2f}", f"{items:,}", str(draws), str(args.asked), *means, *gains)
 
 
 def ask(

@@ -18,6 +18,7 @@ from pals.model import Model, expected_calibration_error, export_onnx
 from pals.runs.settings import RunConfig
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
+from pals.util.locks import FolderLock
 
 ITEMS = 1000
 PEOPLE = {"ann": 0.85, "bob": 0.75, "cho": 0.65}  # how often they look; otherwise they say anything
@@ -94,6 +95,12 @@ def test_resuming_and_updating_solve_again(
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated")
     assert updated.numbers["answers"] == found.numbers["answers"] + 20
     assert updated.numbers["training"]["method"] == "closed-form"
+
+
+def test_a_folder_that_somebody_works_in(found: Findings, digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]) -> None:
+    folder, *_, votes = digits
+    with FolderLock(found.folder), pytest.raises(InputError, match="is in use: process"):
+        fit(None, votes, features=folder / "x.npy", out=folder / "run", truth=folder / "truth.csv")
 
 
 def test_the_saved_classifier_is_one_file_and_exports(found: Findings, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pals.fitting.monitor import Monitor
 from pals.fitting.trained import Trained
 from pals.model import Part, fit_temperature
 from pals.training.engine import Engine
+from pals.util.locks import FolderLock
 from pals.vision.backbones.small import RootLinear
 
 HEAD = "linear"
@@ -21,7 +22,8 @@ NO_HELP = "The pictures hardly help here: they tell next to nothing that the ans
 
 def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
     """Seconds, without epochs; each item's opinion is that of a regression on all others."""
-    found = solve(encoded.loaded.votes, encoded.inputs, strength=encoded.plan.config.method.strength)
+    with FolderLock(encoded.plan.folder):  # as a run that trains: two commands in one folder would mix their files
+        found = solve(encoded.loaded.votes, encoded.inputs, strength=encoded.plan.config.method.strength)
     width = encoded.inputs.shape[1]
     return Trained(
         encoded=encoded,
