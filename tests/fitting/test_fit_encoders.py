@@ -118,6 +118,22 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     assert further.labels.set_index("item").loc[after.index, "label"].tolist() == other  # nor later
 
 
+def test_an_update_on_patches_does_not_cut_them_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = run(data, "cut", encoder="patches")
+    pd.DataFrame({"item": first.labels["item"][:1], "worker": "eve", "label": ["dark"]}).to_csv(tmp_path / "q.csv", index=False)
+    monkeypatch.setattr("pals.fitting.encode.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+    for out, before in (("second", first.folder), ("third", tmp_path / "second")):
+        updated = update(before, tmp_path / "q.csv", out=tmp_path / out, cache=data.parent / "cache", device="cpu")
+        assert torch.equal(updated.trained.encoded.inputs, first.trained.encoded.inputs)
+
+
+@pytest.mark.parametrize("items", [2, 5])
+def test_a_handful_of_pictures(tmp_path: Path, items: int) -> None:
+    findings, _ = run(make_pictures(tmp_path / "data", items=items), "run", encoder=LITE0)
+    assert len(findings.labels) == items and findings.labels["confidence"].between(0, 1).all()
+    assert findings.model.probabilities(findings.trained.loaded.items.inputs).isfinite().all()
+
+
 def test_without_weights_patches_are_taken_and_the_command_is_said(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_packages(monkeypatch)
     findings, lines = run(data, "patches")

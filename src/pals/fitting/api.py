@@ -65,8 +65,9 @@ def fit(
 
     images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row).
     votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
-    `Votes`. out: the run's folder; the same call with the same folder resumes it. settings: any other setting by section,
-    {"method": {"delta": 0.5}}. progress: a function that is given each line that the command would print, such as `print`.
+    `Votes`. encoder: "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same
+    call with the same folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a
+    function that is given each line that the command would print, such as `print`.
     All else has the meaning of the command's option of that name; what is not given is chosen.
 
     Example::

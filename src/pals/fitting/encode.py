@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -114,15 +115,18 @@ def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
 
 
 def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Features:
-    """They are cut from these very pictures, so that their features are kept in the run's folder. All responses are kept as
-    well, if there is room and they are compared."""
+    """They are cut from these very pictures, so that their features are kept in the run's folder, where an update finds them.
+    All responses are kept as well, if there is room and they are compared."""
     plan, images = loaded.plan, loaded.items.inputs
     more = (*loaded.statistics, plan.config.seed, plan.data.mirror, plan.solved)
     mark = features_mark(loaded.mark, plan.config.network.name, encoder, more)
-    found = read_features(plan.folder, mark)
-    if found is not None:
-        encoder.load_state_dict(found.learned, strict=False)
-        return found
+    for folder in (plan.folder, *(() if plan.data.earlier is None else (Path(plan.data.earlier).parent,))):
+        found = read_features(folder, mark)
+        if found is not None:
+            encoder.load_state_dict(found.learned, strict=False)
+            if folder != plan.folder:
+                write_features(plan.folder, mark, found)
+            return found
     _cut_patches(loaded, encoder)
 
     def features_of(network: Network) -> Tensor:
