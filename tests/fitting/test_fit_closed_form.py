@@ -95,6 +95,8 @@ def test_resuming_and_updating_solve_again(
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated")
     assert updated.numbers["answers"] == found.numbers["answers"] + 20
     assert updated.numbers["training"]["method"] == "closed-form"
+    before, after = (read_yaml(run.folder / "config.yaml") for run in (found, updated))
+    assert before["network"] == after["network"] and before["train"] == after["train"]
 
 
 def test_a_folder_that_somebody_works_in(found: Findings, digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]) -> None:

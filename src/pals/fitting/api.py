@@ -22,7 +22,7 @@ from pals.fitting.votes import votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config
-from pals.runs.settings import VotesConfig
+from pals.runs.settings import CLOSED_FORM, VotesConfig
 from pals.training.log import read_epochs
 from pals.util.config import build, merge
 from pals.util.errors import InputError
@@ -200,7 +200,7 @@ def updated_settings(
         "trusted": (),  # what they said is gold in votes.csv
         "fingerprint": "",
     }
-    if not config.network.frozen:
+    if not config.network.frozen and config.method_name != CLOSED_FORM:
         values["network"]["weights"] = str((run / FILE_NAME).resolve())
         values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
     return values
