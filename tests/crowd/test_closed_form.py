@@ -15,10 +15,11 @@ from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear, majority_vote
 from pals.crowd.annotators import Chances, e_step, initial_annotators, m_step
 from pals.crowd.answers import arrange
-from pals.crowd.closed_form import gather
+from pals.crowd.closed_form import gather, mean_log_predicted, picture_gain, solve
 from pals.crowd.linear import decompose
 from pals.readers import Votes
 from pals.util.errors import InputError
+from pals.vision.backbones.small import signed_root
 
 
 def test_answers_are_predicted_from_the_picture_and_the_other_answers() -> None:
@@ -196,3 +197,37 @@ def test_features_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "LARGEST", 4)
     with pytest.raises(InputError, match=r"6 features are too many.*landmarks"):
         decompose(torch.randn(9, 6), np.ones(9, dtype=bool))
+
+
+@pytest.mark.parametrize(("items", "width"), [(30, 6), (6, 30)])
+def test_the_regression_itself_is_the_one_that_items_are_left_out_of(items: int, width: int) -> None:
+    """By the normal equations, and the same for an item that teaches nothing."""
+    x, y, teach_N = random_features(items, width, 3), random_targets(items, 3, 3), np.arange(items) > 0
+    spectrum = decompose(x, teach_N)
+    weight_DC, bias_C = spectrum.regression(y, 0.05)
+    new_D = random_features(1, width, 9)[0].double().numpy()
+    expected = ridge(x.double().numpy()[1:], y[1:], 0.05 * spectrum.total, new_D)
+    np.testing.assert_allclose(new_D @ weight_DC + bias_C, expected, atol=1e-4)
+    np.testing.assert_allclose(x[0].double().numpy() @ weight_DC + bias_C, spectrum.left_out(y, 0.05)[0], atol=1e-4)
+
+
+def test_the_classifier_says_of_new_items_what_it_says_of_those_without_answers() -> None:
+    votes, truth_N = many_people(200, 20, 4, seed=2)
+    features_ND = pictures_of(np.append(truth_N, [0, 1, 2]), 0.5)
+    longer = replace(votes, items=(*votes.items, "x", "y", "z"), gold_I=np.append(votes.gold_I, [-1, -1, -1]))
+    found = solve(longer, features_ND)
+    logit_NC = signed_root(features_ND).double().numpy() @ found.weight_DC + found.bias_C
+    np.testing.assert_allclose(logit_NC[-3:], found.logit_NC[-3:], atol=1e-3)
+    assert abs(logit_NC[:-3] - found.logit_NC[:-3]).max() > 0.01  # of the others it has seen the answers
+    assert logit_NC[-3:].argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_encoders_are_told_apart_by_what_they_add_to_the_answers() -> None:
+    votes, truth_N = many_people(300, 30, 4, seed=1)
+    sharp, blurred = (picture_gain(votes, pictures_of(truth_N, spread)) for spread in (0.4, 2.0))
+    assert sharp > blurred > 0
+    assert picture_gain(votes, torch.randn(300, 16, generator=torch.Generator().manual_seed(0))) == 0
+    alone = closed_form(votes, pictures_of(truth_N, 0.4)).alone
+    right_NC = np.full((300, 4), 0.02)
+    right_NC[np.arange(300), truth_N] = 0.94
+    assert mean_log_predicted(alone, right_NC) > mean_log_predicted(alone, np.full((300, 4), 0.25))
