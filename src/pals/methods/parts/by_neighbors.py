@@ -12,7 +12,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from pals.labeling.regression import belief_from_sets
 from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
+from pals.methods.parts.topology import select_own
 from pals.util.config import STRICT
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, Output
@@ -34,10 +36,13 @@ class ByNeighbors(Method):
         "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
         relabel_every: float = Field(default=1.0, gt=0, le=1)
         "Share of an epoch after which items are labelled anew, in the early epochs; 0.25 labels four times in each."
-        start: Literal["network", "patches"] = "network"
-        "Features that the first `start_epochs` vote with: the network's, or similarity to patches, which needs no training."
+        start: Literal["network", "patches", "regression"] = "network"
+        """What the first `start_epochs` label by: a vote with the network's features, a vote with similarity to patches, which
+        needs no training, or regression of the candidate sets on the latter."""
         start_epochs: int = Field(default=5, ge=1)
-        "How long those of `start` are used."
+        "How long `start` is used."
+        start_share: float = Field(default=0.5, gt=0, le=1)
+        "Share of the items that regression selects: the surest of each class, of each alike."
         average: float = Field(default=0.0, ge=0, lt=1)
         "Share of its old weights that an averaged network (EMA) keeps at each step; it labels and answers. 0: there is none."
         average_until: float = Field(default=1.0, ge=0, le=1)
@@ -55,6 +60,7 @@ class ByNeighbors(Method):
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", problem.candidates.frequency_NC if config.use_frequencies else None)
         self.patch_features_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
+        self.start_belief_NC: Tensor | None = None  # likewise
 
     @property
     def predictor(self) -> nn.Module:
@@ -78,11 +84,25 @@ class ByNeighbors(Method):
 
     def start_features(self, ctx: Context) -> Tensor | None:
         """N x D features to search neighbours by in the first epochs, if those of the network are not to be used."""
-        if self.config.start == "network" or ctx.epoch > self.config.start_epochs:
+        if self.config.start != "patches" or ctx.epoch > self.config.start_epochs:
             self.patch_features_ND = None  # the memory is wanted elsewhere
         elif self.patch_features_ND is None:
             self.patch_features_ND = patch_features(ctx, self.num_items, self.allowed_NC.device)
         return self.patch_features_ND
+
+    def start_belief(self, ctx: Context) -> Tensor | None:
+        """N x C: what regression says of all items in the first epochs, if they are to be labelled by that."""
+        if self.config.start != "regression" or ctx.epoch > self.config.start_epochs:
+            self.start_belief_NC = None
+        elif self.start_belief_NC is None:
+            response_ND = patch_features(ctx, self.num_items, self.allowed_NC.device, all_responses=True)
+            self.start_belief_NC = belief_from_sets(response_ND, self.allowed_NC, self.prior_NC)
+        return self.start_belief_NC
+
+    def surest(self, belief_NC: Tensor) -> tuple[Tensor, int]:
+        """Which items regression selects, whatever their own sets hold, which it has heard; and how many of each class."""
+        quota = max(1, int(self.config.start_share * self.num_items / self.num_classes))
+        return select_own(belief_NC, torch.ones_like(self.allowed_NC), quota), quota
 
     def after_step(self, batch: Batch) -> None:
         if self.averaged is not None:
@@ -132,18 +152,20 @@ class _Patches(nn.Module):
 
     capturable = False  # used once
 
-    def __init__(self, network: PatchNetwork) -> None:
+    def __init__(self, network: PatchNetwork, *, all_responses: bool) -> None:
         super().__init__()
         self.network = network
+        self.all_responses = all_responses
 
     def forward(self, x: Tensor) -> Output:
         with torch.autocast(x.device.type, enabled=False):
-            features = self.network.encode(x.float())
+            features = self.network.responses(x.float()) if self.all_responses else self.network.encode(x.float())
         return Output(features[:, :0], features)
 
 
-def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
-    """N x D features of all training pictures that need no training: how much they look like patches cut from a sample."""
+def patch_features(ctx: Context, items: int, device: torch.device, *, all_responses: bool = False) -> Tensor:
+    """N x D features of all training pictures that need no training: how much they look like patches cut from a sample. Their
+    principal components, to compare pictures by; or all of them, some 9,000, to regress on."""
     generator = torch.Generator().manual_seed(SEED)
     pixels = _Pixels()
     rows_M = torch.randperm(items, generator=generator)[:PICTURES].to(device)
@@ -153,4 +175,4 @@ def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
             "Patches are cut from pictures, but these items are feature vectors. Choose other features than 'patches'."
         )
     network = learned_patches(flat.cpu().reshape(-1, *pixels.shape), generator)
-    return ctx.outputs(_Patches(network).to(device)).features
+    return ctx.outputs(_Patches(network, all_responses=all_responses).to(device)).features
