@@ -141,7 +141,7 @@ def test_patches_label_better_than_an_untrained_network() -> None:
         shares[start] = record["correct"] / record["selected"]
         next(records)
         assert trainer.method.patch_features_ND is None  # not held longer than needed
-        assert trainer.method.start_belief_NC is None
+        assert trainer.method.start_score_NC is None
     assert min(shares["patches"], shares["regression"]) > 0.9 > shares["network"]
 
 

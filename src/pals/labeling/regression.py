@@ -9,6 +9,7 @@ features by features.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,45 +34,58 @@ class SetEvidence(NamedTuple):
     odds: float  # log-odds by which a label in the set is more likely than one outside
 
 
+class SetBelief(NamedTuple):
+    """What features and sets say."""
+
+    belief_NC: Tensor  # how likely each label is, by features and sets; rows sum to one
+    score_NC: Tensor  # what the item looks like by all others: its own set is not heard
+
+
 @torch.no_grad()
 def belief_from_sets(
-    features_ND: Tensor, allowed_NC: Tensor, weight_NC: Tensor | None = None, *, rounds: int = ROUNDS
-) -> Tensor:
-    """N x C: how likely each label is, by the item's features, its own set and the sets of all others; rows sum to one.
+    features: Tensor | Sequence[Tensor], allowed_NC: Tensor, weight_NC: Tensor | None = None, *, rounds: int = ROUNDS
+) -> SetBelief:
+    """What each item's label is, by its features, its own set and the sets of all others.
 
-    `weight_NC`, 0 to 1, says how strongly each candidate was named, where votes were counted.
+    `features` are N x D of any scale, or several such tables, which then count alike, however wide. `weight_NC`, 0 to 1, says
+    how strongly each candidate was named, where votes were counted.
     """
-    allowed_NC = checked_allowed(allowed_NC, features_ND)
+    tables = [features] if isinstance(features, Tensor) else list(features)
+    allowed_NC = checked_allowed(allowed_NC, tables[0])
     named_NC = allowed_NC.float() if weight_NC is None else weight_NC / weight_NC.amax(dim=1, keepdim=True).clamp_min(1e-12)
-    row_ND = _rows(features_ND)
+    row_ND = _rows(tables)
     square_DD = row_ND.T @ row_ND
     found = [_alternate(row_ND, square_DD, penalty, allowed_NC, named_NC, rounds) for penalty in PENALTIES]
     return max(found, key=lambda pair: pair[0].likelihood)[1]
 
 
-def _rows(features_ND: Tensor) -> Tensor:
-    """Standardised features, rows of length one in the mean, and a constant."""
-    std_D, mean_D = torch.std_mean(features_ND.float(), dim=0)
-    row_ND = (features_ND.float() - mean_D).div_((std_D + 1e-6) * math.sqrt(features_ND.shape[1]))
-    return torch.cat([row_ND, row_ND.new_ones(len(row_ND), 1)], dim=1)
+def standard(table_ND: Tensor) -> Tensor:
+    """Columns of mean 0 and deviation 1."""
+    std_D, mean_D = torch.std_mean(table_ND.float(), dim=0)
+    return (table_ND.float() - mean_D).div_(std_D + 1e-6)
+
+
+def _rows(tables: Sequence[Tensor]) -> Tensor:
+    """Standardised features, the rows of each table of length one in the mean, and a constant."""
+    parts = [standard(table_ND).div_(math.sqrt(table_ND.shape[1])) for table_ND in tables]
+    return torch.cat([*parts, parts[0].new_ones(len(parts[0]), 1)], dim=1)
 
 
 def _alternate(
     row_ND: Tensor, square_DD: Tensor, penalty: float, allowed_NC: Tensor, named_NC: Tensor, rounds: int
-) -> tuple[SetEvidence, Tensor]:
+) -> tuple[SetEvidence, SetBelief]:
     lower_DD = torch.linalg.cholesky(square_DD + penalty * torch.eye(len(square_DD), device=square_DD.device))
     inverse_DD = torch.cholesky_inverse(lower_DD)
     leverage_N1 = torch.cat([((part @ inverse_DD) * part).sum(1, keepdim=True) for part in row_ND.split(4096)])
     belief_NC = named_NC / named_NC.sum(dim=1, keepdim=True)
-    evidence = SetEvidence(-math.inf, 0.0, 0.0)
+    evidence, score_NC = SetEvidence(-math.inf, 0.0, 0.0), belief_NC
     for _ in range(rounds):
         fitted_NC = row_ND @ (inverse_DD @ (row_ND.T @ belief_NC))
         score_NC = (fitted_NC - leverage_N1 * belief_NC) / (1 - leverage_N1).clamp_min(1e-6)
-        std_C, mean_C = torch.std_mean(score_NC, dim=0)
-        score_NC = (score_NC - mean_C) / (std_C + 1e-12)
+        score_NC = standard(score_NC)
         evidence = weigh_sets(score_NC, allowed_NC)
         belief_NC = (evidence.slope * score_NC + evidence.odds * named_NC).softmax(dim=1)
-    return evidence, belief_NC
+    return evidence, SetBelief(belief_NC, score_NC)
 
 
 def weigh_sets(score_NC: Tensor, allowed_NC: Tensor) -> SetEvidence:

@@ -126,7 +126,7 @@ class SRSE(ByNeighbors):
     def _extract(self, ctx: Context) -> Extraction:
         c = self.config
         unit_ND, predicted_NC = self._look(ctx)
-        belief_NC = self.start_belief(ctx)
+        belief_NC = self.start_belief(ctx, lambda: unit_ND)
         if belief_NC is not None:
             reliable_N, quota = self.surest(belief_NC)
         else:

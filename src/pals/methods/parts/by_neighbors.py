@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -41,8 +42,8 @@ class ByNeighbors(Method):
         needs no training, or regression of the candidate sets on the latter."""
         start_epochs: int = Field(default=5, ge=1)
         "How long `start` is used."
-        start_share: float = Field(default=0.5, gt=0, le=1)
-        "Share of the items that regression selects: the surest of each class, of each alike."
+        start_sure: float = Field(default=0.8, gt=0, le=1)
+        "Regression selects as many of the surest, of each class alike, as keep its mean belief in their labels above this."
         average: float = Field(default=0.0, ge=0, lt=1)
         "Share of its old weights that an averaged network (EMA) keeps at each step; it labels and answers. 0: there is none."
         average_until: float = Field(default=1.0, ge=0, le=1)
@@ -60,7 +61,7 @@ class ByNeighbors(Method):
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", problem.candidates.frequency_NC if config.use_frequencies else None)
         self.patch_features_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
-        self.start_belief_NC: Tensor | None = None  # likewise
+        self.start_score_NC: Tensor | None = None  # likewise
 
     @property
     def predictor(self) -> nn.Module:
@@ -90,23 +91,41 @@ class ByNeighbors(Method):
             self.patch_features_ND = patch_features(ctx, self.num_items, self.allowed_NC.device)
         return self.patch_features_ND
 
-    def start_belief(self, ctx: Context) -> Tensor | None:
-        """N x C: what regression says of all items in the first epochs, if they are to be labelled by that."""
-        if self.config.start != "regression" or ctx.epoch > self.config.start_epochs:
-            self.start_belief_NC = None
-        elif self.start_belief_NC is None:
+    def start_belief(self, ctx: Context, features: Callable[[], Tensor]) -> Tensor | None:
+        """N x C: what regression says of all items in the first epochs, if they are to be labelled by that: first by patches,
+        then by the network's features and what patches said."""
+        c = self.config
+        if c.start != "regression" or ctx.epoch > c.start_epochs:
+            self.start_score_NC = None
+            return None
+        if self.start_score_NC is None:
             response_ND = patch_features(ctx, self.num_items, self.allowed_NC.device, all_responses=True)
-            self.start_belief_NC = belief_from_sets(response_ND, self.allowed_NC, self.prior_NC)
-        return self.start_belief_NC
+            belief_NC, self.start_score_NC = belief_from_sets(response_ND, self.allowed_NC, self.prior_NC)
+            if ctx.epoch == 1:
+                return belief_NC
+        return belief_from_sets([features(), self.start_score_NC], self.allowed_NC, self.prior_NC).belief_NC
 
     def surest(self, belief_NC: Tensor) -> tuple[Tensor, int]:
         """Which items regression selects, whatever their own sets hold, which it has heard; and how many of each class."""
-        quota = max(1, int(self.config.start_share * self.num_items / self.num_classes))
-        return select_own(belief_NC, torch.ones_like(self.allowed_NC), quota), quota
+        return select_sure(belief_NC, self.config.start_sure)
 
     def after_step(self, batch: Batch) -> None:
         if self.averaged is not None:
             self.averaged.follow(self.network, self.config.average)
+
+
+def select_sure(belief_NC: Tensor, sure: float) -> tuple[Tensor, int]:
+    """The most of the surest items, as many of each class, whose labels are believed in by `sure` on average; at least a tenth
+    of an even share."""
+    num_items, num_classes = belief_NC.shape
+    share, top_N = num_items / num_classes, belief_NC.amax(dim=1)
+    everywhere_NC = torch.ones_like(belief_NC, dtype=torch.bool)
+    for tenth in range(12, 0, -1):
+        quota = max(1, int(share * tenth / 10))
+        chosen_N = select_own(belief_NC, everywhere_NC, quota)
+        if tenth == 1 or float(top_N[chosen_N].mean()) >= sure:
+            break
+    return chosen_N, quota
 
 
 def neighbors_at(epoch: int, first: int | None, last: int, epochs: int) -> int:
