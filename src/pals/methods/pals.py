@@ -105,14 +105,8 @@ class PALS(ByNeighbors):
 
     def _label(self, ctx: Context) -> Labeling:
         c = self.config
-        labeler = self.labeler(ctx)
-        belief_NC = self.start_belief(ctx, lambda: ctx.features(labeler))
-        if belief_NC is not None:
-            chosen_N, quota = self.surest(belief_NC)
-            best_N = belief_NC.argmax(dim=1)
-            return Labeling(best_N, belief_NC, chosen_N, torch.where(chosen_N, best_N, -1), quota)
         threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
-        start_ND = self.start_features(ctx)
+        labeler, start_ND = self.labeler(ctx), self.start_features(ctx)
         return pseudo_label(
             ctx.features(labeler) if start_ND is None else start_ND,
             self.allowed_NC,

@@ -126,15 +126,11 @@ class SRSE(ByNeighbors):
     def _extract(self, ctx: Context) -> Extraction:
         c = self.config
         unit_ND, predicted_NC = self._look(ctx)
-        belief_NC = self.start_belief(ctx, lambda: unit_ND)
-        if belief_NC is not None:
-            reliable_N, quota = self.surest(belief_NC)
-        else:
-            start_ND = self.start_features(ctx)
-            found = nearest(unit_ND if start_ND is None else start_ND, self.voters(ctx))
-            belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
-            quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
-            reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
+        start_ND = self.start_features(ctx)
+        found = nearest(unit_ND if start_ND is None else start_ND, self.voters(ctx))
+        belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
+        quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
+        reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
         label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)
         self._remember(reliable_N, topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,9 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.labeling.regression import belief_from_sets
 from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
-from pals.methods.parts.topology import select_own
 from pals.util.config import STRICT
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, Output
@@ -37,13 +34,10 @@ class ByNeighbors(Method):
         "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
         relabel_every: float = Field(default=1.0, gt=0, le=1)
         "Share of an epoch after which items are labelled anew, in the early epochs; 0.25 labels four times in each."
-        start: Literal["network", "patches", "regression"] = "network"
-        """What the first `start_epochs` label by: a vote with the network's features, a vote with similarity to patches, which
-        needs no training, or regression of the candidate sets on the latter."""
+        start: Literal["network", "patches"] = "network"
+        "Features that the first `start_epochs` vote with: the network's, or similarity to patches, which needs no training."
         start_epochs: int = Field(default=5, ge=1)
-        "How long `start` is used."
-        start_sure: float = Field(default=0.8, gt=0, le=1)
-        "Regression selects as many of the surest, of each class alike, as keep its mean belief in their labels above this."
+        "How long those of `start` are used."
         average: float = Field(default=0.0, ge=0, lt=1)
         "Share of its old weights that an averaged network (EMA) keeps at each step; it labels and answers. 0: there is none."
         average_until: float = Field(default=1.0, ge=0, le=1)
@@ -61,7 +55,6 @@ class ByNeighbors(Method):
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", problem.candidates.frequency_NC if config.use_frequencies else None)
         self.patch_features_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
-        self.start_score_NC: Tensor | None = None  # likewise
 
     @property
     def predictor(self) -> nn.Module:
@@ -85,47 +78,15 @@ class ByNeighbors(Method):
 
     def start_features(self, ctx: Context) -> Tensor | None:
         """N x D features to search neighbours by in the first epochs, if those of the network are not to be used."""
-        if self.config.start != "patches" or ctx.epoch > self.config.start_epochs:
+        if self.config.start == "network" or ctx.epoch > self.config.start_epochs:
             self.patch_features_ND = None  # the memory is wanted elsewhere
         elif self.patch_features_ND is None:
             self.patch_features_ND = patch_features(ctx, self.num_items, self.allowed_NC.device)
         return self.patch_features_ND
 
-    def start_belief(self, ctx: Context, features: Callable[[], Tensor]) -> Tensor | None:
-        """N x C: what regression says of all items in the first epochs, if they are to be labelled by that: first by patches,
-        then by the network's features and what patches said."""
-        c = self.config
-        if c.start != "regression" or ctx.epoch > c.start_epochs:
-            self.start_score_NC = None
-            return None
-        if self.start_score_NC is None:
-            response_ND = patch_features(ctx, self.num_items, self.allowed_NC.device, all_responses=True)
-            belief_NC, self.start_score_NC = belief_from_sets(response_ND, self.allowed_NC, self.prior_NC)
-            if ctx.epoch == 1:
-                return belief_NC
-        return belief_from_sets([features(), self.start_score_NC], self.allowed_NC, self.prior_NC).belief_NC
-
-    def surest(self, belief_NC: Tensor) -> tuple[Tensor, int]:
-        """Which items regression selects, whatever their own sets hold, which it has heard; and how many of each class."""
-        return select_sure(belief_NC, self.config.start_sure)
-
     def after_step(self, batch: Batch) -> None:
         if self.averaged is not None:
             self.averaged.follow(self.network, self.config.average)
-
-
-def select_sure(belief_NC: Tensor, sure: float) -> tuple[Tensor, int]:
-    """The most of the surest items, as many of each class, whose labels are believed in by `sure` on average; at least a tenth
-    of an even share."""
-    num_items, num_classes = belief_NC.shape
-    share, top_N = num_items / num_classes, belief_NC.amax(dim=1)
-    everywhere_NC = torch.ones_like(belief_NC, dtype=torch.bool)
-    for tenth in range(12, 0, -1):
-        quota = max(1, int(share * tenth / 10))
-        chosen_N = select_own(belief_NC, everywhere_NC, quota)
-        if tenth == 1 or float(top_N[chosen_N].mean()) >= sure:
-            break
-    return chosen_N, quota
 
 
 def neighbors_at(epoch: int, first: int | None, last: int, epochs: int) -> int:
@@ -171,20 +132,18 @@ class _Patches(nn.Module):
 
     capturable = False  # used once
 
-    def __init__(self, network: PatchNetwork, *, all_responses: bool) -> None:
+    def __init__(self, network: PatchNetwork) -> None:
         super().__init__()
         self.network = network
-        self.all_responses = all_responses
 
     def forward(self, x: Tensor) -> Output:
         with torch.autocast(x.device.type, enabled=False):
-            features = self.network.responses(x.float()) if self.all_responses else self.network.encode(x.float())
+            features = self.network.encode(x.float())
         return Output(features[:, :0], features)
 
 
-def patch_features(ctx: Context, items: int, device: torch.device, *, all_responses: bool = False) -> Tensor:
-    """N x D features of all training pictures that need no training: how much they look like patches cut from a sample. Their
-    principal components, to compare pictures by; or all of them, some 9,000, to regress on."""
+def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
+    """N x D features of all training pictures that need no training: how much they look like patches cut from a sample."""
     generator = torch.Generator().manual_seed(SEED)
     pixels = _Pixels()
     rows_M = torch.randperm(items, generator=generator)[:PICTURES].to(device)
@@ -194,4 +153,4 @@ def patch_features(ctx: Context, items: int, device: torch.device, *, all_respon
             "Patches are cut from pictures, but these items are feature vectors. Choose other features than 'patches'."
         )
     network = learned_patches(flat.cpu().reshape(-1, *pixels.shape), generator)
-    return ctx.outputs(_Patches(network, all_responses=all_responses).to(device)).features
+    return ctx.outputs(_Patches(network).to(device)).features
