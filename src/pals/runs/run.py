@@ -153,10 +153,11 @@ def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> N
 def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
     """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
     which the classes that are known by name are taken over."""
-    if config.name.startswith(PREFIX):
+    own = config.weights is not None and is_model(Path(config.weights))  # asked first: timm knows no such file
+    if config.name.startswith(PREFIX) and not own:
         return build_timm(config.name, shape, len(class_names), weights=config.weights)
     network = build_network(config.name, shape, len(class_names))
-    if config.weights is not None and is_model(Path(config.weights)):
+    if config.weights is not None and own:
         _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
     elif config.weights is not None:
         load_weights(network, config.weights, classifier=False)
