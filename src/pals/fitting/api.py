@@ -163,7 +163,7 @@ def _intention(planned: Plan) -> str:
         return f"{planned.describe()}."
     if len(logged) >= planned.config.train.epochs:
         return f"{planned.describe()}. Training is finished; writing the results again."
-    one = sum(record["seconds"] for record in logged) / len(logged)
+    one = sum(record.get("seconds", 0.0) for record in logged) / len(logged)
     whole = one * sum(epochs * cost for epochs, cost in lengths_of(planned))
     return f"{planned.describe()}. Resuming (a full run takes about {duration(whole)})."
 

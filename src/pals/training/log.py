@@ -36,11 +36,11 @@ class RunLog:
         kept = [
             e
             for e in read_json_lines(self.path)
-            if e["event"] == "start" or (e["event"] == "epoch" and e["total_epoch"] <= epochs)
+            if e.get("event") == "start" or (e.get("event") == "epoch" and e.get("total_epoch", 0) <= epochs)
         ]
         write_text(self.path, "".join(json.dumps(e) + "\n" for e in kept))
 
 
 def read_epochs(folder: Path) -> list[Mapping[str, Any]]:
     """The records of a run's epochs."""
-    return [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    return [event for event in read_json_lines(folder / "log.jsonl") if event.get("event") == "epoch"]
