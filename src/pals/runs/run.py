@@ -140,8 +140,8 @@ def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
         raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
     if config.network.frozen:
         raise InputError(
-            "Setting network.frozen = True: only `pals fit` learns from the features of a frozen network; here the network itself "
-            "is trained. Leave this out, or use `pals fit IMAGES VOTES --frozen`."
+            "Setting network.frozen = True: only `pals fit` learns from the features of a frozen network; here the network "
+            "itself is trained. Leave this out, or use `pals fit IMAGES VOTES --frozen`."
         )
     if config.loader is not None:
         return config.loader.load(data_dir, config.data.seed)
