@@ -65,8 +65,8 @@ class WeightsFile:
         return self.url.rpartition("/")[2]
 
 
-# The makers of CIFAR publish the MD5 alone. These are Keras' (keras-team/keras, keras/src/datasets/cifar10.py, cifar100.py), and
-# torchvision's prototype loaders had the same; many who checked both sums of one file recorded them beside each other.
+# The makers of CIFAR publish the MD5 alone. These are Keras' (keras-team/keras, keras/src/datasets/cifar10.py and cifar100.py);
+# torchvision's prototype loaders had the same, and many who checked both sums of one file recorded them beside each other.
 ARCHIVES: dict[str, Archive] = {
     "cifar10": Archive(
         url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",

@@ -88,6 +88,18 @@ def nearest_to(
     return _search(data_ND, query_MD, k, metric, backend, block_bytes)
 
 
+def check_backend(backend: Backend) -> None:
+    """Refuse a search whose package is not here."""
+    if backend == "torch":
+        return
+    try:
+        import faiss  # noqa: F401
+    except ImportError:
+        raise InputError(
+            f"The neighbour search {backend!r} needs faiss: pip install pals-learn[faiss], or use 'torch' instead."
+        ) from None
+
+
 def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
     """A checked copy of the rows, as the metric wants them."""
     if rows_ND.ndim != 2 or rows_ND.shape[1] == 0:
@@ -361,10 +373,9 @@ def _search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, bac
 
 
 def _faiss_index(backend: Backend, items: int, width: int, k: int, metric: Metric) -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise InputError(f"{backend!r} needs faiss: pip install pals-learn[faiss], or use backend='torch'.") from None
+    check_backend(backend)
+    import faiss
+
     measure = faiss.METRIC_INNER_PRODUCT if metric == "cosine" else faiss.METRIC_L2
     if backend == "faiss-flat":
         return faiss.IndexFlat(width, measure)

@@ -40,6 +40,9 @@ SAVED: Mapping[str, type | UnionType] = {
 }
 """What every checkpoint of a run holds."""
 
+MOST_PHASES = 1000
+"""Of one run; methods have one to a dozen."""
+
 USUAL_ITEM = 3 * 32 * 32
 """Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
 
@@ -52,6 +55,13 @@ class Progress:
     epoch: int = 0  # finished, in this phase
     total: int = 0  # finished, in all phases
     done: bool = False
+
+    def checked(self) -> Progress:
+        """Itself, if a run can have come so far."""
+        counts = (self.phase, self.epoch, self.total)
+        if not all(type(count) is int and count >= 0 for count in counts) or self.phase > MOST_PHASES:
+            raise ValueError(f"no run is in phase {self.phase!r} after {self.epoch!r} epochs of it and {self.total!r} in all")
+        return self
 
 
 @dataclass
@@ -349,10 +359,8 @@ class Trainer:
 
     def load_method(self, state: Mapping[str, Any]) -> None:
         """What answers, and how far it is."""
-        self.progress = Progress(**state["progress"])
+        self.progress = Progress(**state["progress"]).checked()
         for number in range(self.progress.phase + (self.progress.epoch > 0)):
-            if self.method.phase(number) is None:
-                raise ValueError(f"it is in phase {self.progress.phase + 1}, but there are {number}")
             self.method.begin_phase(number)  # makes the modules that the state belongs to
         self.engine.place(self.method)
         self.method.load_state_dict(state["method"])
