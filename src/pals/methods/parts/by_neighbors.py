@@ -30,7 +30,7 @@ class ByNeighbors(Method):
         neighbors: int = Field(default=15, ge=1)
         "K: how many neighbours vote."
         neighbor_backend: Backend = "torch"
-        "How they are searched: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw or faiss-ivf (not quite)."
+        "How they are searched: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw, faiss-ivf (nearly so)."
         early_epochs: int = Field(default=20, ge=1)
         "The first epochs, in which `neighbors_start` and `relabel_every` act."
         neighbors_start: int | None = Field(default=None, ge=1)
