@@ -1,13 +1,15 @@
-"""Every file of a run folder damaged in every way, and every command that reads it: a result or one sentence, never a traceback.
+"""Every file of a run folder damaged in every way, and every command that reads it: a result or one sentence, no traceback.
 Most of it is `slow`; a part of each kind is not."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +155,27 @@ def test_a_fit_on_pictures_with_features_that_were_kept(pals: Pals, tmp_path: Pa
     predict = ("predict", "run", "data/images", "--out", "p.csv", "--device", "cpu")
     found = outcomes(pals, {"resume": PICTURES, "predict": predict}, DAMAGES, kept(pals, *PICTURES))
     assert list(found) == []
+
+
+def changed(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same with each key gone, or with another kind of value."""
+    for key in record:
+        yield f"no {key}", {name: value for name, value in record.items() if name != key}
+        for value in (None, 5, "x", [], {}):
+            yield f"{key} = {value!r}", {**record, key: value}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["run.json", "log.jsonl"])
+def test_a_value_of_another_kind(file: str, pals: Pals) -> None:
+    """Changed by hand, in what can still be read."""
+    keep, found = kept(pals, *TRAIN, "--stop-after", "1"), list[str]()
+    start, *rest = (keep / file).read_text().splitlines() if file == "log.jsonl" else [(keep / file).read_text()]
+    before = "".join(f"{line}\n" for line in (start,) * bool(rest))
+    for what, record in changed(json.loads(rest[0] if rest else start)):
+
+        def change(path: Path, text: str = f"{before}{json.dumps(record)}\n") -> None:
+            path.write_text(text)
+
+        found += [f"{what}: {wrong}" for wrong in outcomes(pals, {"resume": TRAIN}, (change,), keep, [file])]
+    assert found == []
