@@ -151,6 +151,11 @@ class RunConfig:
         }
 
 
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as any version wrote them, with what it did not know yet at its default, and without what means nothing now."""
+    return RunConfig.of(values).to_dict()
+
+
 def _split(
     kind: type[DataConfig] | type[VotesConfig], name: str, data: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
