@@ -173,8 +173,9 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
     assert not [path for path in base.rglob("*") if path.name.startswith(".stop") or path.name == OWNER]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_and_continued_is_the_same_as_not(
-    pals: Pals, grid: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, code: int, pals: Pals, grid: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked to stop in the first epoch of the third run."""
     seen: list[str] = []
@@ -183,7 +184,7 @@ def test_interrupted_and_continued_is_the_same_as_not(
         for record in original(self, **options):
             seen.append(str(self.folder))
             if len(seen) == 5:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
             yield record
 
     original = Run.epochs
@@ -191,7 +192,7 @@ def test_interrupted_and_continued_is_the_same_as_not(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "epochs", epochs)
         answer = pals(*command)
-    assert answer.code == 130
+    assert answer.code == code
     assert "Stopped with 6 runs to do." in answer.err
     assert len(finished(Path("bench"))) == 2
     answer = pals(*command)

@@ -71,8 +71,9 @@ WIDE_MARKDOWN = """\
 ## A & B: 100%
 
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). ≈ within the \
-paper's spread (ours where it gives none), ▲ better, ▼ worse (no sign: no spread is known), · not run. With each column: how \
-candidate sets are drawn, and the share of them without the true label. To RC: mean difference over shared seeds and its \
+spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; a spread that is not \
+known is taken to be the other's (no sign: neither is known). · not run. With each column: how candidate sets are drawn, and \
+the share of them without the true label. To RC: mean difference over shared seeds and its \
 95% interval.
 
 ### Set\\_1

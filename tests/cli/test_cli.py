@@ -358,23 +358,26 @@ def test_a_run_does_not_go_on_with_other_data(pals: Pals, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 0)])
-def test_ctrl_c(times: int, kept: int, pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_a_request_of_the_system(
+    times: int, kept: int, number: int, code: int, pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pressed once, the epoch under way is finished and saved, however seldom that is done else; twice, it ends at once."""
     command = (*TRAIN, "--epochs", "4", "--out", "run", "--set", "train.checkpoint_every=3")
-    before, run_epoch = signal.getsignal(signal.SIGINT), Trainer._run_epoch
+    before, run_epoch = signal.getsignal(number), Trainer._run_epoch
 
     def pressed_in_the_second(self: Trainer, *args: Any) -> Any:
         for _ in range(times if self.progress.total == 1 else 0):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return run_epoch(self, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_run_epoch", pressed_in_the_second)
         answer = pals(*command)
-    assert answer.code == 130
+    assert answer.code == code
     assert "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out
     assert answer.err == "Stopped. The same command continues from the last checkpoint.\n"
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
     again = pals(*command)
     assert again.code == 0
     assert (f"continuing after epoch {kept}." in again.out) == (kept > 0)

@@ -16,6 +16,7 @@ from pals.data import load_dataset
 from pals.data.dcic import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
 from pals.runs import Run, RunConfig, check_folder, default_folder
+from pals.runs.settings import completed
 from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
 from pals.training.engine import Engine
 from pals.training.optim import learning_rate, make_optimizer
@@ -243,7 +244,7 @@ def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: 
     write_text(tmp_path / "config.yaml", to_yaml(old))
     check_folder(tmp_path, config)  # the run goes on there
     save_checkpoint(tmp_path / "checkpoint.pt", old, {"x": 1})
-    assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict()) == {"x": 1}
+    assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict(), completed) == {"x": 1}
     with pytest.raises(InputError, match=r"data\.slice is not an option of the data set digits"):
         RunConfig.of(merge(old, {"data": {"slice": 2}}))
     other = RunConfig.of({"data": {"name": "benthic", "slice": 2}}).to_dict()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -83,9 +84,9 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-def offer(monkeypatch: pytest.MonkeyPatch, site: Site, md5: str | None = None) -> None:
-    right = hashlib.md5(site.content).hexdigest()
-    monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, md5 or right, "toy-folder", ("one",), ("two",)))
+def offer(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | None = None) -> None:
+    right = hashlib.sha256(site.content).hexdigest()
+    monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, sha256 or right, "toy-folder", ("one",), ("two",)))
 
 
 class Bar:
@@ -235,10 +236,10 @@ def test_without_a_length(tmp_path, site):
     assert bar.calls[-1] == (len(site.content), None)
 
 
-def test_a_wrong_md5_is_refused_and_leaves_nothing(tmp_path, site, monkeypatch):
-    offer(monkeypatch, site, md5="0" * 32)
+def test_a_wrong_checksum_is_refused_and_leaves_nothing(tmp_path, site, monkeypatch):
+    offer(monkeypatch, site, sha256="0" * 64)
     with pytest.raises(
-        InputError, match=r"toy.tar.gz.part was damaged.*should be 0{32}.*It was deleted; run the same command again"
+        InputError, match=r"toy.tar.gz.part was damaged.*should be 0{64}.*It was deleted; run the same command again"
     ):
         fetch("toy", tmp_path, Bar())
     assert names_in(tmp_path) == []
@@ -322,14 +323,15 @@ def test_the_official_files(tmp_path):
     assert ARCHIVES["cifar100"].missing(tmp_path) == ["test"]
 
 
-def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, digits: str | None = None) -> str:
+def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | None = None) -> str:
     """The site's file under the kind of name that PyTorch gives to weights."""
-    name = f"toynet-{digits or hashlib.sha256(site.content).hexdigest()[:8]}.pth"
-    monkeypatch.setitem(WEIGHTS, "toy-weights", WeightsFile(site.url.rpartition("/")[0] + f"/{name}"))
+    right = hashlib.sha256(site.content).hexdigest()
+    name = f"toynet-{right[:8]}.pth"
+    monkeypatch.setitem(WEIGHTS, "toy-weights", WeightsFile(site.url.rpartition("/")[0] + f"/{name}", sha256 or right))
     return name
 
 
-def test_weights_are_checked_by_their_name(tmp_path, site, monkeypatch):
+def test_weights_are_checked_by_all_digits(tmp_path, site, monkeypatch):
     name = offer_weights(monkeypatch, site)
     site.breaks_after = 10_000
     with pytest.raises(InputError, match="broke off after 10,000"):
@@ -342,22 +344,27 @@ def test_weights_are_checked_by_their_name(tmp_path, site, monkeypatch):
     assert fetch("toy-weights", tmp_path, Bar()) == path
     assert len(site.asked) == 2
     path.write_bytes(b"something else")
-    with pytest.raises(InputError, match=r"its sha256 is [0-9a-f]{64}, it should begin with [0-9a-f]{8}\. Delete it and run"):
+    with pytest.raises(InputError, match=r"its SHA-256 is [0-9a-f]{64}, it should be [0-9a-f]{64}\. Delete it and run"):
         fetch("toy-weights", tmp_path, Bar())
 
 
 def test_damaged_weights_are_not_kept(tmp_path, site, monkeypatch):
-    offer_weights(monkeypatch, site, "00000000")
-    with pytest.raises(InputError, match=r"should begin with 00000000\. It was deleted; run the same command again"):
+    right = hashlib.sha256(site.content).hexdigest()
+    offer_weights(monkeypatch, site, right[:8] + "0" * 56)  # the digits that are in the name are not enough
+    with pytest.raises(InputError, match=rf"should be {right[:8]}0{{56}}\. It was deleted; run the same command again"):
         fetch("toy-weights", tmp_path, Bar())
     assert names_in(tmp_path) == ["weights"]
 
 
 def test_the_official_weights():
-    assert {name: (file.file_name, file.digest) for name, file in WEIGHTS.items()} == {
-        "resnet18-weights": ("resnet18-f37072fd.pth", "f37072fd"),
-        "resnet50-weights": ("resnet50-0676ba61.pth", "0676ba61"),
+    assert {name: file.file_name for name, file in WEIGHTS.items()} == {
+        "resnet18-weights": "resnet18-f37072fd.pth",
+        "resnet50-weights": "resnet50-0676ba61.pth",
     }
+    for file in WEIGHTS.values():
+        assert file.file_name.endswith(f"-{file.sha256[:8]}.pth")
+    for file in (*WEIGHTS.values(), *ARCHIVES.values()):
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256)
     assert all(file.url.startswith("https://download.pytorch.org/models/") for file in WEIGHTS.values())
 
 

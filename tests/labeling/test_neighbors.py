@@ -20,6 +20,7 @@ from pals.labeling.neighbors import (
     Neighbors,
     _half_products,
     _largest,
+    _likely,
     _own_rows,
     _search_screened,
     _split,
@@ -450,6 +451,34 @@ def test_screening_is_not_taken_in_by_duplicates() -> None:
     """More of them than are looked at: whichever are taken, the rest of the row is searched too."""
     unit_ND = unit_rows(torch.cat([torch.ones(90, 3), torch.eye(3), torch.zeros(2, 3), clustered(60, 3)]))
     assert_exact(_search_screened(unit_ND, unit_ND, 10, 2**20), cosines(unit_ND, unit_ND), 10)
+
+
+@pytest.mark.parametrize("block_bytes", [2_000, 30_000, 2**28])
+def test_screening_stays_on_however_large_the_set(block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copies in half precision, 6 x 500 x 24 bytes, are many times the block, or a small part of it."""
+    calls: list[int] = []
+
+    def spy(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int) -> Neighbors:
+        calls.append(block_bytes)
+        return _search_screened(data_ND, query_MD, k, block_bytes)
+
+    monkeypatch.setattr(neighbors, "SCREENED_FROM", 400)
+    monkeypatch.setattr(neighbors, "_offers_half_products", lambda device: True)
+    monkeypatch.setattr(neighbors, "_search_screened", spy)
+    features_ND = clustered(500, 24) + 1
+    unit_ND = unit_rows(features_ND)
+    assert_exact(nearest(features_ND, 9, block_bytes=block_bytes), cosines(unit_ND, unit_ND), 10)
+    assert calls == [block_bytes]
+    nearest(features_ND[:300], 9, block_bytes=block_bytes)
+    assert calls == [block_bytes]  # of few items it would not pay
+
+
+def test_screening_holds_a_block_and_the_likely_neighbours() -> None:
+    """No tensor is larger than the block, though all items in half precision would be."""
+    unit_ND, block = unit_rows(clustered(3000, 64)), 2**18
+    with Allocations() as seen:
+        _likely(unit_ND, unit_ND, 8, block)
+    assert 6 * unit_ND.numel() > block >= seen.largest
 
 
 def test_what_screening_is_wrong_by_is_far_within_its_margin() -> None:

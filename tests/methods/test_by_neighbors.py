@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from _toy import small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Items
+from pals.labeling import neighbors
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Problem, method_options
@@ -168,3 +170,27 @@ def test_line_and_warm_up() -> None:
     config = build(TrainConfig, {"lr": 1.0, "floor": 0.0, "schedule": "linear", "warmup": 2.0})
     rates = [learning_rate(config, done, 10) for done in (0, 1, 2, 5, 10)]
     assert rates == pytest.approx([0.0, 0.45, 0.8, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("method", ["pals", "srse"])
+def test_faiss_searches_where_a_setting_says_so(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly, with `faiss-flat`: the same labels."""
+    pytest.importorskip("faiss")
+    searched: list[str] = []
+    search = neighbors._search_faiss
+
+    def spy(*arguments: Any) -> neighbors.Neighbors:
+        searched.append(arguments[4])
+        return search(*arguments)
+
+    monkeypatch.setattr(neighbors, "_search_faiss", spy)
+    plain, faiss = (toy_trainer(method, options={"neighbor_backend": backend}) for backend in ("torch", "faiss-flat"))
+    first, same = next(plain.epochs()), next(faiss.epochs())
+    assert searched == ["faiss-flat"]
+    assert same["selected"] == first["selected"] and same["loss"] == pytest.approx(first["loss"], abs=1e-4)
+
+
+def test_faiss_that_is_not_here_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match=r"The neighbour search 'faiss-hnsw' needs faiss: pip install pals-learn\[faiss\]"):
+        toy_trainer("pals", options={"neighbor_backend": "faiss-hnsw"})

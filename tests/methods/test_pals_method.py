@@ -46,6 +46,7 @@ OFFICIAL = {
     "use_frequencies": True,
     "early_epochs": 20,
     "neighbors_start": None,
+    "neighbor_backend": "torch",
     "relabel_every": 1.0,
     "start": "network",
     "start_epochs": 5,

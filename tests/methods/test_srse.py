@@ -377,6 +377,7 @@ def test_defaults_are_those_of_the_release() -> None:
         "use_frequencies": True,
         "early_epochs": 20,
         "neighbors_start": None,
+        "neighbor_backend": "torch",
         "relabel_every": 1.0,
         "start": "network",
         "start_epochs": 5,

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from _pictures import make_pictures
 from _toy import TINY, Answer, assert_same, logged_epochs
 from pals.training import log as runlog
 from pals.training.checkpoint import load_checkpoint
@@ -150,8 +151,8 @@ def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
     yield start
     for one in started:
-        one.kill()
-        one.communicate()
+        with one:
+            one.kill()
 
 
 @pytest.mark.slow
@@ -177,3 +178,45 @@ def test_a_real_process_killed_in_the_second_and_fourth_epoch(
     assert re.search(r"run: continuing after epoch [3-6]\.", answer.out)
     assert pals(*command, "--out", "whole").code == 0
     assert_same_run(folder, tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("command", ["train", "fit"])
+def test_a_real_process_asked_to_end(
+    command: str, number: int, code: int, process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """The epoch under way is saved, though checkpoints are far apart, and the exit code says who asked."""
+    seldom = ("--epochs", "500", "--device", "cpu", "--set", "train.checkpoint_every=500", "--out", "run")
+    if command == "train":
+        running = process("train", "digits", *seldom, "--set", "train.batch_size=256", "--set", "method.consistency=false")
+    else:
+        data = make_pictures(tmp_path / "data", items=30)
+        columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class", "--cache", "cache")
+        chosen = ("--network", "small-cnn", "--folds", "0", "--set", "method.neighbors=5")
+        running = process("fit", str(data / "images"), str(data / "votes.csv"), *columns, *chosen, *seldom)
+    folder, patience = tmp_path / "run", time.monotonic() + 240
+    while not logged_epochs(folder):
+        assert running.poll() is None, running.communicate()[0].decode()
+        assert time.monotonic() < patience
+        time.sleep(0.02)
+    running.send_signal(number)
+    said = running.communicate()[0].decode()
+    assert running.returncode == code, said
+    assert "Stopping after this epoch" in said and "The same command continues" in said
+    assert load_checkpoint(folder / "checkpoint.pt")["progress"]["total"] == len(logged_epochs(folder)) < 500
+
+
+def test_a_real_process_asked_to_end_before_it_has_begun(
+    process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """While it waits for a plug-in that never comes."""
+    os.mkfifo(tmp_path / "waiting.py")
+    running = process("methods", "--plugin", "waiting.py")
+    handle = os.open(tmp_path / "waiting.py", os.O_WRONLY)  # returns when the other side has opened it
+    time.sleep(0.2)
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate()[0].decode()
+    os.close(handle)
+    assert running.returncode == 143, said
+    assert "Traceback" not in said

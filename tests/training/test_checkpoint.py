@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _toy import assert_same
+from pals.training import checkpoint
 from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
 from pals.util.errors import InputError
 
@@ -124,3 +126,62 @@ def test_other_settings_are_named(saved: Path) -> None:
 @given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(), st.text(max_size=3), st.none()), max_size=3))
 def test_the_same_settings_are_never_refused(settings: dict[str, Any]) -> None:
     refuse_other_settings(Path("x"), settings, dict(reversed(settings.items())))
+
+
+def sealed(path: Path, content: Any) -> None:
+    """A file with a right checksum, whatever is in it."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    checkpoint._seal(buffer)
+    path.write_bytes(buffer.getvalue())
+
+
+class Foreign:
+    """What only a program that runs the file's own code could read."""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"format": 1, "state": {}}, r"is incomplete: it has no 'settings'\. Restore it from a copy, or delete it"),
+        ({"format": 1, "settings": {}}, "is incomplete: it has no 'state'"),
+        ({"format": 1, "settings": [1], "state": {}}, "its 'settings' is of the type list"),
+        ({"format": 1, "settings": {}, "state": torch.ones(2)}, "its 'state' is of the type Tensor"),
+        ({"format": "1", "settings": {}, "state": {}}, "is not a checkpoint of this version"),
+        ([1, 2], "is not a checkpoint of this version"),
+        (
+            {"format": 1, "settings": {}, "state": Foreign()},
+            r"\(it holds Python objects besides tensors, which are",
+        ),
+    ],
+)
+def test_whole_but_not_what_it_should_be(content: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    sealed(path, content)
+    with pytest.raises(InputError, match=message) as error:
+        load_checkpoint(path, SETTINGS)
+    assert "weights_only" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_what_torch_advises_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Cannot use weights_only=True with files of this kind, set weights_only=False")
+
+    save_checkpoint(tmp_path / "c.pt", SETTINGS, state())
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(InputError, match=r"cannot be read \(torch cannot read it\)"):
+        load_checkpoint(tmp_path / "c.pt")
+
+
+def test_what_an_older_version_lacks_is_put_in_before_settings_are_compared(saved: Path) -> None:
+    wanted = {**SETTINGS, "engine": {"device": "cpu"}}
+    complete = lambda found: {"engine": {"device": "cpu"}, **found}  # noqa: E731
+    assert_same(load_checkpoint(saved, wanted, complete), state())
+    with pytest.raises(InputError, match=r"engine\.device is 'cpu' there and 'mps' here"):
+        load_checkpoint(saved, {**SETTINGS, "engine": {"device": "mps"}}, complete)
+
+    def unknown(found: Any) -> Any:
+        raise InputError("Unknown setting 'x'.")
+
+    with pytest.raises(InputError, match=r"was written under settings that are not known here: Unknown setting 'x'"):
+        load_checkpoint(saved, wanted, unknown)

@@ -123,3 +123,60 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
     monkeypatch.setattr(engine, "_forward", lambda network: network)
     infer(engine, [Link(lambda x: x, Asking())], numbers())
     assert cached == [not captured]
+
+
+class OnTheDevice:
+    """Row numbers that lie on a GPU, where there is none."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.rows, device=device)
+
+
+def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole set stays as it is; the rows that are sent lie in pinned memory, and nobody waits for them."""
+    engine = Engine(EngineConfig(device="cpu"))
+    empty, to, pinned, sent = torch.empty, Tensor.to, list[int](), list[Tensor]()
+
+    def spy_empty(*shape: Any, pin_memory: bool = False, **more: Any) -> Tensor:
+        made: Tensor = empty(*shape, **more)
+        pinned.extend([made.data_ptr()] * pin_memory)
+        return made
+
+    def spy_pin(self: Tensor) -> Tensor:
+        pinned.append(self.data_ptr())
+        return self
+
+    def spy_to(self: Tensor, *target: Any, non_blocking: bool = False, **more: Any) -> Tensor:
+        if target != (torch.device("cuda"),):
+            return to(self, *target, **more)
+        assert non_blocking and self.data_ptr() in pinned
+        sent.append(self)
+        return self
+
+    inputs = torch.arange(60.0).view(20, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "device", torch.device("cuda"))
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * inputs.nbytes - 1, 2**40))
+        patch.setattr(torch, "empty", spy_empty)
+        patch.setattr(Tensor, "pin_memory", spy_pin)
+        patch.setattr(Tensor, "to", spy_to)
+        held = engine.hold(inputs)
+        assert held is inputs and not pinned
+        taken = engine.take(held, OnTheDevice([7, 0, 7]))  # type: ignore[arg-type]
+        first = engine.send(held[:4])
+    assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4])
+    assert len(sent) == 2
+
+
+def test_rows_come_from_wherever_the_set_is_held() -> None:
+    engine, inputs = Engine(EngineConfig(device="cpu")), torch.arange(60, dtype=torch.uint8).view(20, 3)
+    assert torch.equal(engine.take(engine.hold(inputs), torch.tensor([3, 1])), inputs[[3, 1]])
+    assert torch.equal(engine.send(inputs[2:5]), inputs[2:5])

@@ -11,9 +11,9 @@ from pals.bench.paper.recipe import Recipe
 from pals.runs import load_run_config
 from pals.runs.settings import RunConfig
 from pals.training.checkpoint import refuse_other_settings
+from pals.training.log import read_epochs
 from pals.util.config import differences
 from pals.util.errors import InputError
-from pals.util.files import read_json_lines
 
 OF_THE_MACHINE = {"engine.device", "engine.compile", "train.feature_batch", "train.checkpoint_every"}
 """Settings on which the numbers of a run do not depend, apart from rounding."""
@@ -103,7 +103,7 @@ def state(folder: Path, config: RunConfig | None = None) -> State:
         return State("done")
     if not (folder / "checkpoint.pt").exists():
         return State("missing")  # cut off before there was anything to go on from
-    logged = [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    logged = read_epochs(folder)
     if not logged:
         return State("cut off", 0, found.train.epochs)
     last, epochs = logged[-1], found.train.epochs

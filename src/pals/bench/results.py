@@ -12,9 +12,10 @@ from typing import Any
 from pals.bench.paper.recipe import Recipe
 from pals.bench.plan import changes
 from pals.runs import load_run_config
-from pals.runs.settings import DataConfig
+from pals.runs.settings import DataConfig, RunConfig
+from pals.training.log import read_epochs
 from pals.util.errors import InputError
-from pals.util.files import read_json, read_json_lines, write_text
+from pals.util.files import read_json_lines, read_object, write_text
 
 RECORDS = "results.jsonl"
 """Below the folder of a bench: a record of each of its finished runs."""
@@ -70,10 +71,17 @@ def read_result(folder: Path) -> Result:
     config = load_run_config(folder)
     if not (folder / "summary.json").exists():
         raise InputError(f"{folder} holds a run that is not finished. The command that began it goes on with it.")
-    summary, about = read_json(folder / "summary.json"), read_json(folder / "run.json")
+    summary, about = read_object(folder / "summary.json"), read_object(folder / "run.json")
     if "test_accuracy" not in summary:
         raise InputError(f"{folder} holds a run without test items (`pals fit`?): there is no accuracy to collect.")
-    epochs = [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    try:
+        return _result(folder, config, summary, about)
+    except (LookupError, TypeError) as error:
+        raise InputError(f"{folder} holds a run whose files were changed ({error}). Restore them, or run it anew.") from None
+
+
+def _result(folder: Path, config: RunConfig, summary: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
+    epochs = read_epochs(folder)
     seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
     last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
     made = "nominal_noise" in summary

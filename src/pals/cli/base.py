@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typer.core import TyperGroup
 
 from pals import __version__
 from pals.util.errors import InputError
-from pals.util.interrupt import Interrupt
+from pals.util.interrupt import Interrupt, Stopped, ending_politely
 from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
 class Commands(TyperGroup):
-    """The commands; stopping one by Ctrl-C ends with a word about how to go on."""
+    """The commands; stopping one, by Ctrl-C or by the system, ends with a word about how to go on."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
+            with ending_politely():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
             errors.print("Stopped. The same command continues from the last checkpoint.")
-            sys.exit(130)
+            sys.exit(stopped.code if isinstance(stopped, Stopped) else 128 + signal.SIGINT)
 
 
 app = typer.Typer(
@@ -114,4 +116,4 @@ def follow(reporter: Reporter, title: str, run: Run, stop_after: int | None = No
         records = run.epochs(stop_after, lambda: interrupt.asked)
         reporter.follow(title, records, run.config.train.epochs, run.resumed_at)
         if interrupt.asked:
-            raise KeyboardInterrupt
+            raise interrupt.stopped

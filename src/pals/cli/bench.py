@@ -21,8 +21,8 @@ from pals.util.words import duration, how_many
 if TYPE_CHECKING:
     from pals.bench import Job, Outcome, State
     from pals.bench.paper.recipe import Recipe
+    from pals.util.interrupt import Stopped
 
-STOPPED = 130
 STOPPING = {
     "local": STOPPING_RUN,
     "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
@@ -87,7 +87,7 @@ def bench(
     if stopped:
         left = len(missing) - sum(outcome.kind in ("done", "skipped") for outcome in outcomes)
         errors.print(f"Stopped with {how_many(left, 'run')} to do. The same command goes on where they are.", highlight=False)
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(stopped.code)
     if any(outcome.kind == "failed" for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -137,8 +137,8 @@ def _run(
     jobs: int,
     options: Mapping[str, Any],
     drop_checkpoints: bool,
-) -> tuple[list[Outcome], bool]:
-    """What became of each run that was begun, and whether the user stopped it."""
+) -> tuple[list[Outcome], Stopped | None]:
+    """What became of each run that was begun, and who stopped it, if anybody did."""
     from pals.bench import Stop, launch, work_of
     from pals.util.display import Reporter, Shown
 
@@ -162,7 +162,7 @@ def _run(
                 line = f"{len(outcomes)}/{len(works)} {_said(outcome)}"
                 begun = shown.pop(outcome.name, None)
                 begun.end(line) if begun is not None else reporter.line(line)
-            return outcomes, stop.asked
+            return outcomes, stop.stopped if stop.asked else None
 
 
 def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) -> int:

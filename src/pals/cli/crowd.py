@@ -189,7 +189,7 @@ class Terminal(Monitor):
                 shown.record(record)
                 after_epoch(record)
             if interrupt.asked:
-                raise KeyboardInterrupt
+                raise interrupt.stopped
 
 
 def _tell(findings: Findings, started: float) -> None:

@@ -174,7 +174,8 @@ def _intention(planned: Plan) -> str:
         return f"{planned.describe()}."
     if len(logged) >= planned.config.train.epochs:
         return f"{planned.describe()}. Training is finished; writing the results again."
-    one = sum(record["seconds"] for record in logged) / len(logged)
+    seconds = (record.get("seconds") for record in logged)
+    one = sum(time for time in seconds if isinstance(time, float)) / len(logged)
     whole = one * sum(epochs * cost for epochs, cost in lengths_of(planned))
     return f"{planned.describe()}. Resuming (a full run takes about {duration(whole)})."
 

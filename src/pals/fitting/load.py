@@ -22,9 +22,9 @@ from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
 from pals.model import Model, is_model
 from pals.readers import Votes
+from pals.runs.folder import read_about
 from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError
-from pals.util.files import read_json
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.timm import PREFIX, build_timm
@@ -173,7 +173,7 @@ def content_mark(inputs: Tensor) -> str:
 
 def _refuse_other_inputs(folder: Path, mark: str) -> None:
     """A run that was begun says with what (one of an earlier version does not)."""
-    if (folder / "run.json").exists() and read_json(folder / "run.json").get("data_mark", mark) != mark:
+    if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
             f"The pictures or vectors have changed since {folder} was begun, though their names have not. "
             f"Restore them to resume it, or choose another --out."

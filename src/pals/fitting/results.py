@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +18,10 @@ from pals.fitting.sentences import headline, still_wrong
 from pals.fitting.tables import csv_text
 from pals.fitting.trained import Trained
 from pals.model import FILE_NAME, Description, Model, Part
+from pals.runs.folder import read_about
 from pals.training.log import read_epochs
 from pals.util.config import to_yaml
-from pals.util.files import read_json, write_json, write_text
+from pals.util.files import write_json, write_text
 
 
 def write(findings: Findings) -> Path:
@@ -60,7 +62,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "title": f"Report on {findings.folder.resolve().name}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
-        "command": command_text(read_json(findings.folder / "run.json")["command"]),
+        "command": command_text(read_about(findings.folder).get("command") or sys.argv),
         "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(findings.numbers)],
         "summary": findings.summary,
         "warnings": loaded.warnings,

@@ -57,7 +57,8 @@ def nearest(
     `torch` is exact, on the device of the features. Beside the answer and one copy of the features (unit-length float32
     for the cosine, float64 for the Euclidean distance) it holds one block of similarities: `block_bytes` (256 MiB on a
     CPU, 2 GiB on a GPU if not told otherwise), or a single row of N numbers where that is more, and never more than all
-    of them, and up to a fifth as much to find the largest in; Euclidean distances take a second such block for the differences.
+    of them, and up to a fifth as much to find the largest in; Euclidean distances take a second such block for the differences,
+    and a GPU that screens by half-precision products 24 bytes for each of the K neighbours.
     `faiss-flat` is exact as far as float32 goes, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
     """
     data_ND = _own_rows(features_ND, "features", metric)
@@ -85,6 +86,18 @@ def nearest_to(
         )
     _check_count(k, available=len(data_ND), what=f"there are {len(data_ND)} items to search")
     return _search(data_ND, query_MD, k, metric, backend, block_bytes)
+
+
+def check_backend(backend: Backend) -> None:
+    """Refuse a search whose package is not here."""
+    if backend == "torch":
+        return
+    try:
+        import faiss  # noqa: F401
+    except ImportError:
+        raise InputError(
+            f"The neighbour search {backend!r} needs faiss: pip install pals-learn[faiss], or use 'torch' instead."
+        ) from None
 
 
 def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
@@ -146,7 +159,7 @@ def _search(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: 
 
 
 def _found(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
-    if backend == "torch" and metric == "cosine" and _is_screened(data_ND, block_bytes):
+    if backend == "torch" and metric == "cosine" and _is_screened(data_ND):
         return _search_screened(data_ND, query_MD, k, block_bytes)
     if backend == "torch":
         found = _search_torch(data_ND, query_MD, k, metric, block_bytes)
@@ -181,30 +194,58 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
     smallest is left out. `margin` is far more than that and the rounding of the sums make in practice (the worst case, all
     errors of one sign, would be some times more). So nothing was missed where the last one taken is better than the last one
     looked at by more than the margin; the other rows, which may have many neighbours as near as the last, are searched anew. To
-    know whether there are any is one read of the host. Into the bytes of the block go three copies in half precision as well,
-    and the rows of the likely neighbours; rows that are searched anew are copied.
+    know whether there are any is one read of the host. Beside the block, the likely neighbours of all queries are held; rows
+    that are searched anew are copied.
     """
     likely, width = min(2 * k, len(data_ND)), data_ND.shape[1]
     margin = 8 * (3 * width) ** 0.5 * 2**-24
-    rough_NW = _split(data_ND, (0, 1, 0))
-    rows = _rows(block_bytes - rough_NW.nbytes, 4 * (len(data_ND) + likely * width), len(query_MD))
-    value_RL = data_ND.new_empty(rows, likely)
-    index_RL = torch.empty(value_RL.shape, dtype=torch.int64, device=data_ND.device)
     similarity_MK = data_ND.new_empty(len(query_MD), k)
     index_MK = torch.empty(similarity_MK.shape, dtype=torch.int64, device=data_ND.device)
     unsure_M = torch.zeros(len(query_MD), dtype=torch.bool, device=data_ND.device)
     with torch.no_grad(), torch.autocast(data_ND.device.type, enabled=False), _full_float32(data_ND.device):
+        value_ML, index_ML = _likely(data_ND, query_MD, likely, block_bytes)
+        rows = _rows(block_bytes, 4 * likely * width, len(query_MD))
         for start in range(0, len(query_MD), rows):
-            part = slice(start, min(start + rows, len(query_MD)))
-            value_PL, index_PL = (each_RL[: part.stop - start] for each_RL in (value_RL, index_RL))
-            _largest(_half_products(_split(query_MD[part], (0, 0, 1)), rough_NW), value_PL, index_PL)
-            exact_PL = torch.bmm(data_ND[index_PL], query_MD[part, :, None]).squeeze(2)
+            part = slice(start, start + rows)
+            exact_PL = torch.bmm(data_ND[index_ML[part]], query_MD[part, :, None]).squeeze(2)
             similarity_MK[part], place_PK = exact_PL.topk(k, dim=1)
-            index_MK[part] = index_PL.gather(1, place_PK)
+            index_MK[part] = index_ML[part].gather(1, place_PK)
             if likely < len(data_ND):
-                unsure_M[part] = similarity_MK[part, -1] < value_PL[:, -1] + margin
-    del rough_NW  # its room is wanted
+                unsure_M[part] = similarity_MK[part, -1] < value_ML[part, -1] + margin
+    del value_ML, index_ML  # their room is wanted
     return _searched_anew(Neighbors(index_MK, similarity_MK), unsure_M, data_ND, query_MD, "cosine", block_bytes)
+
+
+def _likely(data_ND: Tensor, query_MD: Tensor, count: int, block_bytes: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest rough similarities of each query, and whose they are. Up to half of the block is for copies of the
+    items in half precision, of as many at a time as fit; the rest for the similarities to them."""
+    row_bytes = 6 * data_ND.shape[1]
+    page = min(max(block_bytes // 2 // row_bytes, count), len(data_ND))
+    rows = _rows(block_bytes - page * row_bytes, 4 * page, len(query_MD))
+    value_ML = data_ND.new_empty(len(query_MD), count)
+    index_ML = torch.empty(value_ML.shape, dtype=torch.int64, device=data_ND.device)
+    for first in range(0, len(data_ND), page):
+        rough_GW = _split(data_ND[first : first + page], (0, 1, 0))
+        for start in range(0, len(query_MD), rows):
+            value_PL, index_PL = (each_ML[start : start + rows] for each_ML in (value_ML, index_ML))
+            score_PG = _half_products(_split(query_MD[start : start + rows], (0, 0, 1)), rough_GW)
+            if first == 0:
+                _largest(score_PG, value_PL, index_PL)
+            else:
+                _replace_smaller(score_PG, first, value_PL, index_PL)
+        del rough_GW  # before the next is made
+    return value_ML, index_ML
+
+
+def _replace_smaller(score_PG: Tensor, first: int, value_PL: Tensor, index_PL: Tensor) -> None:
+    """Put the largest of further columns, of which the first is number `first`, in the place of smaller ones found before."""
+    best = min(value_PL.shape[1], score_PG.shape[1])
+    new_PB, place_PB = value_PL.new_empty(len(value_PL), best), index_PL.new_empty(len(index_PL), best)
+    _largest(score_PG, new_PB, place_PB)
+    both_PX, index_PX = torch.cat([value_PL, new_PB], dim=1), torch.cat([index_PL, place_PB + first], dim=1)
+    value, place_PL = both_PX.topk(value_PL.shape[1], dim=1)
+    value_PL.copy_(value)
+    index_PL.copy_(index_PX.gather(1, place_PL))
 
 
 def _searched_anew(
@@ -225,16 +266,16 @@ def _split(rows_ND: Tensor, order: tuple[int, ...]) -> Tensor:
     return torch.cat([parts[which] for which in order], dim=1)
 
 
-def _is_screened(data_ND: Tensor, block_bytes: int) -> bool:
-    """Where it pays, there is room, and products of half-precision numbers can be had in float32."""
-    if data_ND.device.type == "cpu" or len(data_ND) < SCREENED_FROM or 6 * data_ND.numel() > block_bytes // 2:
-        return False
-    return _offers_half_products(data_ND.device)
+def _is_screened(data_ND: Tensor) -> bool:
+    """Where it pays and products of half-precision numbers can be had in float32."""
+    return len(data_ND) >= SCREENED_FROM and _offers_half_products(data_ND.device)
 
 
 @cache
 def _offers_half_products(device: torch.device) -> bool:
     """It takes torch 2.8 and, so far, a device of one maker: tried rather than asked for by name."""
+    if device.type == "cpu":  # it could, but would gain nothing
+        return False
     try:
         _half_products(*torch.ones(2, 16, 16, dtype=torch.half, device=device))
     except torch.OutOfMemoryError:
@@ -332,10 +373,9 @@ def _search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, bac
 
 
 def _faiss_index(backend: Backend, items: int, width: int, k: int, metric: Metric) -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise InputError(f"{backend!r} needs faiss: pip install pals-learn[faiss], or use backend='torch'.") from None
+    check_backend(backend)
+    import faiss
+
     measure = faiss.METRIC_INNER_PRODUCT if metric == "cosine" else faiss.METRIC_L2
     if backend == "faiss-flat":
         return faiss.IndexFlat(width, measure)

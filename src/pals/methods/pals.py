@@ -119,6 +119,7 @@ class PALS(ByNeighbors):
             predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view, labeler),
             threshold=threshold,
             vote_on=c.vote_on,
+            backend=c.neighbor_backend,
         )
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:

@@ -22,6 +22,7 @@ from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.vision.augment.views import Standardize
 from pals.vision.backbones import Network, Output, build_network
+from pals.vision.backbones.weights import refuse_not_finite
 from pals.vision.images import How
 
 FORMAT = 1
@@ -183,6 +184,7 @@ class Model:
         wrong = [name for name in {**own, **tensors} if not _alike(own.get(name), tensors.get(name))]
         if wrong:
             raise InputError(f"{path} does not fit the network that it names: {wrong[0]} ({len(wrong)} such). Write it again.")
+        refuse_not_finite(tensors, path)
         with torch.no_grad():
             for name, value in own.items():
                 value.copy_(tensors[name])

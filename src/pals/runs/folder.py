@@ -23,10 +23,12 @@ from pals.runs.settings import DataConfig, RunConfig
 from pals.training.checkpoint import refuse_other_settings
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
-from pals.util.files import is_unfinished, read_json, write_json, write_text
+from pals.util.files import is_unfinished, read_object, write_json, write_text
 from pals.util.locks import is_lock
 from pals.util.plugins import plugin_files, plugins_used
 
+FORMAT = 1
+"""Of run folders, in `run.json`. Settings that are added do not change it."""
 SAMPLED_ITEMS = 1000
 """Items by which data are known again."""
 
@@ -37,24 +39,43 @@ def load_run_config(folder: Path) -> RunConfig:
             f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
             "(their --out)."
         )
+    _refuse_newer(folder)
+    values = read_yaml(folder / "config.yaml")
     try:
-        return RunConfig.of(read_yaml(folder / "config.yaml"))
+        return RunConfig.of(values)
     except InputError as error:
-        raise InputError(f"{error}{_missing_plugins(folder)}") from None
+        raise InputError(f"{folder / 'config.yaml'}: {error}{_missing_plugins(folder)}") from None
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What `run.json` says of a run; nothing where there is no such file."""
+    path = folder / "run.json"
+    return read_object(path) if path.exists() else {}
+
+
+def _refuse_newer(folder: Path) -> None:
+    """What a later format means is not known here. (A folder of an early version has no number.)"""
+    found = read_about(folder).get("format", FORMAT)
+    if not isinstance(found, int) or found > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer PALS (format {found!r}; this one reads up to {FORMAT}). Install that version: "
+            f"pip install -U pals-learn."
+        )
 
 
 def _missing_plugins(folder: Path) -> str:
     """Files that the run was made with and that nobody has named now. They are not run unasked."""
-    made_with = read_json(folder / "run.json").get("plugins", []) if (folder / "run.json").exists() else []
-    missing = [one["file"] for one in made_with if one["file"] not in plugin_files()]
+    listed = read_about(folder).get("plugins")
+    made_with = [str(one.get("file")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    missing = [file for file in made_with if file not in plugin_files()]
     flags = " ".join(f"--plugin {shlex.quote(file)}" for file in missing)
     return f" This run was made with plug-ins that were not named now: add {flags}" if missing else ""
 
 
 def check_folder(folder: Path, config: RunConfig) -> None:
-    """Refuse a folder that holds another run, or something else."""
+    """Refuse a folder that holds another run, or something else. A setting that its run did not know yet had its default."""
     if (folder / "config.yaml").exists():
-        refuse_other_settings(folder / "config.yaml", read_yaml(folder / "config.yaml"), config.to_dict())
+        refuse_other_settings(folder / "config.yaml", load_run_config(folder).to_dict(), config.to_dict())
     elif not _is_free(folder):
         raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
 
@@ -70,9 +91,7 @@ def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
 
 def refuse_other_data(folder: Path, mark: str) -> None:
     """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
-    if not (folder / "run.json").exists():
-        return
-    if read_json(folder / "run.json").get("data_mark", mark) != mark:
+    if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
             f"{folder} holds a run on other items or candidate sets than these. Give the data it was begun with (--data-dir), "
             f"or choose another --out."
@@ -103,7 +122,8 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
         write_text(folder / "config.yaml", to_yaml(config.to_dict()))
     if (folder / "run.json").exists():
         return
-    about = {
+    facts = {
+        "format": FORMAT,
         "pals": pals.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -115,7 +135,7 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
         **({"plugins": plugins_used()} if plugins_used() else {}),
         **(more or {}),
     }
-    write_json(folder / "run.json", about)
+    write_json(folder / "run.json", facts)
 
 
 @cache

@@ -17,12 +17,12 @@ from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
 from pals.model import Model, is_model
 from pals.runs.folder import check_folder, claim_folder, data_mark, load_run_config, refuse_other_data
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
 from pals.training.engine import Engine
 from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
-from pals.util.files import read_json, write_json
+from pals.util.files import read_object, write_json
 from pals.util.locks import FolderLock
 from pals.vision.backbones import Network, build_network, load_weights
 from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
@@ -67,6 +67,7 @@ class Run:
             test=self.dataset.graded_test,
             folder=folder,
             settings=config.to_dict(),
+            complete=completed,
         )
         self._lock = None if folder is None else FolderLock(folder)
         if folder is not None:
@@ -137,6 +138,11 @@ def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
     """The data set of these settings."""
     if isinstance(config.data, VotesConfig):
         raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
+    if config.network.frozen:
+        raise InputError(
+            "Setting network.frozen = True: only `pals fit` learns from the features of a frozen network; here the network "
+            "itself is trained. Leave this out, or use `pals fit IMAGES VOTES --frozen`."
+        )
     if config.loader is not None:
         return config.loader.load(data_dir, config.data.seed)
     return load_dataset(config.data.name, data_dir=data_dir)
@@ -153,10 +159,11 @@ def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> N
 def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
     """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
     which the classes that are known by name are taken over."""
-    if config.name.startswith(PREFIX):
+    own = config.weights is not None and is_model(Path(config.weights))  # asked first: timm knows no such file
+    if config.name.startswith(PREFIX) and not own:
         return build_timm(config.name, shape, len(class_names), weights=config.weights)
     network = build_network(config.name, shape, len(class_names))
-    if config.weights is not None and is_model(Path(config.weights)):
+    if config.weights is not None and own:
         _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
     elif config.weights is not None:
         load_weights(network, config.weights, classifier=False)
@@ -216,11 +223,18 @@ def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | Non
     """Mean and spread over finished runs, written to `summary.json` where there are several; None while one is unfinished."""
     if not all((folder / "summary.json").exists() for folder in folders):
         return None
-    accuracies = [read_json(folder / "summary.json")["test_accuracy"] for folder in folders]
+    accuracies = [_accuracy(folder / "summary.json") for folder in folders]
     scores = {"test_accuracy": mean_and_std(accuracies), "runs": [str(folder) for folder in folders]}
     if len(folders) > 1:
         write_json(base / "summary.json", scores)
     return scores
+
+
+def _accuracy(summary: Path) -> float:
+    found = read_object(summary).get("test_accuracy")
+    if not isinstance(found, float):
+        raise InputError(f"{summary} names no test accuracy: it was changed. Delete it and run the same command again.")
+    return found
 
 
 def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = None) -> dict[str, Any]:

@@ -172,6 +172,11 @@ def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given
     return build(ClosedFormConfig, given, "method")
 
 
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as any version wrote them, with what it did not know yet at its default, and without what means nothing now."""
+    return RunConfig.of(values).to_dict()
+
+
 def _split(
     kind: type[DataConfig] | type[VotesConfig], name: str, data: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pals.data.dcic import ONCE_EVERYWHERE
 from pals.util.config import differences
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 
 FORMAT = 1
 DIGEST = 64  # bytes of a SHA-256 in hexadecimal
+REMEDY = "Restore it from a copy, or delete it to start the run again"
+
+Complete = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Settings as an older version wrote them, with those that it did not have yet."""
 
 
 def save_checkpoint(path: Path, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -28,33 +31,58 @@ def save_checkpoint(path: Path, settings: Mapping[str, Any], state: Mapping[str,
     write_bytes(path, buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The saved state. Refuses a damaged file and, where `settings` are given, one that was written under others."""
-    try:
-        data = path.read_bytes()
-        if not _is_sealed(data):
-            raise ValueError("its checksum is wrong")
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"There is no checkpoint {path}.") from None
-    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: "
-            f"restore it from a copy, or delete it to start the run again."
-        ) from None
+def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None, complete: Complete = dict) -> dict[str, Any]:
+    """The saved state. Refuses a damaged file and, where `settings` are given, one that was written under others; `complete`
+    puts in what an older version did not write."""
+    content = _read(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a checkpoint of this version (format {FORMAT}). Delete it to start the run again.")
+    for key in ("settings", "state"):
+        if not isinstance(content.get(key), dict):
+            raise incomplete(path, key, content)
     if settings is not None:
-        refuse_other_settings(path, content["settings"], settings)
+        refuse_other_settings(path, _completed(path, content["settings"], complete), settings)
     state: dict[str, Any] = content["state"]
     return state
 
 
+def incomplete(path: Path, key: str, content: Mapping[str, Any]) -> InputError:
+    """An error about something that every checkpoint holds."""
+    found = f"its {key!r} is of the type {type(content[key]).__name__}" if key in content else f"it has no {key!r}"
+    return InputError(f"The checkpoint {path} is incomplete: {found}. {REMEDY}.")
+
+
+def _read(path: Path) -> Any:
+    """Tensors and plain values. What torch says of a file that it will not read is not repeated: it advises to run the file's
+    own code."""
+    try:
+        data = path.read_bytes()
+        if not _is_sealed(data):
+            raise ValueError("its checksum is wrong")
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"There is no checkpoint {path}.") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except pickle.UnpicklingError:
+        reason = "it holds Python objects besides tensors, which are never run"
+    except Exception as error:  # readers of damaged files fail in many ways
+        reason = str(error) if type(error) is ValueError else "torch cannot read it"
+    raise InputError(
+        f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: {REMEDY.lower()}."
+    )
+
+
+def _completed(path: Path, settings: Mapping[str, Any], complete: Complete) -> Mapping[str, Any]:
+    try:
+        return complete(settings)
+    except InputError as error:
+        raise InputError(f"The checkpoint {path} was written under settings that are not known here: {error}") from None
+
+
 def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """An error that names the first differing setting."""
-    gone = [(f"data.{key}", value, None) for key, value in ONCE_EVERYWHERE.items()]
-    differing = [difference for difference in differences(found, wanted) if difference not in gone]
+    differing = list(differences(found, wanted))
     if differing:
         key, old, new = differing[0]
         more = f" ({len(differing) - 1} more differ)" if len(differing) > 1 else ""

@@ -154,17 +154,26 @@ class Engine:
                     part.compile(dynamic=False)
 
     def hold(self, inputs: Tensor) -> Tensor:
-        """The data set on the device, or on the host where it would take more than half of the free memory; and as it is, say
-        memory-mapped from a file, where it would take more than half of the host's."""
+        """The data set on the device; as it is, in the host's memory or in a file, where it would take more than half of the
+        device's free memory."""
         if self.device.type == "cuda" and inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
-            return inputs.pin_memory() if inputs.nbytes < _host_memory() / 2 else inputs
+            return inputs
         return inputs.to(self.device)
 
     def take(self, inputs: Tensor, index: Tensor) -> Tensor:
         """Rows of the data set, on the device wherever it is held."""
         if inputs.device == index.device:
             return inputs[index]
-        return inputs[index.to(inputs.device)].to(self.device, non_blocking=True)
+        rows = torch.empty((len(index), *inputs.shape[1:]), dtype=inputs.dtype, pin_memory=self.device.type == "cuda")
+        torch.index_select(inputs, 0, index.to(inputs.device), out=rows)
+        return rows.to(self.device, non_blocking=True)
+
+    def send(self, rows: Tensor) -> Tensor:
+        """A batch on the device. From the host it goes through pinned memory, for which nobody has to wait: torch gives such
+        memory away again only once it was copied from."""
+        if self.device.type == "cuda" and rows.device.type == "cpu":
+            rows = rows.pin_memory()
+        return rows.to(self.device, non_blocking=True)
 
     def optimizer(self, kind: type[Optimizer], groups: Sequence[dict[str, Any]], **options: Any) -> Optimizer:
         """On a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
@@ -324,14 +333,6 @@ class _GraphState:
     graph: torch.cuda.CUDAGraph | None = None
     inputs: list[Tensor] = field(default_factory=list)
     outputs: Sequence[Tensor] = ()
-
-
-def _host_memory() -> int:
-    """Bytes of memory that this machine has, as far as it tells."""
-    names = getattr(os, "sysconf_names", {})
-    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
-        return 2**33
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _arranged(x: Tensor) -> Tensor:

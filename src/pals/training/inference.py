@@ -105,7 +105,7 @@ def _pass(
     with ExitStack() as stack:
         steps = [(link.view, stack.enter_context(engine.inference(link.network))) for link in chain]
         for part in _batches(inputs, batch):
-            here = part.to(engine.device, non_blocking=True)
+            here = engine.send(part)
             size = batch if start and engine.compiled else len(part)  # a batch of another size would be compiled anew
             output = _through(steps, here, size)
             if kept is None:

@@ -34,13 +34,18 @@ class RunLog:
     def keep(self, epochs: int) -> None:
         """Forget what was logged after this many epochs: the run goes on from there and will log it again."""
         kept = [
-            e
-            for e in read_json_lines(self.path)
-            if e["event"] == "start" or (e["event"] == "epoch" and e["total_epoch"] <= epochs)
+            event
+            for event in read_json_lines(self.path)
+            if event.get("event") == "start" or (_is_epoch(event) and event["total_epoch"] <= epochs)
         ]
-        write_text(self.path, "".join(json.dumps(e) + "\n" for e in kept))
+        write_text(self.path, "".join(json.dumps(event) + "\n" for event in kept))
 
 
 def read_epochs(folder: Path) -> list[Mapping[str, Any]]:
     """The records of a run's epochs."""
-    return [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    return [event for event in read_json_lines(folder / "log.jsonl") if _is_epoch(event)]
+
+
+def _is_epoch(event: Mapping[str, Any]) -> bool:
+    """Whether it is the record of an epoch, and not something that was changed by hand."""
+    return event.get("event") == "epoch" and isinstance(event.get("total_epoch"), int)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,28 @@ from pals.labels import metrics
 from pals.labels.candidates import Truth
 from pals.methods import Batch, Group, Method, Phase, Plan
 from pals.methods.parts.sampling import shuffled
-from pals.training.checkpoint import load_checkpoint, save_checkpoint
+from pals.training.checkpoint import Complete, incomplete, load_checkpoint, save_checkpoint
 from pals.training.engine import Engine, Step
 from pals.training.inference import Link, infer
 from pals.training.log import RunLog
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import Output
+from pals.vision.backbones import Network, Output
+from pals.vision.backbones.weights import refuse_not_finite
+
+SAVED: Mapping[str, type | UnionType] = {
+    "progress": dict,
+    "method": dict,
+    "optimizer": dict | None,
+    "generator": Tensor,
+    "rng": str,
+    "torch": dict,
+}
+"""What every checkpoint of a run holds."""
+
+MOST_PHASES = 1000
+"""Of one run; methods have one to a dozen."""
 
 USUAL_ITEM = 3 * 32 * 32
 """Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
@@ -40,6 +55,13 @@ class Progress:
     epoch: int = 0  # finished, in this phase
     total: int = 0  # finished, in all phases
     done: bool = False
+
+    def checked(self) -> Progress:
+        """Itself, if a run can have come so far."""
+        counts = (self.phase, self.epoch, self.total)
+        if not all(type(count) is int and count >= 0 for count in counts) or self.phase > MOST_PHASES:
+            raise ValueError(f"no run is in phase {self.phase!r} after {self.epoch!r} epochs of it and {self.total!r} in all")
+        return self
 
 
 @dataclass
@@ -95,10 +117,13 @@ class Trainer:
         test: tuple[Items, Truth] | None = None,
         folder: Path | None = None,
         settings: Mapping[str, Any] | None = None,
+        complete: Complete = dict,
     ) -> None:
+        """`settings` are saved with the state, which is taken over under the same ones alone; `complete` puts into those of an
+        older checkpoint what it lacks."""
         self.method, self.config, self.engine = method, config, engine
         self.views = views.including(method.own_views)
-        self.truth, self.settings = truth, settings or {}
+        self.truth, self.settings, self.complete = truth, settings or {}, complete
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch
         _check_inputs(items, method.num_items)
@@ -311,21 +336,30 @@ class Trainer:
 
     def load(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> None:
         """Take over a saved state. If it is not to be trained on, any kind of device will do."""
-        state = load_checkpoint(path, settings)
+        state = load_checkpoint(path, settings, self.complete)
+        for key, kind in SAVED.items():
+            if key not in state or not isinstance(state[key], kind):
+                raise incomplete(path, key, state)
+        refuse_not_finite(self._weights(state["method"]), path)
         try:
             self.load_method(state)
             if to_train:
                 self.load_training(state)
-        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
                 f"The checkpoint {path} does not fit this data, device or version ({reason}). "
                 f"Go back to those it was written with, or delete it to start the run again."
             ) from None
 
+    def _weights(self, saved: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Those of networks; what else a method remembers may be infinite."""
+        networks = tuple(f"{name}." for name, part in self.method.named_modules() if isinstance(part, Network))
+        return {name: value for name, value in saved.items() if isinstance(value, Tensor) and name.startswith(networks)}
+
     def load_method(self, state: Mapping[str, Any]) -> None:
         """What answers, and how far it is."""
-        self.progress = Progress(**state["progress"])
+        self.progress = Progress(**state["progress"]).checked()
         for number in range(self.progress.phase + (self.progress.epoch > 0)):
             self.method.begin_phase(number)  # makes the modules that the state belongs to
         self.engine.place(self.method)

@@ -66,6 +66,16 @@ def read_json(path: Path) -> Any:
         raise InputError(f"Cannot read {path}: {error}.") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds one object."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{path} should hold a JSON object; found {type(value).__name__}. Restore it from a copy, or delete it."
+        )
+    return value
+
+
 def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     """One object per line; a last line cut off by a crash is passed over."""
     if not path.exists():
@@ -76,12 +86,13 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
         raise InputError(f"Cannot read {path}: {error}.") from None
     for number, line in enumerate(lines, start=1):
         try:
-            yield json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            if number < len(lines):
-                raise InputError(
-                    f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it."
-                ) from None
+            value = None
+        if isinstance(value, dict):
+            yield value
+        elif number < len(lines):
+            raise InputError(f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it.")
 
 
 # ---- cells of a table that a person may open in a spreadsheet

@@ -10,11 +10,25 @@ from types import FrameType
 from typing import Self
 
 
+class Stopped(KeyboardInterrupt):
+    """By Ctrl-C, or by a polite request of the system (SIGTERM); `code` is what a shell calls that."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.code = 128 + number
+
+
 class Interrupt:
     """Whether the user has asked to stop."""
 
     def __init__(self) -> None:
         self._asked = False
+        self._number: int = signal.SIGINT
+
+    @property
+    def stopped(self) -> Stopped:
+        """To be raised once all that was asked for is done."""
+        return Stopped(self._number)
 
     def ask(self) -> None:
         self._asked = True
@@ -28,21 +42,42 @@ class Interrupt:
 
     @contextmanager
     def on_signal(self, first: Callable[[], None]) -> Iterator[Self]:
-        """Ctrl-C, or a polite request of the system, asks; `first` is told. The second raises KeyboardInterrupt."""
+        """Ctrl-C, or a polite request of the system, asks; `first` is told. The second raises `Stopped`."""
 
         def interrupted(number: int, frame: FrameType | None) -> None:
             if self.asked:
-                raise KeyboardInterrupt
+                raise Stopped(number)
+            self._number = number
             self.ask()
             first()
 
-        if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
-            yield self
-            return
-        before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            yield self
+            with _handled(interrupted, signal.SIGINT, signal.SIGTERM):
+                yield self
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             self.forget()
+
+
+@contextmanager
+def ending_politely() -> Iterator[None]:
+    """A request of the system to end raises `Stopped` as Ctrl-C raises KeyboardInterrupt: nothing stays half-written."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    with _handled(end, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """These signals come to `handler`; afterwards to whoever they came to before."""
+    if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)

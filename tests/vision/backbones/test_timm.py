@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from _pictures import make_pictures
-from _toy import Answer
+from _toy import Answer, assert_same
 from pals.model import Description, Model, Part
+from pals.runs import NetworkConfig, starting_network
 from pals.util.errors import InputError
 from pals.vision.backbones import NETWORKS
 from pals.vision.backbones.timm import TimmNetwork, build_timm
@@ -136,12 +137,13 @@ def test_weights_that_do_not_fit_are_refused(timm: Any, tmp_path: Path, monkeypa
         "empty.pt": ({}, "holds no weights"),
         "numbers.pt": ({"state_dict": {"a": 3}}, "holds no weights"),
         "list.pt": ([1, 2], "Cannot read"),
+        "objects.pt": ({"state_dict": state, "args": Path}, "Cannot read"),
     }
     for name, (content, message) in files.items():
         torch.save(content, tmp_path / name)
         with pytest.raises(InputError, match=f"{name}.*{message}|{message}.*{name}") as error:
             network(weights=tmp_path / name)
-        assert "\n" not in str(error.value) and len(str(error.value)) < 700
+        assert "\n" not in str(error.value) and len(str(error.value)) < 700 and "weights_only" not in str(error.value)
     (tmp_path / "cut.pt").write_bytes((tmp_path / "more.pt").read_bytes()[:2000])
     for name, message in (("cut.pt", "Cannot read"), ("none.pt", "There is no weights file")):
         with pytest.raises(InputError, match=message):
@@ -218,3 +220,20 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
     answer = pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
     assert (tmp_path / "p.csv").read_text().count("\n") == 31
+
+
+@needs_timm
+def test_an_update_starts_from_the_run_s_own_network(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
+    """The classifier that a run saved is no file of timm's, though the network is."""
+    data = make_pictures(tmp_path / "data", items=30)
+    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    quick = ("--epochs", "1", "--device", "cpu", "--cache", tmp_path / "cache")
+    chosen = ("--network", "timm:test_resnet", "--folds", "0", "--set", "method.neighbors=5")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
+    assert answer.code == 0, answer.err
+    answer = pals("update", "run", data / "votes.csv", "--out", "next", *columns, *quick)
+    assert answer.code == 0, answer.err
+    first = Model.load(tmp_path / "run", "cpu")
+    weights = str(tmp_path / "run" / "model.safetensors")
+    started = starting_network(NetworkConfig(name="timm:test_resnet", weights=weights), SHAPE, first.class_names)
+    assert_same(dict(started.state_dict()), dict(first.network.state_dict()))

@@ -114,7 +114,7 @@ def _caption(table: Table) -> str:
     runs = sum(len(entry.ours.runs) for entry in table.entries if entry.ours)
     done = sum(entry.ours is not None for entry in table.entries)
     cells = f"{done} of {len(table.entries)} cells run ({runs} run{'s' if runs != 1 else ''}), {table.schedule}"
-    return f"{cells}.  {SIGNS['within']} within the paper's spread.  Grey: not run, the paper's number."
+    return f"{cells}.  {SIGNS['within']} within the spread (95%).  Grey: not run, the paper's number."
 
 
 def _draw_cells(axes: Axes, block: Block, colours: Colormap, norm: TwoSlopeNorm) -> None:

@@ -11,7 +11,8 @@ from pals.util.words import duration
 UNRUN, UNKNOWN = "paper ·", "·"  # the labels of a row of which there is no run
 FEW = 3  # columns; with more there is no room to put ours and the paper's beside each other
 SIGNS_EXPLAINED = (
-    "≈ within the paper's spread (ours where it gives none), ▲ better, ▼ worse (no sign: no spread is known), · not run."
+    "≈ within the spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; a "
+    "spread that is not known is taken to be the other's (no sign: neither is known). · not run."
 )
 
 

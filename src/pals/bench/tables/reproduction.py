@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pals.bench.paper.cost import estimate
-from pals.bench.paper.numbers import numbers, selected_pairs
+from pals.bench.paper.numbers import PAPER_RUNS, numbers, selected_pairs
 from pals.bench.paper.recipe import Recipe
 from pals.bench.paper.recipes import TABLES, select
 from pals.bench.results import Result
@@ -16,7 +16,6 @@ from pals.bench.tables.table import Entry, Table
 from pals.bench.tables.tabulate import folder_of, gather, link, make_table
 from pals.util.words import duration
 
-PAPER_SEEDS = 3
 FIGURE = "figure2"
 
 
@@ -72,7 +71,7 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
     return (
         f"Our runs beside the numbers that [the paper]({source['url']}) ({source['where']}) prints. Of its {len(entries)} "
         f"accuracies {len(done)} have been run ({runs} run{'s' if runs != 1 else ''}, some serve several): "
-        f"{marks.count('within')} within the spread, {marks.count('better')} better, {marks.count('worse')} worse, "
+        f"{marks.count('within')} within the spread, {marks.count('better')} better, {marks.count('worse')} worse (at 95%), "
         f"{marks.count('')} where no spread is known. The accuracy is that of the last epoch; nothing is chosen on the test "
         f"set. All methods of a column share their candidate sets. The records are in {where}; `pals bench` writes such "
         "records, runs what is missing, and goes on where it was stopped. `pals table 1` shows a whole table."
@@ -80,12 +79,12 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
 
 
 def _overview(found: Sequence[tuple[Table, list[Recipe], list[Result]]], length: str, epochs: int | None) -> Iterator[str]:
-    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_SEEDS} seeds)", "on one H200, about"])
+    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)", "on one H200, about"])
     yield "|---|---:|---:|---|---:|"
     for table, recipes, _ in found:
         ours = [entry for entry, recipe in zip(table.entries, recipes, strict=True) if recipe.method == "pals"]
         missing = _missing(recipes, table.entries)
-        command = f"`pals bench --table {table.name} --seeds {PAPER_SEEDS}{length}`" if missing else "nothing is missing"
+        command = f"`pals bench --table {table.name} --seeds {PAPER_RUNS}{length}`" if missing else "nothing is missing"
         yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command, _time(missing, epochs)])
 
 
@@ -97,7 +96,7 @@ def _missing(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> list[tuple[
     """What is still to run: each run once, and how many seeds of it."""
     left: dict[tuple[str, str], tuple[Recipe, int]] = {}
     for recipe, entry in zip(recipes, entries, strict=True):
-        seeds = PAPER_SEEDS - (len(entry.ours.runs) if entry.ours else 0)
+        seeds = PAPER_RUNS - (len(entry.ours.runs) if entry.ours else 0)
         if seeds > 0:
             left.setdefault((recipe.cell, recipe.variant), (recipe, seeds))
     return list(left.values())

@@ -10,9 +10,11 @@ from typing import Literal
 
 from scipy import stats
 
+from pals.bench.paper.numbers import PAPER_RUNS
+
 ROUNDING = 0.005  # published numbers have two decimals
 
-Verdict = Literal["within", "better", "worse", "not run"]
+Verdict = Literal["within", "better", "worse", "not run", ""]
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,32 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], confidence: f
     return Paired(summary.mean, summary.mean - half, summary.mean + half, summary.n)
 
 
-def verdict(ours: Summary | None, published: tuple[float, float | None]) -> Verdict:
-    """Whether our mean lies within the published deviation; where none is published, within our own."""
+def verdict(ours: Summary | None, published: tuple[float, float | None], runs: int = PAPER_RUNS) -> Verdict:
+    """Whether our mean differs from a published one of so many `runs` by more than chance would have it: Welch's t-test at 95%.
+    A spread that is not known, of one run of ours or where none is published, is taken to be the other's; where neither is,
+    nothing can be said ("")."""
     if ours is None:
         return "not run"
     mean, std = published
-    spread = std if std is not None else ours.std or 0.0
-    if abs(ours.mean - mean) <= spread + ROUNDING:
+    half = _half_width((ours.std, ours.n), (std, runs))
+    if half is None:
+        return ""
+    if abs(ours.mean - mean) <= half + ROUNDING:
         return "within"
     return "better" if ours.mean > mean else "worse"
+
+
+def _half_width(*samples: tuple[float | None, int], confidence: float = 0.95) -> float | None:
+    """Of the interval about no difference, from the deviation and the size of two samples."""
+    known = [(std, n) for std, n in samples if std is not None]
+    if not known:
+        return None
+    if len(known) == 1:
+        ((std, n),) = known
+        error, freedom = std * math.sqrt(sum(1 / size for _, size in samples)), float(n - 1)
+    else:
+        squares = [(std**2 / n, n) for std, n in known]
+        error = math.sqrt(sum(square for square, _ in squares))
+        spread = sum(square**2 / (n - 1) for square, n in squares)
+        freedom = error**4 / spread if spread else math.inf
+    return float(stats.t.ppf((1 + confidence) / 2, freedom)) * error

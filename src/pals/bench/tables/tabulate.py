@@ -147,11 +147,8 @@ def _entry(
 
 
 def _mark(summary: Summary | None, published: tuple[float, float | None] | None) -> Mark:
-    """Where neither the paper nor we know a spread, nothing can be said."""
-    if summary is None:
-        return "not run"
-    if published is None or (published[1] is None and summary.std is None):
-        return ""
+    if published is None:
+        return "not run" if summary is None else ""
     return verdict(summary, published)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from pals.labeling.neighbors import Backend, check_backend
 from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
 from pals.util.config import STRICT
 from pals.util.errors import InputError
@@ -28,6 +29,8 @@ class ByNeighbors(Method):
     class Config:
         neighbors: int = Field(default=15, ge=1)
         "K: how many neighbours vote."
+        neighbor_backend: Backend = "torch"
+        "How they are searched: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw, faiss-ivf (nearly so)."
         early_epochs: int = Field(default=20, ge=1)
         "The first epochs, in which `neighbors_start` and `relabel_every` act."
         neighbors_start: int | None = Field(default=None, ge=1)
@@ -50,6 +53,7 @@ class ByNeighbors(Method):
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
         check_neighbors(max(config.neighbors, config.neighbors_start or 0), self.num_items)
+        check_backend(config.neighbor_backend)
         self.network = problem.network()
         self.averaged = Averaged(self.network) if config.average else None
         self.prior_NC: Tensor | None

@@ -129,8 +129,9 @@ def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], 
         heads = body.pretrained_cfg.get("classifier") or ()
         state = {key: value for key, value in state.items() if isinstance(value, Tensor)}
         sizes = [len(state[f"{head}.weight"]) for head in _tuple(heads) if f"{head}.weight" in state]
-    except Exception as error:  # readers of damaged files fail in many ways
-        raise InputError(f"Cannot read the weights file {path}: {_first_line(error)}.") from None
+    except Exception as error:  # readers of damaged files fail in many ways; torch's advice to trust a file is not repeated
+        reason = "it is damaged, or holds Python objects besides tensors" if "weights" in str(error) else _first_line(error)
+        raise InputError(f"Cannot read the weights file {path}: {reason}.") from None
     if not state:  # timm would take nothing for no file at all, and download one
         raise InputError(f"{path} holds no weights. Save the `state_dict()` of the model there.")
     classes = sizes[0] if sizes else 0

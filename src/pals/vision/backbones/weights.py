@@ -147,7 +147,13 @@ def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
                 f"The weights in {path} are no floating-point numbers: {name} is {kind}. "
                 "Save those of the model before it was quantised or converted."
             )
-        bad = int((~value.to(own[name].dtype).isfinite()).sum())
+        refuse_not_finite({name: value.to(own[name].dtype)}, path)
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+    """NaN and infinity are no numbers that a network answers with."""
+    for name, value in weights.items():
+        bad = int((~value.isfinite()).sum())
         if bad:
             raise InputError(
                 f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {name} are NaN or infinite. "
