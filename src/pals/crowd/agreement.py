@@ -1,0 +1,218 @@
+"""How far people agree, beyond chance: Krippendorff's alpha, Fleiss' kappa, and Cohen's kappa for two people.
+
+All of them compare answers with one another and know no truth. An answer that names several labels takes no side, and is left
+out; of several answers by one person to one item the last one counts. Intervals are of the bootstrap over items: all that they
+need is a table of items by classes, or of two people's answers, so no answer is looked at twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csc_matrix
+
+from pals.crowd.answers import ratio
+from pals.readers import Votes
+from pals.util.errors import InputError
+
+ROUNDS = 1000
+"""Bootstrap samples."""
+CONFIDENCE = 0.95
+COMMON = 10
+"""Items that two people must have in common to be compared."""
+PAIRS = 1000
+"""Pairs of people that are listed, those with most items in common first."""
+BLOCK_VALUES = 4_000_000
+"""Numbers in one table of bootstrap weights; of many items several are made."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measure of agreement: 1 where all agree, 0 where they do as often as by chance. NaN where it is not defined, such as
+    where everybody gives the same label throughout."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two people who answered for the same items, by their numbers in the votes."""
+
+    one: int
+    other: int
+    items: int
+    agree: float  # share of these items
+    kappa: Measured
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of a whole crowd. Items with fewer than two answers say nothing about it."""
+
+    items: int  # with two answers or more
+    answers: int  # to these
+    several: int  # answers that name several labels, left out
+    alpha: Measured
+    fleiss: Measured
+    alpha_of_class: tuple[Measured, ...]  # this label against all others
+    pairs: tuple[Pair, ...]
+
+
+def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement:
+    """How far the people agree. Linear in the answers; the comparison of pairs in the pairs of answers to the same item."""
+    if rounds < 2:
+        raise InputError(f"rounds is {rounds}; an interval takes at least two bootstrap samples.")
+    rng = np.random.default_rng(seed)
+    item_A, worker_A, label_A, several = _answers(votes)
+    classes = len(votes.class_names)
+    count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
+    count_NC = count_NC[count_NC.sum(axis=1) > 1]
+    alpha, fleiss, of_class = _of_crowd(count_NC.astype(np.float64), rounds, rng)
+    return Agreement(
+        items=len(count_NC),
+        answers=int(count_NC.sum()),
+        several=several,
+        alpha=alpha,
+        fleiss=fleiss,
+        alpha_of_class=of_class,
+        pairs=tuple(_pairs(item_A, worker_A, label_A, len(votes.items), rounds, rng)),
+    )
+
+
+def krippendorff_alpha(count_NC: np.ndarray) -> float:
+    """Nominal alpha from how many people gave each label to each item. Any number of answers to an item."""
+    return float(_alpha(_terms(count_NC.astype(np.float64)).sum(axis=0)))
+
+
+def fleiss_kappa(count_NC: np.ndarray) -> float:
+    """Fleiss' kappa from how many people gave each label to each item. Where their number differs between items, the agreement
+    is the mean over items and chance follows the shares of all answers."""
+    return float(_fleiss(_terms(count_NC.astype(np.float64)).sum(axis=0)))
+
+
+def cohen_kappa(table_CC: np.ndarray) -> np.ndarray:
+    """Cohen's kappa from how often one person said a label (rows) where the other said another (columns); over the last two
+    axes."""
+    total = table_CC.sum(axis=(-2, -1))
+    agree = ratio(np.trace(table_CC, axis1=-2, axis2=-1), total)
+    chance = ratio((table_CC.sum(axis=-1) * table_CC.sum(axis=-2)).sum(axis=-1), total**2)
+    return _beyond(agree, chance)
+
+
+def _answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Item, person and label of each answer that counts, and how many name several labels."""
+    first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
+    row_A = np.sort(first_A[size_A == 1])  # in the order of the votes
+    item_A, worker_A, label_A = votes.item_R[row_A], votes.worker_R[row_A], votes.label_R[row_A]
+    known = worker_A >= 0
+    who_A = np.where(known, item_A * len(votes.workers) + worker_A, -1 - np.arange(len(row_A)))  # nobody's are all different
+    last = len(who_A) - 1 - np.unique(who_A[::-1], return_index=True)[1]
+    return item_A[last], worker_A[last], label_A[last], int((size_A > 1).sum())
+
+
+def _terms(count_NC: np.ndarray) -> np.ndarray:
+    """What each item adds to the sums from which the measures come, N x (3 + C): one item, pairs of answers that differ for
+    each other answer, their share, and the counts."""
+    count_NC = count_NC[count_NC.sum(axis=1) > 1]
+    total_N = count_NC.sum(axis=1)
+    differ_N = total_N**2 - (count_NC**2).sum(axis=1)
+    return np.column_stack([np.ones(len(count_NC)), differ_N / (total_N - 1), differ_N / (total_N * (total_N - 1)), count_NC])
+
+
+def _alpha(sum_T: np.ndarray) -> np.ndarray:
+    """From sums of `_terms`, over the last axis."""
+    count_C = sum_T[..., 3:]
+    total = count_C.sum(axis=-1)
+    return 1 - ratio(sum_T[..., 1] * (total - 1), total**2 - (count_C**2).sum(axis=-1))
+
+
+def _fleiss(sum_T: np.ndarray) -> np.ndarray:
+    share_C = ratio(sum_T[..., 3:], sum_T[..., 3:].sum(axis=-1, keepdims=True))
+    return _beyond(1 - ratio(sum_T[..., 2], sum_T[..., 0]), (share_C**2).sum(axis=-1))
+
+
+def _beyond(agree: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Agreement beyond chance, as a share of what there could be."""
+    return ratio(agree - chance, 1 - chance)
+
+
+def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> tuple[Measured, Measured, tuple[Measured, ...]]:
+    total_N1 = count_NC.sum(axis=1, keepdims=True)
+    binary = [_terms(np.column_stack([own_N, total_N1[:, 0] - own_N])) for own_N in count_NC.T]
+    term_NT = np.column_stack([_terms(count_NC), *binary])
+    found_T, drawn_RT = term_NT.sum(axis=0), _resampled(term_NT, rounds, rng)
+    width = 3 + count_NC.shape[1]
+    own = [slice(width + 5 * number, width + 5 * (number + 1)) for number in range(count_NC.shape[1])]
+    return (
+        _measured(_alpha(found_T[:width]), _alpha(drawn_RT[:, :width])),
+        _measured(_fleiss(found_T[:width]), _fleiss(drawn_RT[:, :width])),
+        tuple(_measured(_alpha(found_T[part]), _alpha(drawn_RT[:, part])) for part in own),
+    )
+
+
+def _resampled(term_NT: np.ndarray, rounds: int, rng: np.random.Generator) -> np.ndarray:
+    """Sums over items drawn with replacement, R x T."""
+    items = len(term_NT)
+    if not items:
+        return np.zeros((rounds, term_NT.shape[1]))
+    at_once = max(1, BLOCK_VALUES // items)
+    parts = []
+    for start in range(0, rounds, at_once):
+        weight_BN = rng.multinomial(items, np.full(items, 1 / items), size=min(at_once, rounds - start))
+        parts.append(weight_BN.astype(np.float64) @ term_NT)
+    return np.concatenate(parts)
+
+
+def _measured(value: np.ndarray, drawn_R: np.ndarray) -> Measured:
+    drawn_R = drawn_R[np.isfinite(drawn_R)]
+    if not np.isfinite(value) or not len(drawn_R):
+        return Measured(float("nan"), float("nan"), float("nan"))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn_R, (tail, 1 - tail))
+    return Measured(float(value), min(float(low), float(value)), max(float(high), float(value)))
+
+
+def _pairs(
+    item_A: np.ndarray,
+    worker_A: np.ndarray,
+    label_A: np.ndarray,
+    items: int,
+    rounds: int,
+    rng: np.random.Generator,
+) -> Iterator[Pair]:
+    named = worker_A >= 0
+    item_A, worker_A, label_A = item_A[named], worker_A[named], label_A[named]
+    people = int(worker_A.max(initial=-1)) + 1
+    label_NW = csc_matrix((label_A + 1, (item_A, worker_A)), shape=(items, people))
+    for one, other in _met(label_NW):
+        cell_X = _table(label_NW, one, other)
+        common = int(cell_X.sum())
+        drawn_RX = rng.multinomial(common, cell_X / common, size=rounds)
+        size = math.isqrt(len(cell_X))
+        table_CC, drawn_RCC = (cells.reshape(*cells.shape[:-1], size, size).astype(float) for cells in (cell_X, drawn_RX))
+        kappa = _measured(cohen_kappa(table_CC), cohen_kappa(drawn_RCC))
+        yield Pair(one, other, common, float(np.trace(table_CC)) / common, kappa)
+
+
+def _table(label_NW: csc_matrix, one: int, other: int) -> np.ndarray:
+    """How often two people gave which labels to the same item, over the labels that either gave; flat."""
+    first, second = label_NW[:, [one]], label_NW[:, [other]]
+    _, row_M, column_M = np.intersect1d(first.indices, second.indices, assume_unique=True, return_indices=True)
+    seen_C, code_X = np.unique(np.concatenate([first.data[row_M], second.data[column_M]]), return_inverse=True)
+    row_M, column_M = np.split(code_X, 2)
+    return np.bincount(row_M * len(seen_C) + column_M, minlength=len(seen_C) ** 2)
+
+
+def _met(label_NW: csc_matrix) -> list[tuple[int, int]]:
+    """The pairs of people with enough items in common, those with most first."""
+    gave_NW = label_NW.astype(bool).astype(np.float64)
+    common = (gave_NW.T @ gave_NW).tocoo()
+    keep = (common.row < common.col) & (common.data >= COMMON)
+    row, column, data = common.row[keep], common.col[keep], common.data[keep]
+    order = np.lexsort((column, row, -data))[:PAIRS]
+    return [(int(row[k]), int(column[k])) for k in order]
