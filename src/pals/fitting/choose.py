@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pals.methods.pals import PALS
+from pals.methods import method_options
 from pals.util.config import merge
 
-VOTING = PALS.Config().neighbors
+VOTING = method_options("pals", {}).neighbors
 SELDOM = {"checkpoint_every": 10}
 """For networks of some size: to write all of it takes a good part of the time of an epoch on a GPU."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pals.fitting.choose import Facts, choose
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
+from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder
 from pals.runs.settings import RunConfig, VotesConfig
@@ -18,8 +19,8 @@ from pals.util.errors import InputError
 from pals.util.words import how_many
 from pals.vision.images import survey
 
-CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
-"""What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+CROWD: Mapping[str, Any] = {"delta": 0.75}
+"""Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def plan(
     matched = match_votes(sources, votes)
     mark = fingerprint(matched.votes)
     if earlier is None:
-        values, reasons = choose(given, _facts(sources, matched.votes, given))
-        values = merge(CROWD if values.get("method", {}).get("name", "pals") == "pals" else {}, values)
+        facts = _facts(sources, matched.votes, given)
+        values, reasons = choose(given, facts)
+        values = merge(_usual_method(values.get("method", {}), facts), values)
     else:
         _refuse_other_answers(folder, sources, mark)
         reasons = [f"{folder} exists: its settings are kept."]
@@ -75,6 +77,14 @@ def plan(
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
     return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache)
+
+
+def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """The section `method` as far as nobody has said it: PALS, for few items by the preset made for them."""
+    if given.get("name", "pals") != "pals":
+        return {}
+    options = {} if "preset" in given else preset_for("pals", facts.answered)
+    return {"method": {"name": "pals", **(options or CROWD)}}
 
 
 def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:
