@@ -59,6 +59,12 @@ UNKNOWN = [
     (["--set", "method.neighbours=3"], "Unknown setting 'method.neighbours': did you mean 'method.neighbors'? Known: "),
     (["--set", "trian.lr=3"], "Unknown section 'trian': did you mean 'train'? Known: "),
     (["--set", "method.preset=oficial"], "Unknown preset of pals 'oficial': did you mean 'official'? Known: "),
+    (["--preset", "smal"], "Unknown preset of pals 'smal': did you mean 'small'? Known: official, paper, small."),
+    (
+        ["--set", "method.delta=al"],
+        "Setting method.delta = 'al': Input should be a valid number, unable to parse string as a "
+        "number, or: Input should be 'all'.",
+    ),
     (["--set", "network.name=resnet81"], "Unknown network 'resnet81': did you mean 'resnet18'? Known: "),
     (["--device", "cdua"], "Unknown device 'cdua': did you mean 'cuda'? Known: auto, cpu, cuda, "),
     (["--device", "meta"], "Unknown device 'meta': "),

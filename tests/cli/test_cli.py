@@ -33,6 +33,7 @@ from pals.methods import METHODS, describe_options, find_method
 from pals.runs import Run
 from pals.training.checkpoint import load_checkpoint
 from pals.training.trainer import Trainer
+from pals.util.config import read_yaml
 from pals.util.display import Reporter, note, showing_bytes
 from pals.util.files import read_json_lines
 
@@ -105,6 +106,17 @@ def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
         assert option in answer.out
         assert default in answer.out
         assert meaning.split()[0] in answer.out
+
+
+def test_presets_are_listed_and_can_be_trained_with(pals: Pals) -> None:
+    lines = " ".join(pals("methods", "pals").out.split())
+    assert "--preset official: the defaults above" in lines
+    assert "--preset small: neighbors=auto, weighting=local, self_weight=auto, " in lines
+    assert "--preset" not in pals("methods", "average").out
+    answer = pals("train", "toy", "--preset", "small", *TINY, "--set", "method.smoothing=0.3", "--out", "run")
+    assert answer.code == 0, answer.err
+    method = read_yaml(Path("run/config.yaml"))["method"]
+    assert (method["preset"], method["vote_on"], method["smoothing"]) == ("small", "posterior", 0.3)
 
 
 def names_in(requirements: list[str]) -> set[str]:

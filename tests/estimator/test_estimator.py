@@ -33,6 +33,7 @@ from pals.estimator.targets import read_target
 from pals.labels.candidates import CandidateSets
 from pals.methods import METHODS, method_options
 from pals.methods.average import Average
+from pals.methods.pals import PALS
 from pals.util.errors import InputError
 
 PALSClassifier: Any = classifier_for("pals")
@@ -122,6 +123,32 @@ def test_a_preset_rules_what_is_not_given() -> None:
     assert options(preset="paper").draws == "once"
     assert options(preset="paper", weighting="exp").weighting == "exp"
     assert options(delta=0.9).delta == 0.9
+
+
+def test_few_items_are_learned_by_the_preset_made_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = quick("pals", preset="small").fit(X, MATRIX).predict_proba(X_TEST)
+    official = quick("pals", preset="official").fit(X, MATRIX).predict_proba(X_TEST)
+    assert (small != official).any()
+    assert (quick("pals").fit(X, MATRIX).predict_proba(X_TEST) == small).all()
+    general = CandidateClassifier("pals", method_options={"neighbors": 5}, **QUICK)
+    assert (general.fit(X, MATRIX).predict_proba(X_TEST) == small).all()
+    monkeypatch.setattr(PALS, "small_preset", ("small", len(X) - 1))
+    assert (quick("pals").fit(X, MATRIX).predict_proba(X_TEST) == official).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "items", "epochs"),
+    [
+        ("pals", {}, 4000, 60),
+        ("pals", {}, 1900, 100),
+        ("pals", {}, 50, 200),
+        ("pals", {"epochs": 7}, 50, 7),
+        ("pals", {"preset": "official"}, 50, 60),
+        ("proden", {}, 50, 60),
+    ],
+)
+def test_few_items_are_seen_as_often_as_the_preset_asks(name: str, options: dict[str, Any], items: int, epochs: int) -> None:
+    assert classifier_for(name)(**options)._training(items)["epochs"] == epochs
 
 
 def test_methods_registered_later_have_a_class_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,9 +364,10 @@ def test_same_seed_same_classifier_and_nobody_else_is_disturbed() -> None:
 
 def test_too_few_items_for_the_neighbours() -> None:
     with pytest.warns(UserWarning, match="neighbors=15, but each of the 12 items has only 11 others"):
-        model = PALSClassifier(**QUICK).fit(X[:12], MATRIX[:12])
+        model = PALSClassifier(neighbors=15, **QUICK).fit(X[:12], MATRIX[:12])
     assert model.predict(X_TEST).shape == (60,)
     assert model.neighbors == 15  # a parameter stays what it was set to
+    assert PALSClassifier(**QUICK).fit(X[:12], MATRIX[:12]).predict(X_TEST).shape == (60,)  # as many as there are, unasked
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import nn
 
 from _toy import small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Items
-from pals.labeling import neighbors
+from pals.labeling import neighbors, pseudo_label
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Problem, method_options
@@ -142,8 +142,25 @@ def test_patches_label_better_than_an_untrained_network() -> None:
         record = next(records)
         shares[start] = record["correct"] / record["selected"]
         next(records)
-        assert trainer.method.patch_features_ND is None  # not held longer than needed
+        assert trainer.method.frozen_ND is None  # not held longer than needed
     assert shares["patches"] > 0.9 > shares["network"]
+
+
+def test_untrained_features_are_patches_of_pictures_and_vectors_as_they_are() -> None:
+    of_pictures = pictures_trainer(start="untrained", start_epochs=1), pictures_trainer(start="patches", start_epochs=1)
+    beliefs = []
+    for trainer in of_pictures:
+        next(trainer.epochs())
+        beliefs.append(trainer.method.belief())
+    assert torch.equal(*beliefs)
+    trainer = toy_trainer("pals", options={"start": "untrained", "include_self": False})
+    next(trainer.epochs())
+    vectors_ND = trainer.method.frozen_ND
+    assert torch.equal(vectors_ND, trainer.views.make("eval", trainer.inputs, torch.Generator()))
+    expected = pseudo_label(
+        vectors_ND, trainer.method.allowed_NC, neighbors=trainer.method.config.neighbors, include_self=False
+    )
+    assert torch.equal(trainer.method.belief(), expected.belief_NC)
 
 
 def test_patches_need_pictures() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
-from pals.labeling import pseudo_label
+from pals.labeling import likeliest_neighbors, pseudo_label
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.pals import PALS
@@ -26,6 +26,7 @@ OFFICIAL = {
     "preset": "official",
     "neighbors": 15,
     "include_self": True,
+    "self_weight": "kernel",
     "weighting": "exp",
     "temperature": 0.1,
     "vote_on": "pseudo",
@@ -64,6 +65,18 @@ PAPER = {
     "single_view": "weak",
     "confident_view": "weak",
     "draws": "once",
+}
+
+SMALL = {
+    **OFFICIAL,
+    "preset": "small",
+    "neighbors": "auto",
+    "self_weight": "auto",
+    "weighting": "local",
+    "vote_on": "posterior",
+    "delta": "all",
+    "start": "untrained",
+    "start_epochs": 20,
 }
 
 
@@ -106,7 +119,7 @@ def pals(candidates: CandidateSets, **options: Any) -> PALS:
     return PALS(config, Problem(candidates, small_network(candidates.num_classes, seed=1)))
 
 
-@pytest.mark.parametrize(("preset", "documented"), [("official", OFFICIAL), ("paper", PAPER)])
+@pytest.mark.parametrize(("preset", "documented"), [("official", OFFICIAL), ("paper", PAPER), ("small", SMALL)])
 def test_presets_resolve_to_the_documented_values(preset: str, documented: Mapping[str, Any]) -> None:
     assert asdict(method_options("pals", {"preset": preset})) == documented
 
@@ -121,7 +134,9 @@ def test_an_option_wins_over_the_preset() -> None:
 
 
 def test_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"Unknown preset of pals 'papr': did you mean 'paper'\? Known: official, paper\."):
+    with pytest.raises(
+        InputError, match=r"Unknown preset of pals 'papr': did you mean 'paper'\? Known: official, paper, small\."
+    ):
         method_options("pals", {"preset": "papr"})
 
 
@@ -134,6 +149,12 @@ def test_unknown_preset_names_the_nearest() -> None:
         ({"temperature": 1.0}, {"temperature": 1.0}),
         ({"vote_on": "candidates"}, {"vote_on": "candidates"}),
         ({"delta": 1.0}, {"quantile": 1.0}),
+        ({"delta": "all"}, {"quantile": "all"}),
+        ({"weighting": "local"}, {"weighting": "local"}),
+        ({"self_weight": 0.3}, {"self_weight": 0.3}),
+        ({"self_weight": "auto"}, {"self_weight": "auto"}),
+        ({"self_weight": "auto", "vote_on": "posterior"}, {"self_weight": "auto", "vote_on": "posterior"}),
+        ({"neighbors": "auto"}, {"neighbors": "auto"}),
     ],
     ids=lambda value: "-".join(value),
 )
@@ -151,6 +172,35 @@ def test_labelling_options_reach_the_labelling(
     assert torch.equal(found.belief_NC, expected.belief_NC)
     assert torch.equal(found.label_N, expected.label_N)
     assert not (torch.equal(found.belief_NC, usual.belief_NC) and torch.equal(found.label_N, usual.label_N))
+
+
+def test_the_number_of_neighbours_is_found_once_and_kept(noisy: CandidateSets) -> None:
+    """With the features of the first epoch; a run that goes on has it from its state, and nobody else has such a state."""
+    ctx = context(noisy)
+    method = pals(noisy, neighbors="auto")
+    method.plan_epoch(ctx)
+    found = likeliest_neighbors(ctx.features_ND, noisy.allowed_NC, noisy.allowed_NC.float())
+    assert method.statistics()["neighbors"] == found
+    resumed = pals(noisy, neighbors="auto")
+    resumed.load_state_dict({**method.state_dict(), "found_neighbors": torch.tensor(7)})
+    resumed.plan_epoch(ctx)
+    expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=7)
+    assert torch.equal(resumed.labeling.belief_NC, expected.belief_NC)
+    assert "found_neighbors" not in pals(noisy).state_dict()
+    with pytest.raises(InputError, match="leave it out"):
+        pals(noisy, neighbors="auto", neighbors_start=9)
+
+
+def test_people_who_disagree_weigh_in_the_posterior(noisy: CandidateSets) -> None:
+    """Of two candidates the one that more people named is the likelier."""
+    allowed_NC = torch.tensor([[True, True, False]]).repeat(40, 1)
+    share_NC = torch.tensor([[0.75, 0.25, 0.0]]).repeat(40, 1)
+    features_ND = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    options: dict[str, Any] = {"neighbors": 5, "self_weight": "auto", "vote_on": "posterior"}
+    plain = pseudo_label(features_ND, allowed_NC, **options).belief_NC
+    counted = pseudo_label(features_ND, allowed_NC, prior_NC=share_NC, **options).belief_NC
+    torch.testing.assert_close(plain[:, 0], plain[:, 1])
+    assert (counted[:, 0] > counted[:, 1] + 0.1).all()
 
 
 def test_vote_frequencies_are_used_unless_switched_off(noisy: CandidateSets) -> None:

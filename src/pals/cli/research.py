@@ -93,6 +93,7 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
 def train(
     data: Annotated[str | None, typer.Argument(help="Data set, e.g. digits or cifar10.")] = None,
     method: Annotated[str | None, typer.Option(help="See `pals methods`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Named set of the method's options; see `pals methods NAME`.")] = None,
     partial_rate: Annotated[float | None, typer.Option(help="q: chance that a wrong label is a candidate.")] = None,
     noise_rate: Annotated[float | None, typer.Option(help="eta: chance that the true label is left out.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How candidates are drawn: g1, g2, g3 or g4.")] = None,
@@ -124,7 +125,7 @@ def train(
     from pals.util.config import merge, override, read_yaml
     from pals.util.display import Reporter
 
-    flags = _flags(data, method, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
+    flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
     numbers = chosen_seeds(seeds, seed, [values.get("seed", 1)])
     configs = [RunConfig.of({**values, "seed": number}) for number in numbers]
@@ -194,7 +195,7 @@ def evaluate(
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None, plugin: Plugin = None
 ) -> None:
-    """List the methods, or the options of one with their meaning and default.
+    """List the methods, or the options and presets of one with their meaning and default.
 
     The list says what a method needs: views of each item, networks to train, and what a step costs in steps of plain
     supervised training.
@@ -205,9 +206,13 @@ def methods(
 
     if name is not None:
         table = Table("option", "default", "meaning", title=f"{name}: use with --set method.OPTION=VALUE")
-        for option, default, meaning in describe_options(find_method(name)):
+        method = find_method(name)
+        for option, default, meaning in describe_options(method):
             table.add_row(option, escape(default), escape(meaning))
         console.print(table)
+        for preset, options in method.PRESETS.items():
+            what = ", ".join(f"{option}={value}" for option, value in options.items()) or "the defaults above"
+            console.print(f"--preset {preset}: {what}", highlight=False)
         return
     table = Table("name", "kind", "views", "networks", "cost", "reference")
     for key, method in METHODS.items():
@@ -239,6 +244,7 @@ def data_fetch(
 def _flags(
     data: str | None = None,
     method: str | None = None,
+    preset: str | None = None,
     partial_rate: float | None = None,
     noise_rate: float | None = None,
     protocol: str | None = None,
@@ -251,7 +257,7 @@ def _flags(
     """Flags that were given, in the shape of a settings file."""
     sections: dict[str, dict[str, Any]] = {
         "data": {"name": data, "partial_rate": partial_rate, "noise_rate": noise_rate, "protocol": protocol},
-        "method": {"name": method},
+        "method": {"name": method, "preset": preset},
         "train": {"epochs": epochs},
         "engine": {"device": device, "precision": precision, "compile": compiled, "deterministic": deterministic},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pals.data import Items
 from pals.estimator.doubt import doubt_of
 from pals.estimator.inputs import Images, Vectors
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
-from pals.methods import Method, Problem, find_method, method_options
+from pals.methods import Method, Problem, find_method, method_options, preset_for
 from pals.methods.parts.losses import masked_softmax
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import TOO_SMALL, Link, infer
@@ -34,6 +35,8 @@ from pals.util.errors import InputError
 from pals.vision.backbones import Network, build_network
 
 LARGEST_SEED = 2**31 - 1  # for every version of numpy, on every system
+EPOCHS, MOST_EPOCHS = 60, 200
+"""Usually, and where few items are to be seen as often as the method's preset asks."""
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -45,7 +48,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method_options : {option: value} of the method. Classes made for one method (`PALSClassifier`, ...) have each option as a
         parameter of its own instead.
     network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
-    epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data.
+    epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data. None epochs are 60, or up to
+        200 where a method has a preset for few items, as PALS does.
     train_options : other training settings, such as {"optimizer": "adam", "schedule": "constant"}.
     standardize : bring every feature of vectors to mean 0 and deviation 1. Pictures always are, channel by channel.
     view_options : of the random changes that inputs are trained with. Vectors: noise, dropout. Pictures: pad, flip, strong,
@@ -76,7 +80,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         method_options: Mapping[str, Any] | None = None,
         network: str = "auto",
-        epochs: int = 60,
+        epochs: int | None = None,
         batch_size: int = 64,
         lr: float = 0.1,
         weight_decay: float = 1e-3,
@@ -185,21 +189,33 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training(self, items: int) -> dict[str, Any]:
         size = plain(self.batch_size)
         size = min(size, items) if isinstance(size, int) else size
-        own = {"epochs": self.epochs, "batch_size": size, "lr": self.lr, "weight_decay": self.weight_decay}
+        own = {"epochs": self._epochs(items), "batch_size": size, "lr": self.lr, "weight_decay": self.weight_decay}
         more = self.train_options or {}
         clash = sorted(own.keys() & more.keys())
         if clash:
             raise InputError(f"train_options has {clash[0]!r}, which is a parameter of the classifier itself. Set it there.")
         return {key: plain(value) for key, value in {"tail": "fill", **more, **own}.items()}
 
-    def _build_method(self, problem: Problem) -> Method:
+    def _epochs(self, items: int) -> Any:
+        if self.epochs is not None:
+            return self.epochs
+        name, options = self._options(items)
+        draws = find_method(name).preset_draws.get(getattr(options, "preset", ""), 0)
+        return min(max(EPOCHS, math.ceil(draws / items)), MOST_EPOCHS)
+
+    def _options(self, items: int) -> tuple[str, Any]:
+        """The method's name and its options, with the preset for so many items unless one is given."""
         name, given = self._method()
-        options = method_options(name, {option: plain(value) for option, value in given.items()})
+        chosen = {option: plain(value) for option, value in given.items()}
+        return name, method_options(name, {**preset_for(name, items), **chosen})
+
+    def _build_method(self, problem: Problem) -> Method:
+        name, options = self._options(len(problem.candidates))
         others = len(problem.candidates) - 1
-        if getattr(options, "neighbors", 0) > others:
+        wanted = getattr(options, "neighbors", 0)
+        if isinstance(wanted, int) and wanted > others:
             warnings.warn(
-                f"neighbors={options.neighbors}, but each of the {others + 1} items has only {others} others; all of them are "
-                f"used.",
+                f"neighbors={wanted}, but each of the {others + 1} items has only {others} others; all of them are used.",
                 UserWarning,
                 stacklevel=4,
             )

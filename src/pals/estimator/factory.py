@@ -21,7 +21,7 @@ class MethodClassifier(CandidateClassifier):
 
     _method_name: str
     _preset_options: frozenset[str]
-    "Options that a preset may set: None leaves them to it."
+    "The preset, which None leaves to the number of items, and options that a preset may set: None leaves them to it."
 
     def _method(self) -> tuple[str, Mapping[str, Any]]:
         given = {field.name: getattr(self, field.name) for field in fields(find_method(self._method_name).Config)}
@@ -64,14 +64,14 @@ def _make(name: str, method: type[Method]) -> type[CandidateClassifier]:
         "__doc__": _text(method),
         "__module__": __package__,
         "_method_name": name,
-        "_preset_options": frozenset(option for preset in method.PRESETS.values() for option in preset),
+        "_preset_options": _preset_options(method),
     }
     return type(method.__name__ + ENDING, (MethodClassifier,), attributes)
 
 
 def _signature(name: str, method: type[Method]) -> inspect.Signature:
     """self, then by keyword the method's options and all that `CandidateClassifier` has beside the method."""
-    by_preset = {option for preset in method.PRESETS.values() for option in preset}
+    by_preset = _preset_options(method)
     shared = inspect.signature(CandidateClassifier.__init__).parameters
     keyword = inspect.Parameter.KEYWORD_ONLY
     usual = method.Config()
@@ -84,6 +84,11 @@ def _signature(name: str, method: type[Method]) -> inspect.Signature:
         raise InputError(f"Method {name!r} has options that every classifier has: {', '.join(clash)}. Rename them.")
     rest = [parameter for key, parameter in shared.items() if key not in ("self", "method", "method_options")]
     return inspect.Signature([shared["self"], *options, *rest])
+
+
+def _preset_options(method: type[Method]) -> frozenset[str]:
+    chosen = {option for preset in method.PRESETS.values() for option in preset}
+    return frozenset({"preset", *chosen} if method.PRESETS else ())
 
 
 def _text(method: type[Method]) -> str:

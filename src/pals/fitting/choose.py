@@ -8,13 +8,13 @@ from typing import Any
 
 from pals.crowd.linear import LARGEST
 from pals.fitting.encoders import AUTO, size_for
-from pals.methods.pals import PALS
+from pals.methods import method_options
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.vision.encoders import PATCHES
 
-VOTING = PALS.Config().neighbors
+VOTING = method_options("pals", {}).neighbors
 MANY = 5000
 """Pictures from which on a GPU trains a network of its own unless an encoder is asked for."""
 PRETRAINED = "imagenet-resnet50"

@@ -11,6 +11,7 @@ from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encoders import AUTO, choose_encoder
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
+from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder
 from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
@@ -21,8 +22,8 @@ from pals.util.words import how_many
 from pals.vision.images import default_cache, survey
 
 SMALLEST = 8  # pixels a side
-CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
-"""What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+CROWD: Mapping[str, Any] = {"delta": 0.75}
+"""Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def plan(
         given, compared = _with_encoder(given, facts, sources, matched.votes, cache or default_cache())
         values, reasons = choose(given, facts)
         reasons = [*compared, *(reasons[1:] if compared else reasons)]
-        values = merge(CROWD if values["method"]["name"] == "pals" else {}, values)
+        values = merge(_usual_method(values["method"], facts), values)
     else:
         _refuse_other_answers(folder, sources, mark)
         reasons = [f"{folder} exists: its settings are kept."]
@@ -90,6 +91,14 @@ def plan(
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
     return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache)
+
+
+def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """The section `method` as far as nobody has said it: PALS, for few items by the preset made for them."""
+    if given.get("name", "pals") != "pals":
+        return {}
+    options = {} if "preset" in given else preset_for("pals", facts.answered)
+    return {"method": {"name": "pals", **(options or CROWD)}}
 
 
 def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:

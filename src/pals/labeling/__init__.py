@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from pals.labeling.neighbors import Backend, Metric, Neighbors, nearest, nearest_to
 from pals.labeling.voting import (
+    Auto,
     Labeling,
     VoteOn,
     Weighting,
     add_confident,
     agreeing_counts,
     belief,
+    likeliest_neighbors,
     neighbor_weight,
     pseudo_label,
     quota_of,
@@ -24,6 +26,7 @@ from pals.labeling.voting import (
 )
 
 __all__ = [
+    "Auto",
     "Backend",
     "Labeling",
     "Metric",
@@ -33,6 +36,7 @@ __all__ = [
     "add_confident",
     "agreeing_counts",
     "belief",
+    "likeliest_neighbors",
     "nearest",
     "nearest_to",
     "neighbor_weight",

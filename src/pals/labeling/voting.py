@@ -11,18 +11,26 @@ more memory than a few tables of N x C and N x K, and no sum depends on the orde
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pals.labeling.neighbors import Backend, nearest
+from pals.labeling.set_model import SetModel, fit_sets
+from pals.labels.covering import is_candidate
 from pals.util.errors import InputError, unknown
 
-Weighting = Literal["exp", "cosine"]
-VoteOn = Literal["pseudo", "candidates"]
+Weighting = Literal["exp", "cosine", "local"]
+VoteOn = Literal["pseudo", "candidates", "posterior"]
+Auto = Literal["auto"]
+SelfWeight = float | Literal["kernel", "auto"]
+Quantile = float | Literal["all"]
+
+TRIED = (5, 10, 20, 40, 80)
+"""Numbers of neighbours of which "auto" takes the one with the highest likelihood."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,12 @@ def pseudo_label(
     features_ND: Tensor,
     allowed_NC: Tensor,
     *,
-    neighbors: int = 15,
+    neighbors: int | Auto = 15,
     weighting: Weighting = "exp",
     temperature: float = 0.1,
     include_self: bool = True,
-    quantile: float = 0.25,
+    self_weight: SelfWeight = "kernel",
+    quantile: Quantile = 0.25,
     prior_NC: Tensor | None = None,
     predicted_NC: Tensor | None = None,
     threshold: float | None = None,
@@ -54,16 +63,24 @@ def pseudo_label(
 ) -> Labeling:
     """One labelling step; the answer lies on the device of the features.
 
-    neighbors, include_self: K others and, as in the authors' code, the item itself.
-    weighting: a neighbour's vote counts exp(cosine / temperature), or (as the paper writes it) its cosine if positive.
-    quantile: which quantile of the classes' agreement counts is the quota of every class.
+    neighbors, include_self: K others and, as in the authors' code, the item itself. "auto": the K of `TRIED` under which the
+        neighbours' votes make the candidate sets most likely.
+    weighting: a neighbour's vote counts exp(cosine / temperature), or (as the paper writes it) its cosine if positive. "local":
+        exp(cosine / spread), for features whose neighbours are not very much alike; see `neighbor_weight`.
+    self_weight: what the item's own vote counts where all neighbours' together count 1. "auto": by the noise, which is
+        estimated from votes and candidates; see `set_model`. "kernel": what the weighting makes of it, if `include_self`.
+    quantile: which quantile of the classes' agreement counts is the quota of every class. "all": no quota; every item is chosen
+        that has the class it believes in most among its candidates.
     prior_NC: vote frequencies of crowd data; a neighbour's candidates then vote with their share. A confident label
         that nobody voted for has no share: it may be chosen, but it does not vote.
     predicted_NC, threshold: class probabilities of the network; a prediction above the threshold joins the candidates.
-    vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes.
+    vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes. "posterior"
+        (needs self_weight="auto"): in Eq. 1 an item gets, for a pseudo-label, the probability of every class by its neighbours'
+        votes and its own candidates; with these the neighbours vote in Eq. 2, and the belief is the probability once more.
     """
-    _check_options(weighting, temperature, quantile, vote_on)
+    _check_options(weighting, temperature, self_weight, quantile, vote_on)
     allowed_NC = checked_allowed(allowed_NC, features_ND)
+    given_NC = allowed_NC
     if (predicted_NC is None) != (threshold is None):
         raise InputError("Pass predicted_NC and threshold together: a prediction counts as confident only above a threshold.")
     if predicted_NC is not None and threshold is not None:
@@ -72,13 +89,96 @@ def pseudo_label(
     if prior_NC is not None:
         ballot_NC *= _checked_table(prior_NC, allowed_NC, "vote frequencies")
 
-    index_NK, similarity_NK = nearest(features_ND, neighbors, include_self=include_self, backend=backend)
-    weight_NK = neighbor_weight(similarity_NK, weighting, temperature)
-    score_NC = vote(index_NK, weight_NK, ballot_NC)
+    if neighbors == "auto":
+        neighbors = likeliest_neighbors(features_ND, given_NC, ballot_NC, backend=backend)
+    as_neighbor = include_self and self_weight == "kernel"
+    voters = find_voters(features_ND, neighbors, weighting, temperature, include_self=as_neighbor, backend=backend)
+    voters = voters if self_weight == "kernel" else voters.scaled()
+    if self_weight == "auto":
+        model = fit_sets(voters.vote(ballot_NC), given_NC)
+        if vote_on == "posterior":
+            pseudo_N, belief_NC = posterior_belief(voters, ballot_NC, given_NC, model)
+            return _selected(pseudo_N, belief_NC, allowed_NC, quantile)
+        self_weight = model.own_weight
+    if self_weight != "kernel":
+        voters = voters.with_self(self_weight)
+    score_NC = voters.vote(ballot_NC)
     pseudo_N = score_NC.argmax(dim=1)
-    belief_NC = belief(index_NK, weight_NK, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
+    belief_NC = belief(*voters, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
+    return _selected(pseudo_N, belief_NC, allowed_NC, quantile)
 
-    quota = quota_of(agreeing_counts(belief_NC, allowed_NC), quantile)
+
+class Voters(NamedTuple):
+    """Who votes on each item, and what each vote counts."""
+
+    index_NK: Tensor
+    weight_NK: Tensor
+
+    def vote(self, label_NC: Tensor) -> Tensor:
+        return vote(*self, label_NC)
+
+    def scaled(self) -> Voters:
+        """The same with weights that sum to one."""
+        return Voters(self.index_NK, share_(self.weight_NK.clone()))
+
+    def with_self(self, weight: float | Tensor) -> Voters:
+        """The item itself votes too, with this weight: a number, or N x 1."""
+        own_N1 = torch.arange(len(self.index_NK), device=self.index_NK.device)[:, None]
+        weight_N1 = torch.as_tensor(weight, dtype=self.weight_NK.dtype, device=own_N1.device).expand(len(own_N1), 1)
+        return Voters(torch.cat([own_N1, self.index_NK], dim=1), torch.cat([weight_N1, self.weight_NK], dim=1))
+
+
+def find_voters(
+    features_ND: Tensor,
+    neighbors: int,
+    weighting: Weighting = "exp",
+    temperature: float = 0.1,
+    *,
+    include_self: bool = True,
+    backend: Backend = "torch",
+) -> Voters:
+    """The nearest neighbours with their weights and, if told, the item itself: as near as can be or, where the weighting is
+    local, as near as its nearest neighbour."""
+    local = weighting == "local"
+    index_NK, similarity_NK = nearest(features_ND, neighbors, include_self=include_self and not local, backend=backend)
+    found = Voters(index_NK, neighbor_weight(similarity_NK, weighting, temperature))
+    return found.with_self(found.weight_NK[:, :1]) if include_self and local else found
+
+
+def likeliest_neighbors(features_ND: Tensor, allowed_NC: Tensor, ballot_NC: Tensor, *, backend: Backend = "torch") -> int:
+    """The number of neighbours, of those in `TRIED`, whose votes (with these ballots, weighted locally) make the candidate sets
+    most likely."""
+    tried = [k for k in TRIED if k < len(features_ND)] or [len(features_ND) - 1]
+    index_NK, similarity_NK = nearest(features_ND, tried[-1], include_self=False, backend=backend)
+
+    def likelihood(k: int) -> float:
+        voters = Voters(index_NK[:, :k], neighbor_weight(similarity_NK[:, :k], "local"))
+        return fit_sets(voters.vote(ballot_NC), allowed_NC).log_likelihood
+
+    return max(tried, key=likelihood)
+
+
+def posterior_belief(voters: Voters, ballot_NC: Tensor, given_NC: Tensor, model: SetModel) -> tuple[Tensor, Tensor]:
+    """The pseudo-labels, and what is likely of each item by the votes of its neighbours, who vote with what is likely of them
+    by the votes of their own. The noise is that of the first vote: in the second, an item's own candidates have come back to it
+    through its neighbours. It is the noise of the sets as given, so a prediction that joined an item's set is worth nothing
+    more for that: where the sets are right it cannot win, and where they are not it wins if the neighbours say the same. Of
+    people's votes the most frequent candidate counts in full, the others as their votes do beside it."""
+    own_NC = ballot_NC * given_NC
+    own_NC = own_NC / own_NC.amax(dim=1, keepdim=True).clamp_min(torch.finfo(own_NC.dtype).tiny)
+    first_NC = model.posterior(voters.vote(ballot_NC), own_NC)
+    second_NC = voters.vote(first_NC)
+    sharpness = fit_sets(second_NC, given_NC).sharpness
+    return first_NC.argmax(dim=1), replace(model, sharpness=sharpness).posterior(second_NC, own_NC)
+
+
+def _selected(pseudo_N: Tensor, belief_NC: Tensor, allowed_NC: Tensor, quantile: Quantile) -> Labeling:
+    agreement_C = agreeing_counts(belief_NC, allowed_NC)
+    if quantile == "all":
+        best_N = belief_NC.argmax(dim=1)
+        chosen_N = is_candidate(allowed_NC, best_N)
+        return Labeling(pseudo_N, belief_NC, chosen_N, torch.where(chosen_N, best_N, -1), int(agreement_C.max()))
+    quota = quota_of(agreement_C, quantile)
     chosen_N, label_N = select_reliable(belief_NC, allowed_NC, quota)
     return Labeling(pseudo_N, belief_NC, chosen_N, label_N, quota)
 
@@ -104,10 +204,16 @@ def neighbor_weight(similarity_NK: Tensor, weighting: Weighting = "exp", tempera
     """How much each neighbour's vote counts; a negative cosine counts nothing.
 
     "exp" is exp(cosine / temperature) scaled to sum to one in each row: the factor changes neither the winner of a vote
-    nor a belief, and no temperature is too low for it.
+    nor a belief, and no temperature is too low for it. "local" is the same with a temperature for each row: how much nearer its
+    nearest neighbour is than its farthest (the columns come in this order), so that the one counts e times as much as the
+    other whatever cosines the features have.
     """
     if weighting == "cosine":
         return similarity_NK.clamp_min(0.0)
+    if weighting == "local":
+        below_NK = similarity_NK - similarity_NK[:, :1]
+        spread_N1 = below_NK[:, -1:].abs().clamp_min(torch.finfo(below_NK.dtype).tiny)
+        return (below_NK / spread_N1).softmax(dim=1)
     return (similarity_NK / temperature).softmax(dim=1)
 
 
@@ -169,15 +275,19 @@ def select_reliable(belief_NC: Tensor, allowed_NC: Tensor, quota: int) -> tuple[
     return chosen_N, torch.where(chosen_N, class_N, -1)
 
 
-def _check_options(weighting: str, temperature: float, quantile: float, vote_on: str) -> None:
+def _check_options(weighting: str, temperature: float, self_weight: float | str, quantile: float | str, vote_on: str) -> None:
     if weighting not in get_args(Weighting):
         raise unknown("weighting", weighting, get_args(Weighting))
     if vote_on not in get_args(VoteOn):
         raise unknown("vote_on", vote_on, get_args(VoteOn))
     if not temperature > 0:
         raise InputError(f"The temperature is {temperature}; it must be above 0 (the authors use 0.1).")
-    if not 0 <= quantile <= 1:
-        raise InputError(f"The quantile is {quantile}; it must lie between 0 and 1 (the paper uses 0.25).")
+    if self_weight not in ("kernel", "auto") and not (isinstance(self_weight, int | float) and 0 <= self_weight < math.inf):
+        raise InputError(f"The self_weight is {self_weight!r}; it must be 'kernel', 'auto' or a number from 0.")
+    if vote_on == "posterior" and self_weight != "auto":
+        raise InputError("A posterior takes the noise into account: with vote_on='posterior' set self_weight='auto'.")
+    if quantile != "all" and not (isinstance(quantile, int | float) and 0 <= quantile <= 1):
+        raise InputError(f"The quantile is {quantile}; it must lie between 0 and 1 (the paper uses 0.25), or be 'all'.")
 
 
 def checked_allowed(allowed_NC: Tensor, features_ND: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ __all__ = [
     "Selection",
     "find_method",
     "method_options",
+    "preset_for",
 ]
 
 
@@ -102,6 +103,12 @@ def method_options(name: str, given: Mapping[str, Any]) -> Any:
     if cls.PRESETS and preset not in cls.PRESETS:
         raise unknown(f"preset of {name}", preset, cls.PRESETS)
     return build(cls.Config, {**cls.PRESETS.get(preset, {}), **given}, "method")
+
+
+def preset_for(name: str, items: int) -> dict[str, str]:
+    """The option `preset` that suits so many items, for those who leave the choice to us; nothing if it is the default."""
+    small = find_method(name).small_preset
+    return {"preset": small[0]} if small is not None and items <= small[1] else {}
 
 
 def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:

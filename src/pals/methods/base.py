@@ -163,7 +163,11 @@ class Method(nn.Module):
         """Options; replaced in each method."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    "Named sets of options; the first is the default."
+    "Named sets of options; the first is the default. A method that has any has an option `preset`."
+    small_preset: ClassVar[tuple[str, int] | None] = None
+    "The preset that estimators and `fit` take for up to so many items, unless told otherwise."
+    preset_draws: ClassVar[Mapping[str, int]] = {}
+    "Per preset, how many items estimators should draw in a training, which is then the longer the fewer items there are."
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = ""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import Labeling, pseudo_label, threshold_at
+from pals.labeling import Labeling, VoteOn, Weighting, pseudo_label, threshold_at
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts.by_neighbors import ByNeighbors
 from pals.methods.parts.losses import smoothed_cross_entropy
@@ -29,18 +29,25 @@ class PALS(ByNeighbors):
 
     @dataclass(frozen=True, config=STRICT)
     class Config(ByNeighbors.Config):
-        preset: Literal["official", "paper"] = "official"
-        "Where the defaults come from: the authors' code (the published numbers) or the equations read literally."
+        preset: Literal["official", "paper", "small"] = "official"
+        """Where the defaults come from: the authors' code (the published numbers), the equations read literally, or what
+        serves a few thousand items."""
         include_self: bool = True
         "The item votes too, beside its K neighbours."
-        weighting: Literal["exp", "cosine"] = "exp"
-        "Weight of a neighbour: exp(similarity / temperature), or the similarity itself."
+        self_weight: Annotated[float, Field(ge=0)] | Literal["kernel", "auto"] = "kernel"
+        """What the item's own vote counts: what the weighting makes of it if `include_self` (kernel), what suits the estimated
+        noise (auto), or a number, where all neighbours' together count 1."""
+        weighting: Weighting = "exp"
+        """Weight of a neighbour: exp(similarity / temperature), the similarity itself (cosine), or exp(similarity / spread of
+        the neighbours' similarities) (local)."""
         temperature: float = Field(default=0.1, gt=0)
         "Of the exponential weighting."
-        vote_on: Literal["pseudo", "candidates"] = "pseudo"
-        "What the belief is made of: the neighbours' pseudo-labels (Eq. 1 and 2), or their candidates (Eq. 1 off)."
-        delta: float = Field(default=0.25, ge=0, le=1)
-        "Quantile of the per-class agreement that sets how many items each class may select."
+        vote_on: VoteOn = "pseudo"
+        """What the belief is made of: the neighbours' pseudo-labels (Eq. 1 and 2), their candidates (Eq. 1 off), or the
+        probabilities that Eq. 1 and their own candidates give them (posterior)."""
+        delta: Annotated[float, Field(ge=0, le=1)] | Literal["all"] = 0.25
+        """Quantile of the per-class agreement that sets how many items each class may select; all: every item is selected that
+        has the class it believes in most among its candidates."""
         smoothing: float = Field(default=0.5, ge=0, lt=1)
         "r: share of the target spread over all classes."
         mixup: bool = True
@@ -82,7 +89,18 @@ class PALS(ByNeighbors):
             "confident_view": "weak",
             "draws": "once",
         },
+        "small": {
+            "neighbors": "auto",
+            "weighting": "local",
+            "self_weight": "auto",
+            "vote_on": "posterior",
+            "delta": "all",
+            "start": "untrained",
+            "start_epochs": 20,
+        },
     }
+    small_preset: ClassVar[tuple[str, int] | None] = ("small", 5000)  # no larger set was measured
+    preset_draws: ClassVar[Mapping[str, int]] = {"small": 190_000}
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
     cost: ClassVar[float] = 2.33  # two views, and a pass without gradient for the features
@@ -107,13 +125,15 @@ class PALS(ByNeighbors):
         c = self.config
         threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
         labeler, start_ND = self.labeler(ctx), self.start_features(ctx)
+        features_ND = ctx.features(labeler) if start_ND is None else start_ND
         return pseudo_label(
-            ctx.features(labeler) if start_ND is None else start_ND,
+            features_ND,
             self.allowed_NC,
-            neighbors=self.voters(ctx),
+            neighbors=self.voters(ctx, features_ND),
             weighting=c.weighting,
             temperature=c.temperature,
-            include_self=c.include_self and start_ND is None,  # patches are little alike: it would outvote all others
+            include_self=c.include_self and start_ND is None,  # they are little alike: it would outvote all others
+            self_weight=c.self_weight,
             quantile=c.delta,
             prior_NC=self.prior_NC,
             predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view, labeler),
@@ -164,4 +184,7 @@ class PALS(ByNeighbors):
         return None if self.labeling is None else self.labeling.belief_NC
 
     def statistics(self) -> Mapping[str, float]:
-        return {} if self.labeling is None else {"quota": self.labeling.quota}
+        if self.labeling is None:
+            return {}
+        found = {"neighbors": int(self.found_neighbors)} if self.config.neighbors == "auto" else {}
+        return {"quota": self.labeling.quota, **found}

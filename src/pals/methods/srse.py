@@ -127,7 +127,8 @@ class SRSE(ByNeighbors):
         c = self.config
         unit_ND, predicted_NC = self._look(ctx)
         start_ND = self.start_features(ctx)
-        found = nearest(unit_ND if start_ND is None else start_ND, self.voters(ctx), backend=c.neighbor_backend)
+        searched_ND = unit_ND if start_ND is None else start_ND
+        found = nearest(searched_ND, self.voters(ctx, searched_ND), backend=c.neighbor_backend)
         belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
         quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
         reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)

@@ -29,11 +29,24 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     try:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
+        first, *others = error.errors()
         if not first["loc"]:  # a rule between settings, which says itself what is wrong
             raise InputError(first["msg"].removeprefix("Value error, ")) from None
-        key = ".".join([where, *map(str, first["loc"])]).strip(".")
-        raise InputError(f"Setting {key} = {first['input']!r}: {first['msg']}.") from None
+        place = _place(first["loc"], values)
+        kinds = [first, *(other for other in others if _place(other["loc"], values) == place)]  # of value that it may be
+        key, reason = ".".join([where, *map(str, place)]).strip("."), ", or: ".join(kind["msg"] for kind in kinds)
+        raise InputError(f"Setting {key} = {first['input']!r}: {reason}.") from None
+
+
+def _place(location: tuple[int | str, ...], values: Any) -> tuple[int | str, ...]:
+    """The keys of an error's location, without the name of the kind of value that was tried."""
+    found: list[int | str] = []
+    for part in location:
+        if not (part in values if isinstance(values, Mapping) else isinstance(part, int)):
+            break
+        found.append(part)
+        values = values[part]
+    return tuple(found)
 
 
 def _refuse_unknown(cls: type[Any], values: Mapping[str, Any], where: str) -> None:

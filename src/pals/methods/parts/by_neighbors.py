@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from pals.labeling import Auto, likeliest_neighbors
 from pals.labeling.neighbors import Backend, check_backend
 from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
+from pals.methods.parts.frozen import patch_features, untrained_features
 from pals.util.config import STRICT
 from pals.util.errors import InputError
-from pals.vision.backbones import Network, Output
-from pals.vision.backbones.patches import PICTURES, PatchNetwork, learned_patches
-
-SEED = 0  # of the patches: always the same ones, so that a run that goes on has those it began with
+from pals.vision.backbones import Network
 
 
 class ByNeighbors(Method):
@@ -27,8 +26,8 @@ class ByNeighbors(Method):
 
     @dataclass(frozen=True, config=STRICT)
     class Config:
-        neighbors: int = Field(default=15, ge=1)
-        "K: how many neighbours vote."
+        neighbors: Annotated[int, Field(ge=1)] | Auto = 15
+        "K: how many neighbours vote; auto: as many as make the candidate sets most likely, found in the first epoch."
         neighbor_backend: Backend = "torch"
         "How they are searched: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw, faiss-ivf (nearly so)."
         early_epochs: int = Field(default=20, ge=1)
@@ -37,8 +36,9 @@ class ByNeighbors(Method):
         "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
         relabel_every: float = Field(default=1.0, gt=0, le=1)
         "Share of an epoch after which items are labelled anew, in the early epochs; 0.25 labels four times in each."
-        start: Literal["network", "patches"] = "network"
-        "Features that the first `start_epochs` vote with: the network's, or similarity to patches, which needs no training."
+        start: Literal["network", "patches", "untrained"] = "network"
+        """Features that the first `start_epochs` vote with: the network's, or such as need no training: similarity to patches,
+        or (untrained) the same for pictures, and vectors as they are."""
         start_epochs: int = Field(default=5, ge=1)
         "How long those of `start` are used."
         average: float = Field(default=0.0, ge=0, lt=1)
@@ -52,13 +52,19 @@ class ByNeighbors(Method):
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
-        check_neighbors(max(config.neighbors, config.neighbors_start or 0), self.num_items)
+        if config.neighbors == "auto" and config.neighbors_start is not None:
+            raise InputError("method.neighbors_start falls to a number of neighbours: leave it out with method.neighbors=auto.")
+        wanted = 1 if config.neighbors == "auto" else config.neighbors
+        check_neighbors(max(wanted, config.neighbors_start or 0), self.num_items)
         check_backend(config.neighbor_backend)
         self.network = problem.network()
         self.averaged = Averaged(self.network) if config.average else None
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", problem.candidates.frequency_NC if config.use_frequencies else None)
-        self.patch_features_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
+        self.found_neighbors: Tensor
+        if config.neighbors == "auto":
+            self.register_buffer("found_neighbors", torch.tensor(0))  # 0: not yet
+        self.frozen_ND: Tensor | None = None  # in the first epochs; made again when a run goes on
 
     @property
     def predictor(self) -> nn.Module:
@@ -75,18 +81,24 @@ class ByNeighbors(Method):
         """The network that labels in this epoch; None: the predictor."""
         return None if ctx.epoch <= self.config.average_until * ctx.epochs else self.network
 
-    def voters(self, ctx: Context) -> int:
-        """How many neighbours vote in this epoch."""
+    def voters(self, ctx: Context, features_ND: Tensor) -> int:
+        """How many neighbours vote in this epoch, in which they are found by these features."""
         c = self.config
-        return neighbors_at(ctx.epoch, c.neighbors_start, c.neighbors, c.early_epochs)
+        if c.neighbors != "auto":
+            return neighbors_at(ctx.epoch, c.neighbors_start, c.neighbors, c.early_epochs)
+        if not self.found_neighbors:
+            ballot_NC = self.allowed_NC if self.prior_NC is None else self.allowed_NC * self.prior_NC
+            self.found_neighbors.fill_(likeliest_neighbors(features_ND, self.allowed_NC, ballot_NC))
+        return int(self.found_neighbors)
 
     def start_features(self, ctx: Context) -> Tensor | None:
         """N x D features to search neighbours by in the first epochs, if those of the network are not to be used."""
         if self.config.start == "network" or ctx.epoch > self.config.start_epochs:
-            self.patch_features_ND = None  # the memory is wanted elsewhere
-        elif self.patch_features_ND is None:
-            self.patch_features_ND = patch_features(ctx, self.num_items, self.allowed_NC.device)
-        return self.patch_features_ND
+            self.frozen_ND = None  # the memory is wanted elsewhere
+        elif self.frozen_ND is None:
+            make = patch_features if self.config.start == "patches" else untrained_features
+            self.frozen_ND = make(ctx, self.num_items, self.allowed_NC.device)
+        return self.frozen_ND
 
     def after_step(self, batch: Batch) -> None:
         if self.averaged is not None:
@@ -117,44 +129,3 @@ class Averaged(nn.Module):
         for slow, fast in buffers:
             if not slow.is_floating_point():
                 slow.copy_(fast)
-
-
-class _Pixels(nn.Module):
-    """The view itself as features, so that a method can see what a network would."""
-
-    capturable = False  # it leaves the shape behind
-    shape: torch.Size
-
-    def forward(self, x: Tensor) -> Output:
-        self.shape = x.shape[1:]
-        flat = x.flatten(1).float()
-        return Output(flat[:, :0], flat)
-
-
-class _Patches(nn.Module):
-    """Patch features in full precision."""
-
-    capturable = False  # used once
-
-    def __init__(self, network: PatchNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Output:
-        with torch.autocast(x.device.type, enabled=False):
-            features = self.network.encode(x.float())
-        return Output(features[:, :0], features)
-
-
-def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
-    """N x D features of all training pictures that need no training: how much they look like patches cut from a sample."""
-    generator = torch.Generator().manual_seed(SEED)
-    pixels = _Pixels()
-    rows_M = torch.randperm(items, generator=generator)[:PICTURES].to(device)
-    flat = ctx.outputs(pixels, rows_M=rows_M).features
-    if len(pixels.shape) != 3:
-        raise InputError(
-            "Patches are cut from pictures, but these items are feature vectors. Choose other features than 'patches'."
-        )
-    network = learned_patches(flat.cpu().reshape(-1, *pixels.shape), generator)
-    return ctx.outputs(_Patches(network).to(device)).features

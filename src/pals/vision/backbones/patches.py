@@ -11,6 +11,7 @@ from pals.vision.backbones.base import Network
 
 PATCH = 6  # pixels a side
 GRID = 3  # responses are averaged in so many fields a side
+SMALLEST = PATCH + GRID  # pixels a side of a picture
 FILTERS = 512
 CONTRAST = 0.3
 """Added to a patch's deviation before dividing by it, so that flat ones are not blown up."""
@@ -105,9 +106,9 @@ def learned_patches(x: Tensor, generator: torch.Generator) -> PatchNetwork:
 def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, samples: int = 50_000) -> None:
     """Fill the network from standardised pictures (N x channels x height x width), of which `samples` patches are looked at."""
     channels, height, width = x.shape[1:]
-    if min(height, width) < PATCH + GRID:
+    if min(height, width) < SMALLEST:
         raise InputError(
-            f"Pictures of {height} x {width} pixels are too small to cut patches from; at least {PATCH + GRID} a side."
+            f"Pictures of {height} x {width} pixels are too small to cut patches from; at least {SMALLEST} a side."
         )
 
     def whole(limit: int) -> Tensor:
