@@ -143,7 +143,7 @@ def test_settings_and_answers_are_looked_at_once(folder: Path, monkeypatch: pyte
         monkeypatch.setattr(f"{module}.dawid_skene", counted)
     monkeypatch.setattr(consensus, "choose_strength", lambda answers: strengths.append(1) or choosing(answers))
     fitted(folder, data={"folds": 2, "fold_epochs": 1})
-    assert built.count(VotesConfig) == 1
+    assert built.count(VotesConfig) == 2  # what is given, and what the folder then holds
     assert asked == [False, True]
     assert len(strengths) == 1
 
