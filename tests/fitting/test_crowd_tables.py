@@ -11,7 +11,17 @@ import pytest
 
 from _crowd import simulated, votes_of
 from pals.crowd import Result, arguing_neighbors, dawid_skene, rank_doubts
-from pals.fitting.tables import annotators_table, classes_table, confusion_table, csv_text, doubtful_table, labels_table
+from pals.crowd.agreement import agreement
+from pals.fitting.sentences import how_far_they_agree
+from pals.fitting.tables import (
+    agreement_table,
+    annotators_table,
+    classes_table,
+    confusion_table,
+    csv_text,
+    doubtful_table,
+    labels_table,
+)
 from pals.util.errors import InputError
 from pals.util.files import without_mark
 
@@ -112,3 +122,19 @@ def test_probabilities_that_are_none_are_refused() -> None:
             Result(votes, bad)
     with pytest.raises(InputError, match="shape"):
         Result(votes, np.eye(3))
+
+
+def test_agreement_in_a_table_and_a_sentence() -> None:
+    votes, _ = simulated(60, (0.95, 0.9, 0.3), seed=4)
+    result, found = Result(votes, dawid_skene(votes).posterior_NC), agreement(votes, rounds=100)
+    table = agreement_table(found, result)
+    assert table["of"].tolist() == ["everybody"] * 2 + ["class"] * 3 + ["pair"] * 3
+    assert (
+        table["measure"].tolist() == ["krippendorff_alpha", "fleiss_kappa"] + ["krippendorff_alpha"] * 3 + ["cohen_kappa"] * 3
+    )
+    assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
+    pairs = table[table["of"] == "pair"].set_index(["name", "other"])["value"]
+    assert pairs.idxmax() == ("w0", "w1")
+    (sentence,) = how_far_they_agree(found)
+    assert "agreement is weak" in sentence and f"alpha is {found.alpha.value:.2f} (" in sentence
+    assert how_far_they_agree(agreement(votes_of([(0, 0, 1)], 1), rounds=10)) == []

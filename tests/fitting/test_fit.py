@@ -31,7 +31,16 @@ TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "da
 FILES = {
     ".lock",
     *("config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json", "model.safetensors", "votes.csv"),
-    *("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "report.json", "report.html"),
+    *(
+        "labels.csv",
+        "doubtful.csv",
+        "annotators.csv",
+        "confusion.csv",
+        "classes.csv",
+        "agreement.csv",
+        "report.json",
+        "report.html",
+    ),
 }
 DOUBTFUL = ["rank", "item", "worker", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
 

@@ -38,7 +38,16 @@ from pals.util.files import read_json, write_json
 from pals.vision.encoders import Encoder
 
 COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
-TABLES = ("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "votes.csv", "model.safetensors")
+TABLES = (
+    "labels.csv",
+    "doubtful.csv",
+    "annotators.csv",
+    "confusion.csv",
+    "classes.csv",
+    "agreement.csv",
+    "votes.csv",
+    "model.safetensors",
+)
 
 
 @pytest.fixture
@@ -266,7 +275,7 @@ def test_other_vectors_under_the_same_name_are_refused(folds: int, folder: Path)
 
 SUMMARY = {
     *("format", "items", "answers", "annotators", "classes", "doubtful_answers", "status", "answers_wrong", "labels_wrong"),
-    *("labels_wrong_interval", "temperature", "held_out", "grades", "training"),
+    *("labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "temperature", "held_out", "grades", "training"),
 }
 TRAINING = {"method", "data", "seed", "items", "mean_set_size", "engine", "epochs"}
 

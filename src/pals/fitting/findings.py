@@ -20,9 +20,10 @@ from pals.crowd import (
     estimate_noise,
     rank_doubts,
 )
+from pals.crowd.agreement import Agreement, agreement
 from pals.fitting.grading import grade
 from pals.fitting.sentences import in_sentences, numbers
-from pals.fitting.tables import annotators_table, classes_table, confusion_table, doubtful_table, labels_table
+from pals.fitting.tables import agreement_table, annotators_table, classes_table, confusion_table, doubtful_table, labels_table
 from pals.fitting.trained import Trained
 from pals.labeling.neighbors import nearest
 from pals.model import Model
@@ -34,8 +35,8 @@ NEIGHBORS = 15
 class Findings:
     """What a fit comes to. Everything here is in the run's folder as well, in files of the same names.
 
-    `labels`, `doubtful`, `annotators`, `classes` and `confusion` are tables; `summary` is the result in a few sentences and
-    `numbers` the same in numbers; `model` is the classifier.
+    `labels`, `doubtful`, `annotators`, `classes`, `confusion` and `agreement` are tables; `summary` is the result in a few
+    sentences and `numbers` the same in numbers; `model` is the classifier.
     """
 
     trained: Trained
@@ -43,6 +44,8 @@ class Findings:
     neighbor_NK: np.ndarray
     similarity_NK: np.ndarray
     noise: NoiseEstimate
+    people: Agreement
+    "How far people agree with one another, beyond chance."
     tables: Mapping[str, pd.DataFrame]
     grades: Mapping[str, float]
     "How right the result is, where the truth is known."
@@ -71,6 +74,11 @@ class Findings:
     def confusion(self) -> pd.DataFrame:
         """What each person answered where the result is which class."""
         return self.tables["confusion"]
+
+    @property
+    def agreement(self) -> pd.DataFrame:
+        """How far people agree beyond chance: everybody, class by class, and pair by pair."""
+        return self.tables["agreement"]
 
     @property
     def summary(self) -> list[str]:
@@ -102,7 +110,7 @@ def find(trained: Trained) -> Findings:
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
     result = Result(votes, posterior_NC)
     neighbor_NK, similarity_NK = _neighbors(trained)
-    doubts = rank_doubts(result)
+    doubts, people = rank_doubts(result), agreement(votes)
     truth = trained.loaded.truth
     return Findings(
         trained=trained,
@@ -110,18 +118,20 @@ def find(trained: Trained) -> Findings:
         neighbor_NK=neighbor_NK,
         similarity_NK=similarity_NK,
         noise=estimate_noise(votes, fusion),
-        tables=_tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)),
+        people=people,
+        tables=_tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people),
         grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
     )
 
 
-def _tables(result: Result, doubts: Doubts, arguing: Arguing) -> dict[str, pd.DataFrame]:
+def _tables(result: Result, doubts: Doubts, arguing: Arguing, people: Agreement) -> dict[str, pd.DataFrame]:
     return {
         "labels": labels_table(result),
         "doubtful": doubtful_table(result, doubts, arguing),
         "annotators": annotators_table(result),
         "confusion": confusion_table(result),
         "classes": classes_table(result),
+        "agreement": agreement_table(people, result),
     }
 
 

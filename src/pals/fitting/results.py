@@ -73,6 +73,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "gallery": shown,
         "annotators": report_json.people(tables["annotators"], tables["confusion"], votes.class_names),
         "class_table": report_json.records(tables["classes"]),
+        "agreement": report_json.records(tables["agreement"]),
         "easy": easy,
         "hard": hard,
         "noise": _noise(findings),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
+from pals.crowd.agreement import Agreement, Measured
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
@@ -33,11 +35,32 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
+        "krippendorff_alpha": _measured(findings.people.alpha),
+        "fleiss_kappa": _measured(findings.people.fleiss),
         "temperature": findings.trained.temperature,
         "held_out": dict(findings.trained.held_out),
         "grades": dict(findings.grades),
         "training": dict(findings.trained.training),
     }
+
+
+def _measured(found: Measured) -> dict[str, float | None]:
+    """Value and interval, null where the measure is not defined."""
+    return {key: None if math.isnan(value) else value for key, value in vars(found).items()}
+
+
+GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))
+"""What Krippendorff calls values of his alpha from so much on."""
+
+
+def how_far_they_agree(found: Agreement) -> list[str]:
+    """Krippendorff's alpha in a sentence."""
+    alpha = found.alpha
+    if math.isnan(alpha.value):
+        return []
+    grade = next(words for least, words in GRADES if alpha.value >= least)
+    likely = f"{alpha.value:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
+    return [f"People's agreement is {grade}: Krippendorff's alpha is {likely}, where 1 is perfect and 0 is chance."]
 
 
 def still_wrong(noise: NoiseEstimate) -> str:
@@ -59,6 +82,7 @@ def in_sentences(findings: Findings) -> list[str]:
         f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}.",
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
+        *how_far_they_agree(findings.people),
         *_most_confused(findings.confusion),
         still_wrong(findings.noise),
         *findings.trained.remarks,

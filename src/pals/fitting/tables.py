@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
@@ -143,6 +144,22 @@ def classes_table(result: Result) -> pd.DataFrame:
             "confused": _worst_mistakes(result, counts.result_X, classes, counts),
         }
     )
+
+
+def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
+    """How far people agree beyond chance: everybody, each class against all others, and pairs of people."""
+    people, of_class = result.votes.workers, zip(result.votes.class_names, found.alpha_of_class, strict=True)
+    rows = [
+        ("everybody", "", "", found.items, "krippendorff_alpha", found.alpha),
+        ("everybody", "", "", found.items, "fleiss_kappa", found.fleiss),
+        *(("class", name, "", found.items, "krippendorff_alpha", of) for name, of in of_class),
+        *(("pair", people[one.one], people[one.other], one.items, "cohen_kappa", one.kappa) for one in found.pairs),
+    ]
+    table = pd.DataFrame(
+        [(*row, measured.value, measured.low, measured.high) for *row, measured in rows],
+        columns=["of", "name", "other", "items", "measure", "value", "low", "high"],
+    )
+    return table.round({"value": DIGITS, "low": DIGITS, "high": DIGITS})
 
 
 class _Confusions(NamedTuple):

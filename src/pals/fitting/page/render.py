@@ -98,6 +98,7 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "status_words": sections.status_words(entries),
         "confusion": confusion,
         "people": sections.people(data, by_person, with_confusion=confusion["people"] if confusion else []),
+        "pairs": sections.pairs_of_people(data),
         "class_table": sections.class_table(data, by_result),
         "easy": sections.examples(data.get("easy")),
         "hard": sections.examples(data.get("hard")),

@@ -18,6 +18,7 @@ Data = Mapping[str, Any]
 
 SOMEBODY = "somebody"  # who answered without a name
 MOST_MIX_UPS = 12
+MOST_PAIRS = 12  # of people, those that agree least
 MOST_STRIP = 40  # classes; more do not fit into a cell of the table
 MOST_CELLS = 60_000  # of the heat maps of single people, all together
 STATUS_WORDS = {
@@ -233,6 +234,32 @@ def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_co
     }
 
 
+def pairs_of_people(data: Data) -> dict[str, Any] | None:
+    """The pairs that agree least beyond chance, and how many pairs were compared."""
+    compared = [row for row in rows(data.get("agreement")) if row.get("of") == "pair" and number(row.get("value")) is not None]
+    if not compared:
+        return None
+    order = sorted(compared, key=lambda row: number(row.get("value")) or 0.0)
+    drawn = [
+        {
+            "one": text(row.get("name")),
+            "other": text(row.get("other")),
+            "items": number(row.get("items")),
+            "kappa": with_interval(row),
+        }
+        for row in order[:MOST_PAIRS]
+    ]
+    return {"rows": drawn, "compared": len(compared)}
+
+
+def with_interval(row: Data) -> str:
+    """ "0.62 (0.58 to 0.66)": a measure of agreement and its interval."""
+    value, low, high = (number(row.get(key)) for key in ("value", "low", "high"))
+    if value is None:
+        return MISSING
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
 def arrow(mistake: str) -> str:
     return mistake.replace(" -> ", " → ") or MISSING
 
@@ -240,6 +267,7 @@ def arrow(mistake: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- classes
 def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
     counts = ("items", "answers", "majority_items", "corrected", "unsure", "doubtful_answers")
+    among = {text(row.get("name")): row for row in rows(data.get("agreement")) if row.get("of") == "class"}
     drawn = []
     for row in rows(data.get("class_table")):
         name, agreement = text(row.get("class")), number(row.get("agreement"))
@@ -247,6 +275,8 @@ def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
         shown["name"] = name
         shown["agreement"] = agreement
         shown["bar"] = bar(agreement, f"{percent(agreement)} of the answers to {isolated(name)} agree with the result")
+        shown["alpha"] = number(among.get(name, {}).get("value"))
+        shown["alpha_words"] = with_interval(among.get(name, {}))
         shown["confidence"] = number(row.get("confidence"))
         shown["confused"] = arrow(text(row.get("confused")))
         shown["review"] = by_result[name]
