@@ -58,6 +58,13 @@ def report(
         "gallery": [_entry(k, files, labels, workers) for k in range(items)],
         "annotators": [_person(name, own_CC, labels) for name, own_CC in zip(workers, own_PCC, strict=True)],
         "class_table": [_class_row(k, name, labels) for k, name in enumerate(labels)],
+        "agreement": [
+            *({"of": "class", "name": name, "value": 0.61, "low": 0.5, "high": 0.7} for name in labels),
+            *(
+                {"of": "pair", "name": one, "other": workers[0], "items": 40, "value": 0.2 + k / 100, "low": 0.1, "high": 0.4}
+                for k, one in enumerate(workers[1:])
+            ),
+        ],
         "easy": [{"item": name, "label": labels[0], "confidence": 0.99} for name in files[:4]],
         "hard": [
             {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, workers)} for name in files[4:8]

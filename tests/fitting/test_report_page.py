@@ -80,7 +80,7 @@ def test_the_page_has_all_its_parts_once() -> None:
 def test_people_with_a_screen_reader_find_their_way() -> None:
     page = Page(render(report()))
     ids = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
-    assert len(page.texts("caption")) == len(page.all("table")) == 2
+    assert len(page.texts("caption")) == len(page.all("table")) == 3
     assert all(label["for"] in ids for label in page.all("label"))
     labelled = {label["for"] for label in page.all("label")}
     fields = page.all("select") + page.all("input") + page.all("textarea")
@@ -231,6 +231,17 @@ def test_numbers_that_are_none_are_shown_as_a_dash() -> None:
     assert page.texts("td").count("–") == 3
 
 
+def test_agreement_of_classes_and_of_the_pairs_that_agree_least() -> None:
+    data = report(2, people=20)
+    page = render(data)
+    assert page.count("0.61 (0.50 to 0.70)") == 3
+    assert "Shown are 12 of 19 pairs" in page
+    assert "0.20 (0.10 to 0.40)" in page and "0.38 (" not in page  # the least first
+    del data["agreement"]  # as in reports of earlier versions
+    page = render(data)
+    assert "alpha" not in page and "Who agrees least" not in page
+
+
 def test_answers_without_a_name_and_with_a_weight() -> None:
     data = report(1)
     data["gallery"][0]["votes"] = [
@@ -248,9 +259,9 @@ def test_answers_without_a_name_and_with_a_weight() -> None:
 def test_few_and_many(classes: int, people: int) -> None:
     data = report(4, classes, people, images=False)
     page = Page(render(data))
-    assert len(page.texts("caption")) == 2
+    assert len(page.texts("caption")) == 2 + (people > 1)
     assert ("whose" in {select["id"] for select in page.all("select")}) == (people > 1)
-    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == classes + people
+    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == classes + people + min(people - 1, sections.MOST_PAIRS)
 
 
 def test_the_page_stays_small() -> None:
