@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 
 from pals.crowd import closed_form, dawid_skene, majority_vote
+from pals.crowd.answers import subset
 from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
@@ -97,22 +98,6 @@ def measure(
     majority = accuracy_of(majority_vote(part), Truth.of(label_N, votes.class_names))
     results = dawid_skene(part), closed_form(part, features_ND[chosen])
     return (majority, *(float((result.label_N == label_N).mean()) for result in results))  # type: ignore[return-value]
-
-
-def subset(votes: Votes, chosen: np.ndarray) -> Votes:
-    place_N = np.full(len(votes.items), -1)
-    place_N[chosen] = np.arange(len(chosen))
-    rows = np.flatnonzero(place_N[votes.item_R] >= 0)
-    return replace(
-        votes,
-        items=tuple(votes.items[item] for item in chosen),
-        item_R=place_N[votes.item_R[rows]],
-        worker_R=votes.worker_R[rows],
-        label_R=votes.label_R[rows],
-        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
-        weight_R=votes.weight_R[rows],
-        gold_I=votes.gold_I[chosen],
-    )
 
 
 def some_answers_at_random(votes: Votes, share: float, rng: np.random.Generator) -> Votes:
