@@ -44,9 +44,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        "| answers | items | draws | held the truth | too high, too low | really wrong | estimated | width | contradiction | s |"
-    )
+    print("| answers | items | draws | held the truth | too high, too low | wrong | estimated | width | contradiction | s |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for name, items, seeds, draw in real(args) if args.files else simulated(args):
         found = np.array([measure(*draw(args.first + seed), args.first + seed) for seed in range(seeds)])

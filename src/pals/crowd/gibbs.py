@@ -7,7 +7,8 @@ given all others. The share of labels that differ from the drawn classes, sweep 
 A person answers for an item of class c in one of three ways, with probabilities of their own: with care (right with the
 probability of the class, otherwise with a mistake as people make it), with a mistake in any case, or blindly, by habit. That is
 the mean of the person's confusion matrix; its rows are drawn around it, the closer the larger `strength`. Of a hard item every
-second answer is a mistake, whoever gives it. An opinion is the prior of the classes, to a power that is drawn too.
+second answer is a mistake, whoever gives it; three answers cannot tell such items from people who err more often, so they are
+looked for only where there is an opinion. It is the prior of the classes, to a power that is drawn too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ HABIT_PSEUDO_COUNTS = 5.0
 CLASS_PSEUDO_COUNTS = 10.0
 """Answers that people's accuracy for one class begins with: as for the mean of the classes."""
 HARD_PSEUDO_COUNTS = (0.5, 19.5)
-"""Hard items and others to begin with, of all classes together."""
+"""Hard items and others to begin with, of all classes together; none are hard where there is no opinion."""
 OPINION_PSEUDO_COUNTS = 0.5
 """Items of which the opinion is held to say nothing: without any, one that fits all answers would be believed without limit."""
 STEEPEST = 20.0
@@ -116,7 +117,7 @@ class Chain:
         self.mistake_CC = annotators.wrong_CC / annotators.wrong_CC.sum(axis=1, keepdims=True)
         self.habit_WC = np.tile(self.label_share_C, (people, 1))
         self.strength = annotators.strength
-        self.hard = HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS)
+        self.hard = 0.0
         self.log_slope = 0.0
         self.correlation = start.correlation
         self.easy_PC = sum(self._ways(), np.zeros(()))
@@ -261,13 +262,13 @@ class Chain:
     def _draw_items(self) -> None:
         """Given the people: the classes of the items, and which are hard."""
         rng, answers = self.rng, self.answers
-        hard = int((self.hard_N & answers.answered_N).sum())
-        pseudo_hard, pseudo_easy = HARD_PSEUDO_COUNTS
-        self.hard = rng.beta(pseudo_hard + hard, pseudo_easy + answers.answered_N.sum() - hard)
+        if self.log_opinion_NC is not None:
+            hard, easy = HARD_PSEUDO_COUNTS + np.bincount(self.hard_N[answers.answered_N], minlength=2)[::-1]
+            self.hard = rng.beta(hard, easy)
         log_prior_NC = with_gold(self._draw_prior(), answers.gold_N)
         easy_NC, hard_NC = (answers.given_NS @ np.log(said_SC) for said_SC in self._said())
         self.log_easy_NC = easy_NC + log_prior_NC + np.log1p(-self.hard)
-        self.log_hard_NC = hard_NC + log_prior_NC + np.log(self.hard)
+        self.log_hard_NC = hard_NC + log_prior_NC + (np.log(self.hard) if self.hard > 0 else -np.inf)
         self.log_both_NC = np.logaddexp(self.log_easy_NC, self.log_hard_NC)
         self.class_N = _pick(self.log_both_NC, rng)
         drawn = np.arange(answers.num_items), self.class_N
