@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 
 from pals.crowd import Result, closed_form, dawid_skene, majority_vote
+from pals.crowd.answers import subset
 from pals.crowd.closed_form import solve
 from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.fitting.relabel import expected_benefit, spread_over_classes
@@ -156,22 +157,6 @@ def ask(
     assert (second.label_N[queue] == label_N[queue]).all()  # an expert is never overruled
     posteriors = majority_vote(part), majority_vote(told), first.posterior_NC, second.posterior_NC
     return tuple(accuracy_of(posterior_NC, truth) for posterior_NC in posteriors)  # type: ignore[return-value]
-
-
-def subset(votes: Votes, chosen: np.ndarray) -> Votes:
-    place_N = np.full(len(votes.items), -1)
-    place_N[chosen] = np.arange(len(chosen))
-    rows = np.flatnonzero(place_N[votes.item_R] >= 0)
-    return replace(
-        votes,
-        items=tuple(votes.items[item] for item in chosen),
-        item_R=place_N[votes.item_R[rows]],
-        worker_R=votes.worker_R[rows],
-        label_R=votes.label_R[rows],
-        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
-        weight_R=votes.weight_R[rows],
-        gold_I=votes.gold_I[chosen],
-    )
 
 
 def some_answers_at_random(votes: Votes, share: float, rng: np.random.Generator) -> Votes:

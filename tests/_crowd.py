@@ -51,11 +51,14 @@ def rows_of(votes: Votes) -> list[Row]:
     return list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
 
 
-def many_people(items: int, people: int, classes: int, seed: int) -> tuple[Votes, np.ndarray]:
-    """Three answers for every item, each by another of many people; everybody errs in the way of all, some more often."""
+def many_people(
+    items: int, people: int, classes: int, seed: int, skill: tuple[float, float] = (4.0, 1.3)
+) -> tuple[Votes, np.ndarray]:
+    """Three answers for every item, each by another of many people; everybody errs in the way of all, some more often (a beta
+    distribution)."""
     rng = np.random.default_rng(seed)
     truth_N = rng.integers(classes, size=items)
-    skill_W = rng.beta(4, 1.3, size=people)
+    skill_W = rng.beta(*skill, size=people)
     wrong_CC = rng.dirichlet(np.full(classes, 0.3), size=classes) * (1 - np.eye(classes))
     wrong_CC /= wrong_CC.sum(axis=1, keepdims=True)
     rows = [

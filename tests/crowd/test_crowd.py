@@ -212,8 +212,6 @@ def test_whatever_people_say_the_result_is_a_distribution(rows: list[Row], gold:
     assert (fusion.posterior_NC.argmax(axis=1) == fusion.label_N).all()
     if gold:
         assert fusion.posterior_NC[2].tolist() == [0, 1, 0]
-    noise = estimate_noise(votes, fusion)
-    assert 0 <= noise.low <= noise.labels_wrong <= noise.high <= 1
 
 
 # ---- fusion

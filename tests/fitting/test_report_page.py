@@ -261,7 +261,9 @@ def test_few_and_many(classes: int, people: int) -> None:
     page = Page(render(data))
     assert len(page.texts("caption")) == 2 + (people > 1)
     assert ("whose" in {select["id"] for select in page.all("select")}) == (people > 1)
-    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == classes + people + min(people - 1, sections.MOST_PAIRS)
+    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == classes + people + min(
+        people - 1, sections.MOST_PAIRS
+    )
 
 
 def test_the_page_stays_small() -> None:

@@ -3,7 +3,7 @@ by classes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +84,25 @@ def arrange(votes: Votes) -> Answers:
         gold_N=votes.gold_I,
         num_workers=people,
         num_classes=classes,
+    )
+
+
+def subset(votes: Votes, chosen: np.ndarray) -> Votes:
+    """The votes about these items, in this order, and the people who gave them."""
+    place_I = np.full(len(votes.items), -1)
+    place_I[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(place_I[votes.item_R] >= 0)
+    people, worker_R = np.unique(np.append(votes.worker_R[rows], -1), return_inverse=True)
+    return replace(
+        votes,
+        items=tuple(votes.items[item] for item in chosen),
+        workers=tuple(votes.workers[person] for person in people[1:]),
+        item_R=place_I[votes.item_R[rows]],
+        worker_R=worker_R[:-1] - 1,
+        label_R=votes.label_R[rows],
+        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
+        weight_R=votes.weight_R[rows],
+        gold_I=votes.gold_I[chosen],
     )
 
 

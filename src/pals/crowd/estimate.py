@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pals.crowd.answers import arrange, subset
 from pals.crowd.fusion import Fusion
-from pals.crowd.left_out import left_out_answers, log_predicted, prior_loss, temperature_of, tempered
+from pals.crowd.gibbs import SWEEPS, Start, wrong_shares
 from pals.crowd.result import Result
 from pals.readers import Votes
 
-BOOTSTRAP_ROUNDS = 200
-GRID = np.linspace(0.0, 1.0, 41) ** 2
-"""Correlations of sources that are tried for the interval."""
-
-BOOTSTRAP_ITEMS = 100_000
-"""Items that the interval is made from, where there are more: it is narrow then."""
+LARGEST = 150_000
+"""Answers times classes that are drawn again and again; where there are more, of a random part of the items."""
+INTERVAL = (0.025, 0.975)
+COMPARED = 100
+"""Sweeps of the answers alone, for seeing whether the opinion contradicts them."""
 
 
 @dataclass(frozen=True)
@@ -27,43 +27,65 @@ class NoiseEstimate:
     labels_wrong: float
     low: float
     high: float
+    disagreement: tuple[float, float] | None = None
+    """Of the labels by the answers alone, the shares that are wrong: judged by the answers alone, and with the opinion. Only
+    where these contradict each other."""
 
 
 def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
-    """From the probabilities themselves, which were made to predict held-out answers. Items with a gold label and items without
-    an answer are left out.
+    """Items with a gold label and items without an answer are left out.
 
-    The interval says what would come out for other items of the same kind and other answers to them: items are drawn again,
-    with their answers, and the correlation of the sources is found again from those. It does not hold what all sources have
+    The true classes, who errs how, and how far sources repeat each other are drawn together, as probable as the answers make
+    them (`gibbs`); the interval holds 95% of the shares of wrong labels that come out. It does not hold what all sources have
     in common, say a class that everybody takes for another: nothing but the truth can show that.
     """
-    consensus = fusion.consensus
-    answers, opinion = consensus.answers, fusion.calibration is not None
+    answers = fusion.consensus.answers
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
     if not len(use):
         return NoiseEstimate(0.0, 0.0, 0.0, 0.0)
-    shares = _bootstrap(fusion, use[:: 1 + len(use) // BOOTSTRAP_ITEMS], opinion, np.random.default_rng(seed))
-    low, high = np.quantile(shares, (0.025, 0.975))
-    result = Result(votes, fusion.posterior_NC)
-    counted_A = np.isin(result.item_A, use)
-    wrong = float((1 - fusion.confidence_N[use]).mean())
-    return NoiseEstimate(float(result.wrong_A[counted_A].mean()), wrong, min(float(low), wrong), max(float(high), wrong))
+    result, label_N, alone_N = Result(votes, fusion.posterior_NC), fusion.label_N, fusion.alone.label_N
+    answers_wrong = float(result.wrong_A[np.isin(result.item_A, use)].mean())
+    rng = np.random.default_rng(seed)
+    if fusion.calibration is None:
+        (labels,) = _shares(votes, fusion, [label_N], False, rng)
+        return NoiseEstimate(answers_wrong, *_summary(labels))
+    labels, alone_with = _shares(votes, fusion, [label_N, alone_N], True, rng)
+    (alone_without,) = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
+    apart = alone_with.min() > alone_without.max() or alone_without.min() > alone_with.max()  # not one draw in common
+    means = float(alone_without.mean()), float(alone_with.mean())
+    return NoiseEstimate(answers_wrong, *_summary(labels), means if apart else None)
 
 
-def _bootstrap(fusion: Fusion, use: np.ndarray, opinion: bool, rng: np.random.Generator) -> list[float]:
-    """The share of wrong labels in bootstrap samples of these items, drawn with replacement."""
-    consensus = fusion.consensus
-    held = left_out_answers(consensus)
-    sources_N, posterior_NC = consensus.answers.count_N[use] + opinion, consensus.posterior_NC[use]
-    fits, wrongs = [], []
-    for correlation in GRID:
-        fit_A = held.weight_A * log_predicted(held, opinion, correlation)
-        fits.append(np.bincount(held.item_A, fit_A, minlength=consensus.answers.num_items)[use])
-        wrongs.append(1 - tempered(posterior_NC, temperature_of(sources_N, correlation)).max(axis=1))
-    fit_NG, wrong_NG = np.stack(fits, axis=1), np.stack(wrongs, axis=1)
-    shares = []
-    for _ in range(BOOTSTRAP_ROUNDS):
-        times_N = rng.poisson(1.0, len(use)).astype(np.float64)  # how often each item is drawn
-        best = int((times_N @ fit_NG - prior_loss(GRID)).argmax())
-        shares.append(float(times_N @ wrong_NG[:, best] / max(times_N.sum(), 1.0)))
-    return shares
+def _shares(
+    votes: Votes, fusion: Fusion, labels: list[np.ndarray], opinion: bool, rng: np.random.Generator, sweeps: int = SWEEPS
+) -> list[np.ndarray]:
+    """Drawn shares of wrong labels, with the opinion or by the answers alone; of a part of the items where they are many.
+
+    A part has the luck of a part: by how much its shares differ from those of all is known from the fit, and chance is the
+    smaller the more items there are. What is not known of people stays as it is in the part, so that the interval is rather too
+    wide than too narrow.
+    """
+    consensus = fusion.consensus if opinion else fusion.alone
+    answers = consensus.answers
+    known, numbers = np.flatnonzero(answers.known_N), answers.given_NS.nnz * answers.num_classes
+    part = known
+    if numbers > LARGEST:
+        part = np.sort(rng.choice(known, max(1, len(known) * LARGEST // numbers), replace=False))
+    start = Start(consensus.posterior_NC[part], consensus.annotators, fusion.correlation if opinion else 0.0)
+    log_opinion_NC = np.log(np.maximum(fusion.opinion_NC[part], np.finfo(float).tiny)) if opinion else None
+    parts = [label_N[part] for label_N in labels]
+    drawn = wrong_shares(arrange(subset(votes, part)), log_opinion_NC, start, parts, rng, sweeps)
+    found = []
+    for label_N, drawn_S, expected_S in zip(labels, *drawn, strict=True):
+        wrong_N = 1 - consensus.posterior_NC[np.arange(len(label_N)), label_N]
+        shift = wrong_N[known].mean() - wrong_N[part].mean()
+        chance_S = (drawn_S - expected_S) * np.sqrt(len(part) / len(known))
+        found.append((expected_S + chance_S + shift).clip(0.0, 1.0))
+    return found
+
+
+def _summary(share_S: np.ndarray) -> tuple[float, float, float]:
+    """Mean, and the interval."""
+    mean = float(share_S.mean())
+    low, high = np.quantile(share_S, INTERVAL[0], method="lower"), np.quantile(share_S, INTERVAL[1], method="higher")
+    return mean, min(float(low), mean), max(float(high), mean)

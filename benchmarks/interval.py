@@ -1,0 +1,125 @@
+"""How often the interval "likely x to y of the labels are wrong" holds the truth; 95% is what it says.
+
+    python benchmarks/interval.py                                         # simulated crowds
+    python benchmarks/interval.py --asked                                 # the same after `pals update`
+    python benchmarks/interval.py IMAGES VOTES TRUTH --random 0 0.3333    # the closed form on random parts of real pictures
+
+Prints a table in Markdown: the share of draws whose interval holds the real share of wrong labels, both shares and the width of
+the interval, in per cent, and how often the run says that answers and classifier contradict each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import torch
+from small_sets import read, read_features, some_answers_at_random
+
+from crowd import CROWDS, Crowd, simulate
+from pals.crowd import Fusion, closed_form, estimate_noise, fuse
+from pals.crowd.answers import subset
+from pals.readers import Votes
+
+ASKED, EXPERT = 0.2, 0.9  # share of the items that are asked about again, the least sure ones; how often the answer is right
+
+Draw = Callable[[int], tuple[Votes, np.ndarray, Fusion]]  # seed -> votes, truth, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="IMAGES VOTES TRUTH (default: simulated crowds)")
+    parser.add_argument("--items", type=int, nargs="+", default=[300, 1500])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[40, 20], help="draws for each number of items")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--crowds", type=int, nargs="+", default=range(len(CROWDS)))
+    parser.add_argument("--asked", action="store_true", help="one more person answers for the least sure items")
+    parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of the answers that are drawn at random")
+    parser.add_argument("--encoder", default="efficientnet-lite0")
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--features", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| answers | items | draws | held the truth | too high, too low | wrong | estimated | width | contradiction | s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for name, items, seeds, draw in real(args) if args.files else simulated(args):
+        found = np.array([measure(*draw(args.first + seed), args.first + seed) for seed in range(seeds)])
+        held, more, less, wrong, estimated, width, contradiction, seconds = found.mean(axis=0)
+        print(
+            f"| {name} | {items:,} | {seeds} | {held:.3f} | {more:.2f}, {less:.2f} | {100 * wrong:.2f} | {100 * estimated:.2f} "
+            f"| {100 * width:.1f} | {contradiction:.2f} | {seconds:.1f} |",
+            flush=True,
+        )
+
+
+def measure(votes: Votes, truth_N: np.ndarray, fusion: Fusion, seed: int) -> tuple[float, ...]:
+    start = process_time()
+    noise, wrong = estimate_noise(votes, fusion, seed), float((fusion.label_N != truth_N).mean())
+    more, less = wrong < noise.low - 1e-9, wrong > noise.high + 1e-9
+    shares = (wrong, noise.labels_wrong, noise.high - noise.low)
+    return (not (more or less), more, less, *shares, noise.disagreement is not None, process_time() - start)
+
+
+def simulated(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
+    for items, seeds in zip(args.items, args.seeds, strict=True):
+        for crowd in (CROWDS[number] for number in args.crowds):
+            for opinion in (False, True):
+                yield (
+                    f"{crowd}, {'with an opinion' if opinion else 'alone'}",
+                    items,
+                    seeds,
+                    lambda seed, crowd=crowd, items=items, opinion=opinion: of_crowd(crowd, items, seed, opinion, args.asked),
+                )
+
+
+def of_crowd(crowd: Crowd, items: int, seed: int, opinion: bool, asked: bool) -> tuple[Votes, np.ndarray, Fusion]:
+    votes, truth_N, logits_NC = simulate(crowd, items, seed)
+    fusion = fuse(votes, [logits_NC] if opinion else [])
+    if asked:
+        votes = ask(votes, truth_N, fusion, np.random.default_rng(seed))
+        fusion = fuse(votes, [logits_NC] if opinion else [])
+    return votes, truth_N, fusion
+
+
+def ask(votes: Votes, truth_N: np.ndarray, fusion: Fusion, rng: np.random.Generator) -> Votes:
+    """The votes with the answers of one more person for the items of which the result is least sure."""
+    item_M = np.argsort(fusion.confidence_N, kind="stable")[: round(ASKED * len(truth_N))]
+    label_M = np.where(
+        rng.random(len(item_M)) < EXPERT, truth_N[item_M], rng.integers(len(votes.class_names), size=len(item_M))
+    )
+    return replace(
+        votes,
+        workers=(*votes.workers, "expert"),
+        item_R=np.append(votes.item_R, item_M),
+        worker_R=np.append(votes.worker_R, np.full(len(item_M), len(votes.workers))),
+        label_R=np.append(votes.label_R, label_M),
+        answer_R=np.append(votes.answer_R, votes.answer_R.max() + 1 + np.arange(len(item_M))),
+        weight_R=np.append(votes.weight_R, np.ones(len(item_M))),
+    )
+
+
+def real(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
+    votes, truth_N = read(args.files[1], args.files[2])
+    features_ND = read_features(args, votes.items)
+
+    def draw(seed: int, items: int, share: float) -> tuple[Votes, np.ndarray, Fusion]:
+        rng = np.random.default_rng(seed)
+        chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
+        part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
+        fusion = closed_form(part, features_ND[chosen])
+        if args.asked:
+            part = ask(part, label_N, fusion, rng)
+            fusion = closed_form(part, features_ND[chosen])
+        return part, label_N, fusion
+
+    for share in args.random:
+        for items, seeds in zip(args.items, args.seeds, strict=True):
+            yield f"{100 * share:.0f}% at random", items, seeds, lambda seed, items=items, share=share: draw(seed, items, share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The interval in which the share of wrong labels lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _crowd import Row, many_people, rows_of, simulated, votes_of
+from pals.crowd import Fusion, NoiseEstimate, closed_form, estimate, estimate_noise, fuse
+from pals.crowd.answers import Answers, subset
+from pals.crowd.gibbs import Shares
+from pals.fitting.sentences import still_wrong
+
+WEAK = (2.5, 1.5)  # right for 62%
+
+
+def holds(noise: NoiseEstimate, fusion: Fusion, truth_N: np.ndarray) -> bool:
+    return noise.low <= float((fusion.label_N != truth_N).mean()) <= noise.high
+
+
+def test_many_weak_people() -> None:
+    """Of each person there are five answers; to believe in what was estimated from them held the truth in one case of six."""
+    held = []
+    for seed in range(8):
+        votes, truth_N = many_people(300, 180, 10, seed, WEAK)
+        fusion = fuse(votes, [])
+        held.append(holds(estimate_noise(votes, fusion), fusion, truth_N))
+    assert sum(held) >= 6
+
+
+def test_after_an_update_it_is_not_too_sure() -> None:
+    """Somebody else answers for the items that were least sure."""
+    held = []
+    for seed in range(4):
+        votes, truth_N = many_people(300, 18, 10, seed)
+        rng, least_M = np.random.default_rng(seed), fuse(votes, []).confidence_N.argsort(kind="stable")[:60]
+        said_M = np.where(rng.random(60) < 0.9, truth_N[least_M], rng.integers(10, size=60))
+        rows = [*rows_of(votes), *((int(item), 18, int(label)) for item, label in zip(least_M, said_M, strict=True))]
+        asked = votes_of(rows, 300, 10)
+        fusion = fuse(asked, [])
+        held.append(holds(estimate_noise(asked, fusion), fusion, truth_N))
+    assert sum(held) >= 3
+
+
+def test_the_label_is_drawn() -> None:
+    """With one person there is nobody to compare with; chance alone makes the interval wider than a tenth of the estimate."""
+    votes, _ = simulated(100, [0.8])
+    noise = estimate_noise(votes, fuse(votes, []))
+    assert noise.high - noise.low > 0.1 * noise.labels_wrong > 0
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    votes, _ = simulated(60, [0.8, 0.7, 0.9])
+    fusion = fuse(votes, [])
+    assert (
+        estimate_noise(votes, fusion, seed=3) == estimate_noise(votes, fusion, seed=3) != estimate_noise(votes, fusion, seed=4)
+    )
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 3), st.integers(0, 2)), max_size=30), st.booleans())
+def test_whatever_people_say_it_is_an_interval(rows: list[Row], gold: bool) -> None:
+    votes = votes_of(rows, 6, gold={2: 1} if gold else None)
+    noise = estimate_noise(votes, fuse(votes, [np.linspace(-1, 1, 18).reshape(6, 3)]))
+    assert 0 <= noise.low <= noise.labels_wrong <= noise.high <= 1
+
+
+def test_answers_with_several_labels() -> None:
+    """Everybody names the right label and any other: the label that they share is right."""
+    rng = np.random.default_rng(0)
+    truth_N, rows, answer = rng.integers(8, size=200), [], []
+    for item, label in enumerate(truth_N):
+        for person in range(3):
+            other = (label + rng.integers(1, 8)) % 8
+            rows += [(item, person, int(label)), (item, person, int(other))]
+            answer += [3 * item + person] * 2
+    votes = votes_of(rows, 200, 8, answer=answer)
+    fusion = fuse(votes, [])
+    noise = estimate_noise(votes, fusion)
+    assert holds(noise, fusion, truth_N)
+    assert noise.high < 0.1
+
+
+def test_of_many_items_a_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, truth_N = many_people(2000, 60, 5, 0)
+    fusion = fuse(votes, [])
+    drawn, sizes = estimate.wrong_shares, []
+
+    def draw(answers: Answers, *rest: Any) -> Shares:
+        sizes.append(answers.num_items)
+        return drawn(answers, *rest)
+
+    monkeypatch.setattr(estimate, "LARGEST", 9000)
+    monkeypatch.setattr(estimate, "wrong_shares", draw)
+    noise = estimate_noise(votes, fusion)
+    assert sizes == [600]
+    assert noise.labels_wrong == pytest.approx((fusion.label_N != truth_N).mean(), abs=0.04)
+    assert 0.01 < noise.high - noise.low < 0.08
+
+
+def test_a_part_of_the_votes() -> None:
+    votes = votes_of([(0, 0, 1), (1, 2, 0), (2, -1, 2), (2, 2, 2), (3, 1, 0)], 4, gold={2: 1})
+    part = subset(votes, np.array([2, 1]))
+    assert (part.items, part.workers) == (("i2", "i1"), ("w2",))
+    assert rows_of(part) == [(1, 0, 0), (0, -1, 2), (0, 0, 2)]
+    assert part.gold_I.tolist() == [1, -1]
+
+
+# ---- people against the classifier
+
+
+def test_people_and_classifier_that_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one draw in common: the labels by the answers alone look good to the answers, and bad with the opinion."""
+    votes, truth_N = simulated(100, [0.8, 0.75, 0.7])
+    fusion = fuse(votes, [3 * np.eye(3)[truth_N] + np.random.default_rng(0).normal(size=(100, 3))])
+
+    def draw(
+        answers: object, log_opinion_NC: np.ndarray | None, start: object, labels: list[np.ndarray], *rest: object
+    ) -> Shares:
+        share_VS = np.tile(np.linspace(0.0, 0.1, 9) + (0.2 if log_opinion_NC is not None else 0.0), (len(labels), 1))
+        return Shares(share_VS, share_VS)
+
+    monkeypatch.setattr(estimate, "wrong_shares", draw)
+    assert estimate_noise(votes, fusion).disagreement == pytest.approx((0.05, 0.25))
+
+
+def test_people_and_classifier_in_harmony() -> None:
+    votes, truth_N = simulated(600, [0.8, 0.75, 0.7], classes=5)
+    score_NC = 3 * np.eye(5)[truth_N] + np.random.default_rng(0).normal(size=(600, 5))
+    fusion = fuse(votes, [score_NC])
+    assert fusion.calibration is not None
+    assert estimate_noise(votes, fusion).disagreement is None
+
+
+def test_a_contradiction_is_said() -> None:
+    quiet = NoiseEstimate(0.2, 0.05, 0.03, 0.08)
+    loud = still_wrong(replace(quiet, disagreement=(0.02, 0.31)))
+    assert loud.startswith(still_wrong(quiet))
+    assert "2.0%" in loud
+    assert "31.0%" in loud
+    assert "contradict" not in still_wrong(quiet)
+
+
+def test_the_closed_form_has_the_same_interval() -> None:
+    torch = pytest.importorskip("torch")
+    votes, truth_N = many_people(200, 6, 4, 0)
+    features_ND = torch.from_numpy(np.eye(4)[truth_N] + 0.4 * np.random.default_rng(0).normal(size=(200, 4)))
+    fusion = closed_form(votes, features_ND)
+    assert fusion.calibration is not None
+    assert holds(estimate_noise(votes, fusion), fusion, truth_N)
