@@ -276,7 +276,6 @@ def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
         shown["agreement"] = agreement
         shown["bar"] = bar(agreement, f"{percent(agreement)} of the answers to {isolated(name)} agree with the result")
         shown["alpha"] = number(among.get(name, {}).get("value"))
-        shown["alpha_words"] = with_interval(among.get(name, {}))
         shown["confidence"] = number(row.get("confidence"))
         shown["confused"] = arrow(text(row.get("confused")))
         shown["review"] = by_result[name]
