@@ -316,12 +316,13 @@ def test_leaving_one_out_against_really_leaving_it_out() -> None:
 
 
 def test_confidence_is_about_right() -> None:
+    """With few classes rather too low: people who repeat each other's mistakes would look much the same."""
     votes, truth_N = simulated(3000, [0.8, 0.73, 0.77])
     fusion = fuse(votes, [])
     wrong = (fusion.label_N != truth_N).mean()
     noise = estimate_noise(votes, fusion)
     assert noise.low <= noise.labels_wrong <= noise.high
-    assert noise.labels_wrong == pytest.approx(wrong, abs=0.03)
+    assert wrong - 0.01 < noise.labels_wrong < wrong + 0.04
     assert noise.answers_wrong == pytest.approx((votes.label_R != truth_N[votes.item_R]).mean(), abs=0.03)
 
 
