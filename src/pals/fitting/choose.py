@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pals.crowd.linear import LARGEST
-from pals.fitting.encoders import AUTO, size_for
 from pals.methods.pals import PALS
+from pals.runs.encoders import AUTO, size_for
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError

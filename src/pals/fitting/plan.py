@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encoders import AUTO, choose_encoder
+from pals.fitting.encoders import choose_encoder
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.readers import Votes
 from pals.runs import check_folder
+from pals.runs.encoders import AUTO
 from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml

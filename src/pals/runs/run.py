@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pals.data import Dataset, find_weights, load_dataset
+from pals.data import Dataset, load_dataset
 from pals.labels.candidates import CandidateSets
 from pals.labels.metrics import mean_and_std
 from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
-from pals.model import Model, is_model
 from pals.runs.folder import check_folder, claim_folder, data_mark, load_run_config, refuse_other_data
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
+from pals.runs.networks import starting_network, with_weights_found
+from pals.runs.settings import DataConfig, RunConfig, VotesConfig, completed
 from pals.training.engine import Engine
 from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.util.files import read_object, write_json
 from pals.util.locks import FolderLock
-from pals.vision.backbones import Network, build_network, load_weights
-from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
+from pals.vision.backbones import Network, build_network
 
 
 class Run:
@@ -146,45 +144,6 @@ def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
     if config.loader is not None:
         return config.loader.load(data_dir, config.data.seed)
     return load_dataset(config.data.name, data_dir=data_dir)
-
-
-def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:
-    """The same with the path of the weights, which may lie in the data folder."""
-    ready = config.frozen or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD)
-    if config.weights is None or ready:
-        return config
-    return replace(config, weights=str(find_weights(config.weights, data_dir)))
-
-
-def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
-    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
-    which the classes that are known by name are taken over."""
-    own = config.weights is not None and is_model(Path(config.weights))  # asked first: timm knows no such file
-    if config.name.startswith(PREFIX) and not own:
-        return build_timm(config.name, shape, len(class_names), weights=config.weights)
-    network = build_network(config.name, shape, len(class_names))
-    if config.weights is not None and own:
-        _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
-    elif config.weights is not None:
-        load_weights(network, config.weights, classifier=False)
-    return network
-
-
-def _take_over(network: Network, class_names: Sequence[str], model: Model, path: str) -> None:
-    own, theirs = network.state_dict(), model.network.state_dict()
-    body = {name: value for name, value in theirs.items() if not name.startswith("classifier.")}
-    if {name: value.shape for name, value in body.items()} != {
-        name: value.shape for name, value in own.items() if not name.startswith("classifier.")
-    }:
-        raise InputError(f"{path} holds another network than {type(network).__name__}. Use the settings of the run it is from.")
-    place = {name: c for c, name in enumerate(model.class_names)}
-    known = [(c, place[name]) for c, name in enumerate(class_names) if name in place]
-    with torch.no_grad():
-        for name, value in body.items():
-            own[name].copy_(value)
-        for name in ("classifier.weight", "classifier.bias"):
-            for mine, other in known:
-                own[name][mine] = theirs[name][other]
 
 
 def _refuse_rates(data: DataConfig) -> None:

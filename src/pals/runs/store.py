@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from pals.fitting.features import TEXT, features_mark
 from pals.model.saved import checksum
+from pals.runs.features import TEXT, features_mark
 from pals.training.encoding import encode
 from pals.training.inference import OnBatch
 from pals.util.files import write_bytes
