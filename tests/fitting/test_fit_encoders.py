@@ -66,7 +66,7 @@ def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[st
     assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "a second" in line for line in lines)
     assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
     settings = read_yaml(findings.folder / "config.yaml")
-    assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear"}
+    assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["data"]["size"] == 64
 
 

@@ -40,6 +40,13 @@ def network_settings(encoder: str, weights: str | Path | None = None, frozen: bo
     raise unknown("encoder", encoder, (AUTO, *ENCODERS, f"{PREFIX}NAME", "FILE.pth"))
 
 
+def dataset_network_settings(encoder: str, weights: str | Path | None = None, frozen: bool | None = None) -> dict[str, Any]:
+    """The same for a data set, whose own recipe may name other weights."""
+    if encoder == AUTO:
+        raise InputError(f"Encoder {AUTO!r} compares encoders by people's answers, which `pals fit` has: name one here.")
+    return {"weights": None, **network_settings(encoder, weights, frozen), "adapt": True}
+
+
 def size_for(name: str, side: int) -> int:
     """Pixels a side at which the pictures are decoded for a frozen network, their shorter side being `side`."""
     if name == PATCHES:

@@ -31,8 +31,7 @@ class Statistics(NamedTuple):
 
 def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:
     """The same with the path of the weights, which may lie in the data folder."""
-    ready = config.frozen or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD)
-    if config.weights is None or ready:
+    if config.weights is None or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD):
         return config
     return replace(config, weights=str(find_weights(config.weights, data_dir)))
 

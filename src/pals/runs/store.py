@@ -44,7 +44,7 @@ def encode_kept(
     for start in range(0, len(missing), BLOCK):
         keys = missing[start : start + BLOCK]
         pictures = images[[row_of[key][0] for key in keys]]
-        told = None if progress is None else _shifted(progress, done, len(images))
+        told = None if progress is None else shifted(progress, done, len(images))
         feature_BD = encode(pictures, encoder, device, progress=told)
         _write(place, keys, feature_BD)
         for key, feature_D in zip(keys, feature_BD, strict=True):
@@ -59,7 +59,8 @@ def picture_key(image: Tensor) -> bytes:
     return hashlib.blake2b(image.contiguous().numpy().data, digest_size=KEY, key=shape).digest()
 
 
-def _shifted(progress: OnBatch, before: int, total: int) -> OnBatch:
+def shifted(progress: OnBatch, before: int, total: int) -> OnBatch:
+    """For a part of all pictures, so many of which come before it."""
     return lambda done, _: progress(before + done, total)
 
 

@@ -44,6 +44,11 @@ class PictureFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
+        """Some of them, or all: N x 3 x size x size, uint8."""
+        chosen = self.paths[start:stop]
+        return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in chosen])
+
 
 def encode(
     pictures: Tensor | PictureFiles,
@@ -121,18 +126,20 @@ class _Prepared:
         pictures, encoder = self.pictures, self.encoder
         if isinstance(pictures, Tensor):
             return enlarged(pictures[start : start + size], encoder)
-        side = encoder.input_size(pictures.side)
-        chosen = pictures.paths[start : start + size]
-        return torch.stack([torch.from_numpy(decode(path, side, how=pictures.how)) for path in chosen])
+        return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
 
 
 def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
-    """uint8 pictures at the size at which they are encoded, by the bicubic filter that files are decoded with."""
-    size = encoder.input_size(min(images.shape[2:]))
-    if encoder.size is None or tuple(images.shape[2:]) == (size, size):
+    """uint8 pictures at the size at which they are encoded."""
+    return images if encoder.size is None else resized(images, encoder.input_size(min(images.shape[2:])))
+
+
+def resized(images: Tensor, size: int) -> Tensor:
+    """uint8 pictures as squares of `size` pixels a side, by the bicubic filter that files are decoded with."""
+    if tuple(images.shape[2:]) == (size, size):
         return images
-    resized = interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True)
-    return resized.round_().clamp_(0, 255).to(torch.uint8)
+    made = interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True)
+    return made.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _check(pictures: Tensor | PictureFiles, batch: int | None) -> None:
