@@ -78,8 +78,7 @@ def encoder_of(plan: Plan) -> Network | None:
     network = plan.config.network
     if not network.frozen:
         return None
-    named = replace(network, name=encoder_name(plan))
-    return frozen_network(named, plan.data.size, plan.matched.votes.class_names, plan.config.seed)
+    return frozen_network(replace(network, name=encoder_name(plan)), plan.data.size, plan.config.seed)
 
 
 def encoder_name(plan: Plan) -> str:

@@ -85,7 +85,6 @@ class FrontEnd:
 def make_front_end(
     config: NetworkConfig,
     pictures: Pictures,
-    class_names: Sequence[str],
     seed: int,
     *,
     mirror: bool = True,
@@ -103,12 +102,12 @@ def make_front_end(
                 f"The network {config.name!r} has no pretrained weights to look at pictures with: name one of `pals encoders`, "
                 "or give network.weights."
             )
-        network = frozen_network(config, size, class_names, seed) if config.frozen else None
+        network = frozen_network(config, size, seed) if config.frozen else None
         return FrontEnd(config.name, size, statistics, network)
     name = patches_name(mirror)
     sample = at_size(spread(pictures), size)
     statistics = Statistics(*image_statistics(sample))
-    network = frozen_network(replace(config, name=name), size, class_names, seed)
+    network = frozen_network(replace(config, name=name), size, seed)
     if learned:
         network.load_state_dict(dict(learned), strict=False)
     else:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pals.data import find_weights
+from pals.labels.candidates import default_names
 from pals.model import Model, is_model
 from pals.runs.settings import NetworkConfig
 from pals.training.inference import image_standardizer
@@ -85,12 +86,13 @@ def input_statistics(network: NetworkConfig, size: int) -> Statistics | None:
     return Statistics(*IMAGENET)
 
 
-def frozen_network(config: NetworkConfig, size: int, class_names: Sequence[str], seed: int) -> Network:
-    """That of these settings with its weights, for pictures of `size` pixels a side; patches are still to be cut."""
+def frozen_network(config: NetworkConfig, size: int, seed: int) -> Network:
+    """That of these settings with its weights, for pictures of `size` pixels a side; its own classifier is never asked, and
+    patches are still to be cut."""
     if config.weights is None and config.name in ENCODERS and config.name != PATCHES:
         return find_encoder(config.name).network
     torch.manual_seed(seed)
-    return starting_network(config, (3, size, size), class_names)
+    return starting_network(config, (3, size, size), default_names(2))
 
 
 def patches_name(mirror: bool) -> str:

@@ -96,10 +96,8 @@ class Run:
         self.patches_mark = f"{mark} {network.name} {config.seed}"
         found = read_features(kept, self.patches_mark) if kept is not None and network.name == PATCHES else None
         learned = None if found is None else found.learned
-        front = make_front_end(
-            network, source.train.inputs, source.class_names, config.seed, mirror=source.views.mirror, learned=learned
-        )
-        self.front = front
+        mirror = source.views.mirror
+        self.front = front = make_front_end(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
         self.seen = through(front, source, network.head, config.engine.device, default_cache(), progress)
 
     def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
