@@ -96,9 +96,16 @@ class Run:
         self.patches_mark = f"{mark} {network.name} {config.seed}"
         found = read_features(kept, self.patches_mark) if kept is not None and network.name == PATCHES else None
         learned = None if found is None else found.learned
+        self.patches_kept = found is not None
         mirror = source.views.mirror
         self.front = front = make_front_end(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
         self.seen = through(front, source, network.head, config.engine.device, default_cache(), progress)
+
+    def _keep_patches(self, folder: Path) -> None:
+        """They were cut from the pictures; cut again, elsewhere, they might not be quite the same."""
+        network = None if self.front is None else self.front.network
+        if isinstance(network, PatchNetwork) and not self.patches_kept:
+            write_features(folder, self.patches_mark, Features(self.dataset.train.inputs, learned=body_of(network)))
 
     def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
         """Nobody else may work on the folder from here until the epochs are over."""
@@ -106,9 +113,7 @@ class Run:
         self._lock.acquire()
         try:
             claim_folder(folder, self.config, about)
-            if self.front is not None and isinstance(self.front.network, PatchNetwork):
-                made = Features(self.dataset.train.inputs, learned=body_of(self.front.network))
-                write_features(folder, self.patches_mark, made)
+            self._keep_patches(folder)
             self.trainer.resume()
         except BaseException:
             self._lock.release()

@@ -22,7 +22,7 @@ from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.backbones.folded import fold
 from pals.vision.backbones.norm import BatchNorm2d
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import How, decode
+from pals.vision.images import BadImageError, How, decode
 
 PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
@@ -46,8 +46,10 @@ class PictureFiles:
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Some of them, or all: N x 3 x size x size, uint8."""
-        chosen = self.paths[start:stop]
-        return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in chosen])
+        try:
+            return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in self.paths[start:stop]])
+        except BadImageError as error:
+            raise InputError(f"{error} Fix this picture, or leave it out.") from None
 
 
 def encode(
