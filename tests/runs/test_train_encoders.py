@@ -151,6 +151,10 @@ def test_weights_of_ones_own_from_the_data_folder(tmp_path: Path) -> None:
     settings["network"]["weights"] = "mine.pth"
     run = Run(RunConfig.of(settings), data_dir=tmp_path)
     assert run.trainer.inputs.shape == (36, 512) and run.describe()["encoder"] == "imagenet-resnet18"
+    tuned = Run(config(str(tmp_path / "mine.pth"), epochs=1, frozen=False), tmp_path / "run")
+    (record,) = tuned.epochs()
+    (tmp_path / "mine.pth").unlink()  # it is needed only to start
+    assert evaluate(tmp_path / "run", "cpu")["accuracy"] == record["test_accuracy"]
 
 
 # ---- the command

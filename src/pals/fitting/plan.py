@@ -14,6 +14,7 @@ from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.readers import Votes
 from pals.runs import check_folder
 from pals.runs.encoders import AUTO
+from pals.runs.front_end import SMALLEST
 from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
@@ -21,7 +22,6 @@ from pals.util.errors import InputError
 from pals.util.words import how_many
 from pals.vision.images import default_cache, survey
 
-SMALLEST = 8  # pixels a side
 CROWD: Mapping[str, Any] = {"method": {"name": "pals", "delta": 0.75}}
 """What the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
 

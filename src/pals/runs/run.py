@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,14 @@ class Run:
     ) -> None:
         """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
         `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own.
-        `progress` is told of pictures that are encoded. `kept`: where the run keeps its patches, if not in `folder`."""
+        `progress` is told of pictures that are encoded. `kept`: the folder of the run whose checkpoint will be loaded."""
         engine = Engine(config.engine)
         self.config, self.folder, self.summarize = config, folder, summarize
         if folder is not None:
             check_folder(folder, config)
-        self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
+        ready = kept is not None and not config.network.frozen  # weights to start from are in the checkpoint
+        network = replace(config.network, weights=None) if ready else config.network
+        self.network = with_weights_found(network, data_dir)  # before the pictures, which take their time
         source = dataset if dataset is not None else chosen_dataset(config, data_dir)
         self.candidates, self.noise = candidates_for(config, source)
         about = dict(about or {})
@@ -91,7 +94,8 @@ class Run:
 
     def _look(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
         """At the pictures of the data set, through the network that was asked for."""
-        config, network = self.config, self.network
+        config = self.config
+        network = self.network if config.network.frozen else config.network
         _refuse_vectors(source, network)
         self.patches_mark = f"{mark} {network.name} {config.seed}"
         found = read_features(kept, self.patches_mark) if kept is not None and network.name == PATCHES else None
@@ -249,8 +253,7 @@ def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = No
     if isinstance(loaded.data, VotesConfig):
         raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
     settings = loaded.to_dict()
-    ready = {} if loaded.network.frozen else {"network": {"weights": None}}  # they are in the checkpoint
-    config = RunConfig.of(merge(settings, ready if device is None else {**ready, "engine": {"device": device}}))
+    config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
     trainer = Run(config, data_dir=data_dir, kept=folder).trainer
     trainer.load(folder / "checkpoint.pt", settings, to_train=False)
     return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}
