@@ -143,12 +143,6 @@ def test_rates_for_what_people_answered(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("network", ["mlp", "small-cnn"])
-def test_a_frozen_network_outside_fit(network: str, refused: Callable[..., str]) -> None:
-    said = refused(*TRAIN, "--set", f"network.name={network}", "--set", "network.frozen=true", "--out", "run")
-    assert said.startswith("Setting network.frozen = True: only `pals fit` learns from the features of a frozen network; ")
-
-
 def test_a_device_that_is_not_there(refused: Callable[..., str]) -> None:
     said = refused(*TRAIN, "--device", "cuda:1", "--out", "run")
     assert said == "Device 'cuda:1': this machine shows 0 CUDA devices. Use --device cpu or auto."

@@ -68,7 +68,7 @@ def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
     name = settings["network"]["name"]
     assert re.search(rf"Encoder: {name}, which predicts people's answers better than .* nats an answer", answer.out)
     assert re.search(rf"Closed form on {name} at \d+ px\.", answer.out)
-    assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear"}
+    assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["method"]["name"] == "closed-form"
     grades = read_json(Path("run/summary.json"))["grades"]
     assert grades["labels"] > grades["majority"]

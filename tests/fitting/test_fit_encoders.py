@@ -19,8 +19,8 @@ from _toy import Answer
 from pals.fitting import Findings, fit, update
 from pals.fitting import encoders as choosing
 from pals.fitting.choose import Facts, is_open
-from pals.fitting.encoders import network_settings
 from pals.model import Model, export_onnx
+from pals.runs.encoders import network_settings
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.vision import encoders
@@ -66,7 +66,7 @@ def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[st
     assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "a second" in line for line in lines)
     assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
     settings = read_yaml(findings.folder / "config.yaml")
-    assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear"}
+    assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["data"]["size"] == 64
 
 
@@ -121,7 +121,7 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
 def test_an_update_on_patches_does_not_cut_them_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = run(data, "cut", encoder="patches")
     pd.DataFrame({"item": first.labels["item"][:1], "worker": "eve", "label": ["dark"]}).to_csv(tmp_path / "q.csv", index=False)
-    monkeypatch.setattr("pals.fitting.encode.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+    monkeypatch.setattr("pals.runs.networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
     for out, before in (("second", first.folder), ("third", tmp_path / "second")):
         updated = update(before, tmp_path / "q.csv", out=tmp_path / out, cache=data.parent / "cache", device="cpu")
         assert torch.equal(updated.trained.encoded.inputs, first.trained.encoded.inputs)

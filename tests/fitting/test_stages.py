@@ -17,7 +17,6 @@ import torch
 from _pictures import make_pictures
 from pals.crowd import STATUS
 from pals.fitting import Findings
-from pals.fitting import features as features_file
 from pals.fitting.api import run_stages
 from pals.fitting.choose import Facts, choose
 from pals.fitting.encode import encode
@@ -30,6 +29,7 @@ from pals.fitting.results import write
 from pals.fitting.train import train
 from pals.model import Model
 from pals.runs import Run
+from pals.runs import features as features_file
 from pals.runs.settings import VotesConfig
 from pals.training.encoding import encode as encode_pictures
 from pals.util.config import build
@@ -182,7 +182,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_features_it_has(folder: Path, e
     assert encoder_calls == [30, 30]
     assert not (folder.parent / "run" / "summary.json").exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.fitting.encode.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+        patch.setattr("pals.runs.networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
         fitted(folder, "run")
     assert encoder_calls == [30, 30]
     assert contents(folder.parent / "run") == contents(folder.parent / "whole")

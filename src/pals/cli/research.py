@@ -63,7 +63,8 @@ def _intro(about: dict[str, Any], things: str = "items") -> str:
             f", and the right one is missing for {100 * about['effective_noise']:.1f}% of them (protocol {about['protocol']})"
         )
     labels = f"{about['mean_set_size']:.1f} candidate labels on average{missing}"
-    return f"{about['items']:,} {things} to learn from; each comes with {labels}. Computed on {about['engine']}."
+    seen = f" Pictures are seen by {about['encoder']} at {about['size']} px." if "encoder" in about else ""
+    return f"{about['items']:,} {things} to learn from; each comes with {labels}.{seen} Computed on {about['engine']}."
 
 
 def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
@@ -100,6 +101,14 @@ def train(
     seeds: Seeds = None,
     seed: Seed = None,
     epochs: Annotated[int | None, typer.Option(help="Length of the whole schedule.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="A pretrained one of `pals encoders`, timm:NAME or a file of weights; learn from its features."),
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="For --encoder timm:NAME: its file of weights, or timm.")] = None,
+    frozen: Annotated[
+        bool | None, typer.Option("--frozen/--no-frozen", help="Leave the encoder as it is (default), or fine-tune it.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML), for example a run's config.yaml.")] = None,
     set_: Set = None,
     device: Device = None,
@@ -123,9 +132,10 @@ def train(
     """
     from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
-    from pals.util.display import Reporter
+    from pals.util.display import Reporter, showing_count
 
     flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
+    flags |= _encoder_flags(encoder, weights, frozen)
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
     numbers = chosen_seeds(seeds, seed, [values.get("seed", 1)])
     configs = [RunConfig.of({**values, "seed": number}) for number in numbers]
@@ -134,15 +144,16 @@ def train(
     if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
         folders = [base / f"seed-{number}" for number in numbers]
-    with Reporter(console).showing() as reporter:
-        for run_config, folder in zip(configs, folders, strict=True):
-            run = Run(run_config, folder, data_dir)
-            if folder == folders[0]:
-                say(_intro(run.describe()))
-                for remark in _remarks(run_config):
-                    say(remark)
-            if run.resumed_at:
-                say(f"{folder}: continuing after epoch {run.resumed_at}.")
+    for run_config, folder in zip(configs, folders, strict=True):
+        with showing_count(console, "features") as count:
+            run = Run(run_config, folder, data_dir, progress=count)
+        if folder == folders[0]:
+            say(_intro(run.describe()))
+            for remark in _remarks(run_config):
+                say(remark)
+        if run.resumed_at:
+            say(f"{folder}: continuing after epoch {run.resumed_at}.")
+        with Reporter(console).showing() as reporter:
             follow(reporter, f"{run_config.method_name} seed {run_config.seed}", run, stop_after)
     _print_scores(summarise_seeds(base, folders))
 
@@ -263,6 +274,17 @@ def _flags(
     }
     given = {name: {key: v for key, v in section.items() if v is not None} for name, section in sections.items()}
     return {name: section for name, section in given.items() if section}
+
+
+def _encoder_flags(encoder: str | None, weights: Path | None, frozen: bool | None) -> dict[str, Any]:
+    from pals.runs.encoders import dataset_network_settings
+
+    if encoder is not None:
+        return {"network": dataset_network_settings(encoder, weights, frozen)}
+    if weights is not None or frozen is not None:
+        given = "--weights" if weights is not None else "--frozen" if frozen else "--no-frozen"
+        raise InputError(f"{given} is about an encoder: name it with --encoder, or set network.weights by --set.")
+    return {}
 
 
 def _print_scores(scores: dict[str, Any] | None) -> None:

@@ -21,10 +21,12 @@ from torch import Tensor
 
 from pals.data import Items
 from pals.estimator.doubt import doubt_of
-from pals.estimator.inputs import Images, Vectors
+from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file_names
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options, preset_for
 from pals.methods.parts.losses import masked_softmax
+from pals.runs.networks import starting_network
+from pals.runs.settings import NetworkConfig
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import TOO_SMALL, Link, infer
 from pals.training.optim import TrainConfig
@@ -47,6 +49,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method : name of a method, `pals methods` lists them.
     method_options : {option: value} of the method. Classes made for one method (`PALSClassifier`, ...) have each option as a
         parameter of its own instead.
+    encoder : a pretrained network that looks at pictures (arrays or names of files), one of `pals encoders`: the method then
+        learns from its features. None: pictures as they are.
+    encoder_options : frozen (False: the encoder itself is trained further), weights (of an encoder "timm:NAME").
     network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
     epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data. None epochs are 60, or up to
         200 where a method has a preset for few items, as PALS does.
@@ -72,13 +77,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn; of a picture, the number of its values.
     """
 
-    inputs_: Vectors | Images
+    inputs_: Vectors | Images | Encoded
 
     def __init__(
         self,
         method: str = "pals",
         *,
         method_options: Mapping[str, Any] | None = None,
+        encoder: str | None = None,
+        encoder_options: Mapping[str, Any] | None = None,
         network: str = "auto",
         epochs: int | None = None,
         batch_size: int = 64,
@@ -96,6 +103,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method = method
         self.method_options = method_options
+        self.encoder = encoder
+        self.encoder_options = encoder_options
         self.network = network
         self.epochs = epochs
         self.batch_size = batch_size
@@ -117,8 +126,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any) -> CandidateClassifier:
-        """X: vectors (items by features) or pictures (items by height and width, with channels before or after). y: what is
-        known of the labels, in any form that `read_target` reads."""
+        """X: vectors (items by features), pictures (items by height and width, with channels before or after) or, with an
+        encoder, names of files. y: what is known of the labels, in any form that `read_target` reads."""
         X = self._checked(X, first=True)
         target = read_target(y, self.classes, on_empty=self.on_empty)
         check_consistent_length(X, target.allowed_NC)
@@ -126,8 +135,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("There is only one sample (n_samples=1); learning takes at least two.")
         engine = self._engine(self.device)
         seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
+        inputs = self._learn_inputs(X, seed)
         with _own_randomness(engine, seed):
-            trainer = self._trainer(self.inputs_.hold(X), target, engine, seed)
+            trainer = self._trainer(inputs, target, engine, seed)
             records = self._train(trainer)
             self._keep(trainer, target)
         self.n_iter_ = trainer.progress.total
@@ -158,22 +168,47 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The method's name and what is given of its options."""
         return self.method, self.method_options or {}
 
-    def _checked(self, X: Any, *, first: bool = False) -> np.ndarray:
-        """X as a checked array; the first time what it is gets learned."""
+    def _checked(self, X: Any, *, first: bool = False) -> Any:
+        """X as a checked array, or as a list of files."""
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
+        names = file_names(X)
+        if names is not None:
+            if self.encoder if first else isinstance(self.inputs_, Encoded):
+                return names
+            raise InputError(f"X holds names of files, such as {names[0]!r}: give encoder=... to look at them.")
         pictures = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
-        if not first and pictures != isinstance(self.inputs_, Images):
-            raise InputError(f"fit has seen inputs of the shape {self.inputs_.shape}; these are of another kind.")
+        if not first and pictures == isinstance(self.inputs_, Vectors):
+            raise InputError(f"fit has seen inputs of the shape {self.inputs_.given.shape}; these are of another kind.")
         if not pictures:
-            X = validate_data(self, X, reset=first, dtype=(np.float64, np.float32))
+            return np.asarray(validate_data(self, X, reset=first, dtype=(np.float64, np.float32)))
+        return np.asarray(check_array(X, allow_nd=True, dtype="numeric", estimator=self, input_name="X"))
+
+    def _learn_inputs(self, X: Any, seed: int) -> Tensor:
+        """What the inputs are; gives them as they are trained on."""
+        if self.encoder is None:
+            if self.encoder_options:
+                raise InputError("encoder_options is for an encoder: give encoder=..., or leave it out.")
+            self.inputs_ = Images.fit(X) if X.ndim > 2 else Vectors.fit(X, self.standardize)
+            inputs = self.inputs_.hold(X)
         else:
-            X = check_array(X, allow_nd=True, dtype="numeric", estimator=self, input_name="X")
-        if first:
-            self.inputs_ = Images.fit(X) if pictures else Vectors.fit(X, self.standardize)
-        if first and pictures:
-            self.n_features_in_ = int(np.prod(self.inputs_.shape))
-            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit on a frame
-        return np.asarray(X)
+            self.inputs_, inputs = self._encoded(X, encoder_config(self.encoder, self.encoder_options), seed)
+        if isinstance(self.inputs_, Vectors):
+            return inputs
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit on a frame
+        self.n_features_in_ = int(np.prod(self.inputs_.given.shape))
+        return inputs
+
+    def _encoded(self, X: Any, config: NetworkConfig, seed: int) -> tuple[Encoded, Tensor]:
+        if isinstance(X, np.ndarray) and X.ndim == 2:
+            raise InputError(
+                f"Encoder {self.encoder!r} looks at pictures, but X holds vectors of width {X.shape[1]}: leave out encoder, or "
+                "give pictures (N x height x width x 3) or names of files."
+            )
+        if self.network != "auto":
+            if not config.frozen:
+                raise InputError(f"The encoder is the network that is trained: leave out network={self.network!r}.")
+            config = replace(config, head=self.network)
+        return Encoded.fit(X, config, seed, self.device)
 
     def _engine(self, device: str) -> Engine:
         return Engine(build(EngineConfig, {"compile": False, **(self.engine_options or {}), "device": device}))
@@ -182,9 +217,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         items = len(inputs)
         config = build(TrainConfig, self._training(items), "train_options")
         candidates = target.sets()
-        default = self.inputs_.network if self.network == "auto" else self.network
-        method = self._build_method(Problem(candidates, partial(_network, default, self.inputs_.shape, len(target.classes))))
+        method = self._build_method(Problem(candidates, partial(self._network, [str(name) for name in target.classes])))
         return Trainer(method, Items(inputs, candidates.ids), self.inputs_.views(self.view_options), config, engine, seed=seed)
+
+    def _network(self, class_names: Sequence[str], name: str | None = None) -> Network:
+        """A fresh one, or, where an encoder is trained further, that."""
+        inputs = self.inputs_
+        if isinstance(inputs, Encoded) and inputs.front.network is None and name in (None, inputs.network):
+            return starting_network(inputs.config, inputs.shape, class_names)
+        usual = self.network if self.network != "auto" else inputs.network
+        return build_network(name or usual, inputs.shape, len(class_names))
 
     def _training(self, items: int) -> dict[str, Any]:
         size = plain(self.batch_size)
@@ -253,12 +295,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.doubtful_ = doubtful[np.argsort(-self.doubt_[doubtful], kind="stable")]
         predictor = copy.deepcopy(method.predictor).eval().cpu()  # a copy has nothing compiled or captured about it
         # In float64 the answer for an item does not depend on who else is asked about. For pictures that would be slow.
-        self.predictor_ = predictor.double() if isinstance(self.inputs_, Vectors) else predictor
+        self.predictor_ = predictor.double() if len(self.inputs_.shape) == 1 else predictor
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "predictor_")
         inputs, views = self.inputs_.hold(self._checked(X)), self.inputs_.views(self.view_options)
-        exact = isinstance(self.inputs_, Vectors)
+        exact = len(self.inputs_.shape) == 1
         engine = self._engine("cpu" if exact else self.device)
         dtype = torch.float64 if exact else torch.float32
         generator = engine.generator(0)  # the eval view draws nothing
@@ -274,10 +316,6 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def plain(value: Any) -> Any:
     """A number of numpy, as a grid made by `np.arange` holds them, as one of Python."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _network(default: str, shape: tuple[int, ...], classes: int, name: str | None = None) -> Network:
-    return build_network(name or default, shape, classes)
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,19 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from pals.runs.encoders import dataset_network_settings
+from pals.runs.front_end import FrontEnd, make_front_end
+from pals.runs.networks import Statistics, feature_statistics, with_weights_found
+from pals.runs.settings import NetworkConfig
+from pals.training.encoding import PictureFiles
+from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.images import survey
 
 CHANNELS = (1, 3, 4)
+OF_VECTORS = {"noise": 0.1, "dropout": 0.1}
+ENCODER_OPTIONS = ("frozen", "weights")
 SMALLEST_STD = 1e-3  # of a channel, as a share of the range: pictures of one colour are not blown up
 
 
@@ -30,15 +41,18 @@ class Vectors:
     def fit(cls, X: np.ndarray, standardize: bool) -> Vectors:
         return cls(StandardScaler().fit(X) if standardize else None, X.shape[1:])
 
+    @property
+    def given(self) -> Vectors:
+        return self
+
     def hold(self, X: np.ndarray) -> Tensor:
         """N x D float32."""
         ready = X if self.scaler is None else self.scaler.transform(X)
         return torch.from_numpy(np.array(ready, dtype=np.float32))
 
     def views(self, options: Mapping[str, Any] | None) -> Views:
-        chosen = _chosen(options, {"noise": 0.1, "dropout": 0.1})
         width = self.shape[0]
-        return vector_views(torch.zeros(width), torch.ones(width), **chosen)
+        return vector_views(torch.zeros(width), torch.ones(width), **_chosen(options, OF_VECTORS))
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,10 @@ class Images:
         std = np.maximum(image_NCHW.std(axis=(0, 2, 3), dtype=np.float64) / 255, SMALLEST_STD)
         return cls(low, high, last, image_NCHW.shape[1:], tuple(mean.tolist()), tuple(std.tolist()))
 
+    @property
+    def given(self) -> Images:
+        return self
+
     def hold(self, X: np.ndarray) -> Tensor:
         """N x channels x height x width, uint8."""
         image_NCHW = _arranged(X, self.channels_last)
@@ -78,6 +96,88 @@ class Images:
     def views(self, options: Mapping[str, Any] | None) -> Views:
         usual = {"pad": min(self.shape[1:]) // 8, "flip": False, "strong": "light", "cutout": None}
         return image_views(self.mean, self.std, **_chosen(options, usual))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pictures, in an array or in files, through a pretrained network: as its features if it is frozen, else as pixels."""
+
+    front: FrontEnd
+    given: Images
+    "How arrays are read, and what files become."
+    files: bool
+    device: str
+    "Where features are made."
+    config: NetworkConfig
+    statistics: Statistics | None = None
+    "Of the features."
+
+    @classmethod
+    def fit(cls, X: Any, config: NetworkConfig, seed: int, device: str) -> tuple[Encoded, Tensor]:
+        """And what it makes of these very pictures, so that they are encoded once."""
+        names = file_names(X)
+        given = Images.fit(X) if names is None else None
+        pictures = picture_files(names or ()) if given is None else given.hold(X)
+        with torch.random.fork_rng(devices=[]):
+            front = make_front_end(config, pictures, seed)
+        if given is None:
+            given = Images(0.0, 255.0, False, (3, front.size, front.size), *front.statistics)
+        inputs = cls(front, given, names is not None, device, config)
+        held = inputs.hold(X)
+        if front.network is None:
+            return inputs, held
+        mean_D, std_D = feature_statistics(held)
+        return replace(inputs, statistics=Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))), held
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input as the network that learns reads it."""
+        return self.front.part.input_shape if self.front.network is None else (self.front.network.feature_width,)
+
+    @property
+    def network(self) -> str:
+        return self.config.trained
+
+    def hold(self, X: Any) -> Tensor:
+        """N x D float32, or pictures as uint8."""
+        names = file_names(X)
+        if (names is not None) != self.files:
+            seen, found = ("names of files", "an array") if self.files else ("an array", "names of files")
+            raise InputError(f"fit has seen pictures as {seen}; these are {found}. Give them in the same way.")
+        if names is None:
+            pictures: Tensor | PictureFiles = self.given.hold(X)
+        else:
+            pictures = PictureFiles(names, self.front.size)
+        if self.front.network is not None:
+            return self.front.features(pictures, self.device)
+        return pictures if isinstance(pictures, Tensor) else self.front.pixels(pictures)
+
+    def views(self, options: Mapping[str, Any] | None) -> Views:
+        if self.statistics is None:
+            return self.front.views(self.given.views(options))
+        return vector_views(*map(torch.tensor, self.statistics), **_chosen(options, OF_VECTORS))
+
+
+def encoder_config(encoder: str, options: Mapping[str, Any] | None) -> NetworkConfig:
+    """What the parameters `encoder` and `encoder_options` mean."""
+    for name in options or ():
+        if name not in ENCODER_OPTIONS:
+            raise unknown("encoder option", name, ENCODER_OPTIONS)
+    settings = dataset_network_settings(encoder, **(options or {}))
+    return with_weights_found(build(NetworkConfig, settings, "network"))
+
+
+def file_names(X: Any) -> list[str] | None:
+    """X, if it is a sequence of names of files."""
+    if getattr(X, "ndim", 1) != 1 or isinstance(X, (str, bytes, Mapping)) or not hasattr(X, "__len__") or not len(X):
+        return None
+    names = list(X)
+    return [str(Path(name)) for name in names] if all(isinstance(name, (str, PathLike)) for name in names) else None
+
+
+def picture_files(names: Sequence[str]) -> PictureFiles:
+    """With about the size that these have; what cannot be read is named when it is decoded."""
+    return PictureFiles(names, survey(Path(), names).shorter_side)
 
 
 def _chosen(options: Mapping[str, Any] | None, usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from pals.data import find_weights
 from pals.fitting.encode import encode
-from pals.fitting.encoders import AUTO, network_settings
 from pals.fitting.findings import Findings, find
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
@@ -22,6 +21,7 @@ from pals.fitting.votes import votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config
+from pals.runs.encoders import AUTO, network_settings
 from pals.runs.settings import CLOSED_FORM, VotesConfig
 from pals.training.log import read_epochs
 from pals.util.config import build, merge

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pals.crowd.linear import LARGEST
-from pals.fitting.encoders import AUTO, size_for
 from pals.methods import method_options
+from pals.runs.defaults import HEAD, TUNED
+from pals.runs.encoders import AUTO, size_for
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError
@@ -96,7 +97,7 @@ def _size(facts: Facts, pretrained: bool) -> int:
 def _training(facts: Facts) -> dict[str, Any]:
     """Of a small network on features."""
     epochs = min(max(150_000 // facts.answered, 20), 60)
-    return {"train": {"epochs": epochs, "batch_size": 64, "lr": 0.05}}
+    return {"train": {"epochs": epochs, **HEAD}}
 
 
 def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], str]:
@@ -117,7 +118,7 @@ def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, A
 
 def _fine_tuned(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
-    train = {"epochs": epochs, "batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1, "tail": "fill", **SELDOM}
+    train = {"epochs": epochs, **TUNED, "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": epochs}
     return {"data": folds, "network": {"name": name}, "train": train}, f"Fine-tuning {name} from the given weights."
 

@@ -9,23 +9,30 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pals.fitting.features import Features, body_of, features_mark, read_features, write_features
-from pals.fitting.load import Loaded, Statistics
+from pals.fitting.load import Loaded
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
-from pals.fitting.store import encode_kept
 from pals.fitting.time_left import said_once
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
-from pals.runs import claim_folder, starting_network
-from pals.runs.run import with_weights_found
+from pals.runs import claim_folder
+from pals.runs.features import Features, body_of, features_mark, read_features, write_features
+from pals.runs.networks import (
+    Statistics,
+    cut_patches,
+    feature_statistics,
+    frozen_network,
+    patches_name,
+    starting_network,
+    with_weights_found,
+)
+from pals.runs.store import encode_kept
 from pals.training.encoding import encode as encode_pictures
-from pals.training.inference import image_standardizer
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network, build_network
-from pals.vision.backbones.patches import PICTURES, PatchNetwork, Responses, learn_patches
-from pals.vision.encoders import ENCODERS, PATCHES, Encoder, find_encoder
+from pals.vision.backbones.patches import PatchNetwork, Responses
+from pals.vision.encoders import PATCHES, Encoder
 from pals.vision.images import default_cache
 
 REDUCED = 10_000  # items whose responses are brought to principal components at a time
@@ -61,7 +68,7 @@ def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     if encoder is None:
         return Encoded(loaded, loaded.items.inputs, loaded.views)
     made = _by_patches(loaded, encoder, monitor) if isinstance(encoder, PatchNetwork) else _pretrained(loaded, encoder, monitor)
-    mean_D, std_D = _statistics(made.features_ND)
+    mean_D, std_D = feature_statistics(made.features_ND)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
     return Encoded(loaded, made.features_ND, vector_views(mean_D, std_D), encoder, statistics, made.responses_ND)
 
@@ -71,16 +78,12 @@ def encoder_of(plan: Plan) -> Network | None:
     network = plan.config.network
     if not network.frozen:
         return None
-    if network.weights is None and network.name in ENCODERS and network.name != PATCHES:
-        return find_encoder(network.name).network
-    torch.manual_seed(plan.config.seed)
-    shape = (3, plan.data.size, plan.data.size)
-    return starting_network(replace(network, name=encoder_name(plan)), shape, plan.matched.votes.class_names)
+    return frozen_network(replace(network, name=encoder_name(plan)), plan.data.size, plan.config.seed)
 
 
 def encoder_name(plan: Plan) -> str:
     name = plan.config.network.name
-    return "patches-no-mirror" if name == "patches" and not plan.data.mirror else name
+    return patches_name(plan.data.mirror) if name == PATCHES else name
 
 
 def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
@@ -127,7 +130,7 @@ def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Feat
             if folder != plan.folder:
                 write_features(plan.folder, mark, found)
             return found
-    _cut_patches(loaded, encoder)
+    cut_patches(encoder, images, loaded.statistics, plan.config.seed)
 
     def features_of(network: Network) -> Tensor:
         with monitor.counting("features") as count:
@@ -150,21 +153,8 @@ def _as_encoder(loaded: Loaded, network: Network) -> Encoder:
     return Encoder(loaded.plan.config.network.name, network, None, *loaded.statistics, None, "")
 
 
-def _cut_patches(loaded: Loaded, encoder: PatchNetwork) -> None:
-    images = loaded.items.inputs
-    sample = images[torch.linspace(0, len(images) - 1, min(len(images), PICTURES)).long()]
-    generator = torch.Generator().manual_seed(loaded.plan.config.seed)
-    learn_patches(encoder.cpu(), image_standardizer(*loaded.statistics)(sample), generator)
-
-
 def bytes_of_responses(encoder: PatchNetwork, items: int) -> int:
     """What the responses of a patch network to so many pictures take, all of which are compared; 0 where they are too many and
     their principal components must do."""
     needed = 4 * items * encoder.components.shape[1]
     return needed if needed <= MOST_RESPONSES else 0
-
-
-def _statistics(features_ND: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of each feature and one deviation for all: large ones stay large."""
-    mean_D = features_ND.mean(dim=0)
-    return mean_D, (features_ND - mean_D).square().mean().sqrt().expand_as(mean_D)

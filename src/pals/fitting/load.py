@@ -20,25 +20,15 @@ from pals.fitting.plan import Plan
 from pals.fitting.vectors import read_matrix, row_names
 from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
-from pals.model import Model, is_model
 from pals.readers import Votes
 from pals.runs.folder import read_about
+from pals.runs.networks import Statistics, input_statistics
 from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.backbones.imagenet import IMAGENET
-from pals.vision.backbones.timm import PREFIX, build_timm
-from pals.vision.encoders import ENCODERS
 from pals.vision.images import default_cache, image_statistics, load_images
 
 ROWS = 4096  # items whose bytes are hashed at a time
-
-
-class Statistics(NamedTuple):
-    """By which inputs are standardised: of each channel, or of each feature."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +111,7 @@ def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Pa
     bad = tuple(f"{image.name}: {image.reason}" for image in table.bad)
     if bad:
         votes = answered_first(votes.match(table.names)[0])
-    statistics = _statistics_of(network, data.size) or Statistics(*image_statistics(table.images))
+    statistics = input_statistics(network, data.size) or Statistics(*image_statistics(table.images))
     images = table.images if table.names == votes.items else table.images[_places(table.names, votes.items)]
     return Inputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 
@@ -130,24 +120,6 @@ def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
     """How pictures of this size are varied in training."""
     strong: Literal["cifar", "imagenet"] = "cifar" if config.size <= 64 else "imagenet"
     return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
-
-
-def _statistics_of(network: NetworkConfig, size: int) -> Statistics | None:
-    """Those that the weights a network starts from were made for; None: the pictures' own."""
-    if network.weights is None and not network.frozen:
-        return None
-    if network.name in ENCODERS and (network.weights is None or not is_model(Path(network.weights))):
-        listed = ENCODERS[network.name]
-        return Statistics(*listed.normalisation) if listed.package else None
-    if network.weights is None:
-        return None
-    if is_model(Path(network.weights)):
-        part = Model.load(network.weights, "cpu").about.classifier
-        return Statistics(part.mean, part.std) if part.is_image else None
-    if network.name.startswith(PREFIX):
-        made = build_timm(network.name, (3, size, size), 2)
-        return Statistics(made.mean, made.std)
-    return Statistics(*IMAGENET)
 
 
 def _vectors(data: VotesConfig, votes: Votes) -> Inputs:

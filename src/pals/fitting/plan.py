@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encoders import AUTO, choose_encoder
+from pals.fitting.encoders import choose_encoder
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder
+from pals.runs.encoders import AUTO
+from pals.runs.front_end import SMALLEST
 from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
@@ -21,7 +23,6 @@ from pals.util.errors import InputError
 from pals.util.words import how_many
 from pals.vision.images import default_cache, survey
 
-SMALLEST = 8  # pixels a side
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
 

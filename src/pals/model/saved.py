@@ -196,7 +196,7 @@ def find_model(run: Path | str) -> Path:
     path = Path(run) / FILE_NAME if Path(run).is_dir() else Path(run)
     if not path.is_file():
         where = f"{run} holds no {FILE_NAME}" if Path(run).is_dir() else f"{run} does not exist"
-        raise InputError(f"{where}. Give the folder that `pals fit --out` wrote, once it is finished.")
+        raise InputError(f"{where}. Give the folder that `pals fit` or `pals train --encoder` wrote, once it is finished.")
     return path
 
 

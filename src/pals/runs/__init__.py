@@ -7,7 +7,8 @@ neither what is made of runs (`fitting`, `bench`) nor the command line.
 from __future__ import annotations
 
 from pals.runs.folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
-from pals.runs.run import Run, evaluate, starting_network, summarise_seeds
+from pals.runs.networks import starting_network
+from pals.runs.run import Run, evaluate, summarise_seeds
 from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 
 __all__ = [

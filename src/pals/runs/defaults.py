@@ -49,6 +49,38 @@ _CROWD: Mapping[str, Any] = {
     },
 }
 
+HEAD: Mapping[str, Any] = {"batch_size": 64, "lr": 0.05}
+"""How a small head on features is trained."""
+TUNED: Mapping[str, Any] = {"batch_size": 64, "lr": 0.01, "encoder_lr_scale": 0.1}
+"""How a pretrained network is trained further."""
+_ANY_DATA: Mapping[str, Any] = {
+    "optimizer": "sgd",
+    "schedule": "cosine",
+    "floor": 1e-4,
+    "milestones": [],
+    "weight_decay": 1e-3,
+    "tail": "fill",
+    "checkpoint_every": 10,
+}
+ON_FEATURES: Mapping[str, Any] = {
+    "train": {
+        **_ANY_DATA,
+        **HEAD,
+        "epochs": 60,
+        "encoder_lr_scale": 1.0,
+    },
+}
+"""With `pals train --encoder`, in place of what the data set's own network is trained with: a small head on features."""
+FINE_TUNED: Mapping[str, Any] = {
+    "train": {
+        **_ANY_DATA,
+        **TUNED,
+        "epochs": 20,
+        "feature_batch": 250,
+    },
+}
+"""The same with --no-frozen."""
+
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "digits": {
         "data": {"partial_rate": 0.5, "noise_rate": 0.3},

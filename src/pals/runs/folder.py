@@ -161,7 +161,8 @@ def commit() -> str | None:
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
     data, loader = config.data, config.loader
-    apart = f"-{loader.label}" if loader is not None and loader.label else ""
+    apart = f"-{config.network.name.replace(':', '-').replace('/', '-')}" if config.network.is_encoder else ""
+    apart += f"-{loader.label}" if loader is not None and loader.label else ""
     if isinstance(data, DataConfig) and not (loader is not None and loader.answered):
         apart += f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
     return Path("runs") / f"{data.name}-{config.method_name}{apart}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,22 +11,28 @@ from typing import Any
 
 import torch
 
-from pals.data import Dataset, find_weights, load_dataset
+from pals.data import Dataset, load_dataset
 from pals.labels.candidates import CandidateSets
 from pals.labels.metrics import mean_and_std
 from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
-from pals.model import Model, is_model
+from pals.model import FILE_NAME
+from pals.runs.features import Features, body_of, read_features, write_features
 from pals.runs.folder import check_folder, claim_folder, data_mark, load_run_config, refuse_other_data
+from pals.runs.front_end import FrontEnd, Seen, make_front_end, through
+from pals.runs.networks import starting_network, with_weights_found
 from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
 from pals.training.engine import Engine
+from pals.training.inference import OnBatch
 from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.util.files import read_object, write_json
 from pals.util.locks import FolderLock
-from pals.vision.backbones import Network, build_network, load_weights
-from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
+from pals.vision.backbones import Network, build_network
+from pals.vision.backbones.patches import PatchNetwork
+from pals.vision.encoders import PATCHES
+from pals.vision.images import default_cache
 
 
 class Run:
@@ -39,21 +46,31 @@ class Run:
         dataset: Dataset | None = None,
         about: Mapping[str, Any] | None = None,
         summarize: bool = True,
+        progress: OnBatch | None = None,
+        kept: Path | None = None,
     ) -> None:
         """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
-        `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own."""
+        `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own.
+        `progress` is told of pictures that are encoded. `kept`: the folder of the run whose checkpoint will be loaded."""
         engine = Engine(config.engine)
         self.config, self.folder, self.summarize = config, folder, summarize
         if folder is not None:
             check_folder(folder, config)
-        self.network = with_weights_found(config.network, data_dir)  # before the pictures, which take their time
-        self.dataset = dataset if dataset is not None else chosen_dataset(config, data_dir)
-        self.candidates, self.noise = candidates_for(config, self.dataset)
+        ready = kept is not None and not config.network.frozen  # weights to start from are in the checkpoint
+        network = replace(config.network, weights=None) if ready else config.network
+        self.network = with_weights_found(network, data_dir)  # before the pictures, which take their time
+        source = dataset if dataset is not None else chosen_dataset(config, data_dir)
+        self.candidates, self.noise = candidates_for(config, source)
         about = dict(about or {})
+        if "data_mark" not in about:
+            about["data_mark"] = data_mark(source.train.inputs, self.candidates)
         if folder is not None:
-            if "data_mark" not in about:
-                about["data_mark"] = data_mark(self.dataset.train.inputs, self.candidates)
             refuse_other_data(folder, about["data_mark"])
+        self.front: FrontEnd | None = None
+        self.seen = Seen(source)
+        if dataset is None and config.network.is_encoder:
+            self._look(source, kept or folder, about["data_mark"], progress)
+        self.dataset = self.seen.dataset
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
@@ -75,12 +92,32 @@ class Run:
         self.resumed_at = self.trainer.progress.total
         self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
 
+    def _look(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
+        """At the pictures of the data set, through the network that was asked for."""
+        config = self.config
+        network = self.network if config.network.frozen else config.network
+        _refuse_vectors(source, network)
+        self.patches_mark = f"{mark} {network.name} {config.seed}"
+        found = read_features(kept, self.patches_mark) if kept is not None and network.name == PATCHES else None
+        learned = None if found is None else found.learned
+        self.patches_kept = found is not None
+        mirror = source.views.mirror
+        self.front = front = make_front_end(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
+        self.seen = through(front, source, network.head, config.engine.device, default_cache(), progress)
+
+    def _keep_patches(self, folder: Path) -> None:
+        """They were cut from the pictures; cut again, elsewhere, they might not be quite the same."""
+        network = None if self.front is None else self.front.network
+        if isinstance(network, PatchNetwork) and not self.patches_kept:
+            write_features(folder, self.patches_mark, Features(self.dataset.train.inputs, learned=body_of(network)))
+
     def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
         """Nobody else may work on the folder from here until the epochs are over."""
         assert self._lock is not None
         self._lock.acquire()
         try:
             claim_folder(folder, self.config, about)
+            self._keep_patches(folder)
             self.trainer.resume()
         except BaseException:
             self._lock.release()
@@ -109,7 +146,15 @@ class Run:
                 self.trainer.save()
                 return
         if self.trainer.progress.done and self.folder is not None and self.summarize:
+            self._save_model(self.folder)
             write_json(self.folder / "summary.json", self.summary())
+
+    def _save_model(self, folder: Path) -> None:
+        """For `pals predict`: the classifier with its encoder. Some methods leave more than one network, and none is saved."""
+        predictor = self.trainer.method.predictor
+        if self.front is not None and isinstance(predictor, Network):
+            network = copy.deepcopy(predictor).eval().cpu()  # nothing compiled or captured about it
+            self.front.model(self.dataset.class_names, network, self.seen.head).save(folder / FILE_NAME)
 
     def describe(self) -> dict[str, Any]:
         """What is being run, on what."""
@@ -124,6 +169,7 @@ class Run:
             "items": len(self.candidates),
             "mean_set_size": self.candidates.statistics().mean_size,
             **noise,
+            **({} if self.front is None else {"encoder": self.front.name, "size": self.front.size}),
             "engine": self.trainer.engine.describe(),
         }
 
@@ -138,53 +184,17 @@ def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
     """The data set of these settings."""
     if isinstance(config.data, VotesConfig):
         raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
-    if config.network.frozen:
-        raise InputError(
-            "Setting network.frozen = True: only `pals fit` learns from the features of a frozen network; here the network "
-            "itself is trained. Leave this out, or use `pals fit IMAGES VOTES --frozen`."
-        )
     if config.loader is not None:
         return config.loader.load(data_dir, config.data.seed)
     return load_dataset(config.data.name, data_dir=data_dir)
 
 
-def with_weights_found(config: NetworkConfig, data_dir: Path | None = None) -> NetworkConfig:
-    """The same with the path of the weights, which may lie in the data folder."""
-    ready = config.frozen or (config.name.startswith(PREFIX) and config.weights == DOWNLOAD)
-    if config.weights is None or ready:
-        return config
-    return replace(config, weights=str(find_weights(config.weights, data_dir)))
-
-
-def starting_network(config: NetworkConfig, shape: tuple[int, ...], class_names: Sequence[str]) -> Network:
-    """The network of these settings with the weights that it starts from: a file of weights, or a run's own classifier, of
-    which the classes that are known by name are taken over."""
-    own = config.weights is not None and is_model(Path(config.weights))  # asked first: timm knows no such file
-    if config.name.startswith(PREFIX) and not own:
-        return build_timm(config.name, shape, len(class_names), weights=config.weights)
-    network = build_network(config.name, shape, len(class_names))
-    if config.weights is not None and own:
-        _take_over(network, class_names, Model.load(config.weights, "cpu"), config.weights)
-    elif config.weights is not None:
-        load_weights(network, config.weights, classifier=False)
-    return network
-
-
-def _take_over(network: Network, class_names: Sequence[str], model: Model, path: str) -> None:
-    own, theirs = network.state_dict(), model.network.state_dict()
-    body = {name: value for name, value in theirs.items() if not name.startswith("classifier.")}
-    if {name: value.shape for name, value in body.items()} != {
-        name: value.shape for name, value in own.items() if not name.startswith("classifier.")
-    }:
-        raise InputError(f"{path} holds another network than {type(network).__name__}. Use the settings of the run it is from.")
-    place = {name: c for c, name in enumerate(model.class_names)}
-    known = [(c, place[name]) for c, name in enumerate(class_names) if name in place]
-    with torch.no_grad():
-        for name, value in body.items():
-            own[name].copy_(value)
-        for name in ("classifier.weight", "classifier.bias"):
-            for mine, other in known:
-                own[name][mine] = theirs[name][other]
+def _refuse_vectors(dataset: Dataset, network: NetworkConfig) -> None:
+    if len(dataset.train.shape) != 3:
+        raise InputError(
+            f"Encoder {network.name!r} looks at pictures, but the items of {dataset.name} are vectors: leave out --encoder "
+            "(network.frozen, network.adapt)."
+        )
 
 
 def _refuse_rates(data: DataConfig) -> None:
@@ -243,8 +253,7 @@ def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = No
     if isinstance(loaded.data, VotesConfig):
         raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
     settings = loaded.to_dict()
-    ready = {"network": {"weights": None}}  # they are in the checkpoint
-    config = RunConfig.of(merge(settings, ready if device is None else {**ready, "engine": {"device": device}}))
-    trainer = Run(config, data_dir=data_dir).trainer
+    config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
+    trainer = Run(config, data_dir=data_dir, kept=folder).trainer
     trainer.load(folder / "checkpoint.pt", settings, to_train=False)
     return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

@@ -14,7 +14,7 @@ from pals.crowd.closed_form import STRENGTH
 from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.dcic import ONCE_EVERYWHERE
 from pals.methods import find_method, method_options
-from pals.runs.defaults import DEFAULTS, PUBLISHED
+from pals.runs.defaults import DEFAULTS, FINE_TUNED, ON_FEATURES, PUBLISHED
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import SEEDS, STRICT, build, merge, to_dict
@@ -103,6 +103,13 @@ class NetworkConfig:
     "Leave the network as it is in the file, and train `head` on its features."
     head: str = "mlp"
     "What learns when the network is frozen."
+    adapt: bool = False
+    "Bring a data set's pictures to the size and the standardisation that the weights were made for; always if frozen."
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether a data set's pictures are brought to what the network wants, and not the network to the pictures."""
+        return self.frozen or self.adapt
 
     @property
     def trained(self) -> str:
@@ -138,7 +145,8 @@ class RunConfig:
         kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
         data_name = given["data"].get("name", kind.name)
         name = str(given["method"].get("name", "pals"))
-        full = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}), given)
+        recipe = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}))
+        full = merge(recipe, _by_encoder(given["network"]) if kind is DataConfig else {}, given)
         method = {key: value for key, value in full["method"].items() if key != "name"}
         shared, own = _split(kind, str(data_name), full["data"])
         return cls(
@@ -162,6 +170,11 @@ class RunConfig:
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
+
+
+def _by_encoder(network: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How a head on frozen features is trained, or a pretrained network further, whatever the data set."""
+    return ON_FEATURES if network.get("frozen") else FINE_TUNED if network.get("adapt") else {}
 
 
 def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given: Mapping[str, Any]) -> Any:

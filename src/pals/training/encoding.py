@@ -22,7 +22,7 @@ from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.backbones.folded import fold
 from pals.vision.backbones.norm import BatchNorm2d
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import How, decode
+from pals.vision.images import BadImageError, How, decode
 
 PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
@@ -43,6 +43,13 @@ class PictureFiles:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
+        """Some of them, or all: N x 3 x size x size, uint8."""
+        try:
+            return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in self.paths[start:stop]])
+        except BadImageError as error:
+            raise InputError(f"{error} Fix this picture, or leave it out.") from None
 
 
 def encode(
@@ -121,18 +128,20 @@ class _Prepared:
         pictures, encoder = self.pictures, self.encoder
         if isinstance(pictures, Tensor):
             return enlarged(pictures[start : start + size], encoder)
-        side = encoder.input_size(pictures.side)
-        chosen = pictures.paths[start : start + size]
-        return torch.stack([torch.from_numpy(decode(path, side, how=pictures.how)) for path in chosen])
+        return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
 
 
 def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
-    """uint8 pictures at the size at which they are encoded, by the bicubic filter that files are decoded with."""
-    size = encoder.input_size(min(images.shape[2:]))
-    if encoder.size is None or tuple(images.shape[2:]) == (size, size):
+    """uint8 pictures at the size at which they are encoded."""
+    return images if encoder.size is None else resized(images, encoder.input_size(min(images.shape[2:])))
+
+
+def resized(images: Tensor, size: int) -> Tensor:
+    """uint8 pictures as squares of `size` pixels a side, by the bicubic filter that files are decoded with."""
+    if tuple(images.shape[2:]) == (size, size):
         return images
-    resized = interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True)
-    return resized.round_().clamp_(0, 255).to(torch.uint8)
+    made = interpolate(images.float(), size=(size, size), mode="bicubic", antialias=True)
+    return made.round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _check(pictures: Tensor | PictureFiles, batch: int | None) -> None:

@@ -127,6 +127,8 @@ class Trainer:
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch
         _check_inputs(items, method.num_items)
+        seen = self.views.make("eval", items.inputs[:1], torch.Generator())  # may be larger than what is held
+        self.item_size = max(items.inputs[0].numel(), seen.numel())
         with engine.memory("Take a smaller network, or --device cpu; or end other programs that use the GPU."):
             engine.place(method)
             self.inputs = engine.hold(items.inputs)
@@ -250,7 +252,7 @@ class Trainer:
     def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
         """Batches of all groups, their views made for many steps at once."""
         largest = max(group.batch_size or batch_size for group in plan.groups.values())
-        per_chunk = max(1, items_at_once(self.engine, self.inputs[0].numel()) // largest)
+        per_chunk = max(1, items_at_once(self.engine, self.item_size) // largest)
         for first in range(0, steps, per_chunk):
             stop = min(steps, first + per_chunk)
             made = {

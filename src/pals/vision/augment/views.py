@@ -68,6 +68,11 @@ class Views:
         return self.table[name]
 
     @property
+    def mirror(self) -> bool:
+        """Whether a mirror image shows the same."""
+        return self.steps is not None and self.steps.flip is steps.random_flip
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.table)
 

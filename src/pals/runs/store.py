@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from pals.fitting.features import TEXT, features_mark
 from pals.model.saved import checksum
+from pals.runs.features import TEXT, features_mark
 from pals.training.encoding import encode
 from pals.training.inference import OnBatch
 from pals.util.files import write_bytes
@@ -44,7 +44,7 @@ def encode_kept(
     for start in range(0, len(missing), BLOCK):
         keys = missing[start : start + BLOCK]
         pictures = images[[row_of[key][0] for key in keys]]
-        told = None if progress is None else _shifted(progress, done, len(images))
+        told = None if progress is None else shifted(progress, done, len(images))
         feature_BD = encode(pictures, encoder, device, progress=told)
         _write(place, keys, feature_BD)
         for key, feature_D in zip(keys, feature_BD, strict=True):
@@ -59,7 +59,8 @@ def picture_key(image: Tensor) -> bytes:
     return hashlib.blake2b(image.contiguous().numpy().data, digest_size=KEY, key=shape).digest()
 
 
-def _shifted(progress: OnBatch, before: int, total: int) -> OnBatch:
+def shifted(progress: OnBatch, before: int, total: int) -> OnBatch:
+    """For a part of all pictures, so many of which come before it."""
     return lambda done, _: progress(before + done, total)
 
 

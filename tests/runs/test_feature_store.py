@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pals.fitting import store
-from pals.fitting.store import encode_kept
+from pals.runs import store
+from pals.runs.store import encode_kept
 from pals.training.encoding import encode
 from pals.vision.backbones import build_network
 from pals.vision.encoders import Encoder
