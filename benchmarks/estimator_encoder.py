@@ -1,5 +1,5 @@
-"""What an encoder is worth to `PALSClassifier` on few pictures: random CIFAR-10 pictures with noisy candidates, a fit on features
-of a frozen encoder beside one on pixels with the small CNN.
+"""What an encoder is worth to `PALSClassifier` on few pictures: random CIFAR-10 pictures with noisy candidates, a fit on
+features of a frozen encoder beside one on pixels with the small CNN.
 
     python benchmarks/estimator_encoder.py --data-dir FOLDER [--items 1000] [--seeds 3] [--encoder efficientnet-lite0]
 
