@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from _pictures import make_pictures
 from _toy import Answer, assert_same
+from pals.data import DATASETS, load_dataset
+from pals.labels.candidates import Truth
 from pals.model import Description, Model, Part
 from pals.runs import NetworkConfig, starting_network
 from pals.util.errors import InputError
@@ -220,6 +223,29 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
     answer = pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
     assert (tmp_path / "p.csv").read_text().count("\n") == 31
+
+
+@needs_timm
+@pytest.mark.parametrize("frozen", ["--frozen", "--no-frozen"])
+def test_train_through_a_local_file(
+    timm: Any, tmp_path: Path, pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, frozen: str
+) -> None:
+    """`pals train --encoder timm:NAME --weights FILE`: saved with the classifier, and evaluated."""
+    digits = load_dataset("digits")
+    few = [replace(items, inputs=items.inputs[:20], ids=items.ids[:20]) for items in (digits.train, digits.test) if items]
+    truths = [Truth.of(truth.label_N[:20], digits.class_names) for truth in (digits.truth, digits.test_truth) if truth]
+    data = replace(digits, train=few[0], truth=truths[0], test=few[1], test_truth=truths[1])
+    monkeypatch.setitem(DATASETS, "few", lambda **_: data)
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
+    torch.save(timm.create_model("test_resnet", num_classes=1000).state_dict(), tmp_path / "test_resnet.pth")
+    chosen = ("--encoder", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth", frozen)
+    quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu")
+    answer = pals("train", "few", *chosen, *quick, "--out", "run")
+    assert answer.code == 0, answer.err
+    assert "Pictures are seen by timm:test_resnet at 160 px." in answer.out
+    assert pals("evaluate", "run", "--device", "cpu").code == 0
+    about = Model.load(tmp_path / "run", "cpu").about
+    assert about.input_shape == (3, 160, 160) and (about.encoder is None) == (frozen == "--no-frozen")
 
 
 @needs_timm
