@@ -108,7 +108,8 @@ class Engine:
         """torch has one set of these for the whole process: every engine sets its own before it computes."""
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
-        torch.use_deterministic_algorithms(self.deterministic)
+        if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # to ask is free, to set imports the compiler
+            torch.use_deterministic_algorithms(self.deterministic)
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
