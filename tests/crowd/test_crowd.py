@@ -326,7 +326,7 @@ def test_confidence_is_about_right() -> None:
     assert noise.answers_wrong == pytest.approx((votes.label_R != truth_N[votes.item_R]).mean(), abs=0.03)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_answer_does_not_vouch_for_itself(seed: int) -> None:
     """Many people with some fifty answers each: the estimate must not fall to half of what is wrong."""
     votes, truth_N = many_people(1500, 90, 10, seed)

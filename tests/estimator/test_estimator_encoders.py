@@ -80,7 +80,7 @@ def test_files_and_patches(files: list[Path]) -> None:
     assert made.predict_proba(files[:5]).shape == (5, 3)
 
 
-@pytest.mark.parametrize("from_files", [False, True])
+@pytest.mark.parametrize("from_files", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_encoder_itself_is_trained(from_files: bool, files: list[Path]) -> None:
     given: Any = files if from_files else X
     options: dict[str, Any] = {

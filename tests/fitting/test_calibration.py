@@ -31,7 +31,7 @@ def digits() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     return x_ND, y_N, pd.DataFrame(rows, columns=["item", "worker", "label"])
 
 
-@pytest.mark.parametrize("folds", [0, 3])
+@pytest.mark.parametrize("folds", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_new_items_are_predicted_as_surely_as_rightly(folds: int, tmp_path: Path) -> None:
     """With the temperature of the fold networks, which have another scale, it was 45% off; against the answers alone 16%."""
     x_ND, y_N, votes = digits()

@@ -47,9 +47,9 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
     answers_wrong = float(result.wrong_A[np.isin(result.item_A, use)].mean())
     rng = np.random.default_rng(seed)
     if fusion.calibration is None:
-        (labels,) = _shares(votes, fusion, [label_N], False, rng)
+        (labels,) = _shares(votes, fusion, [label_N], False, rng, SWEEPS)
         return NoiseEstimate(answers_wrong, *_summary(labels))
-    labels, alone_with = _shares(votes, fusion, [label_N, alone_N], True, rng)
+    labels, alone_with = _shares(votes, fusion, [label_N, alone_N], True, rng, SWEEPS)
     (alone_without,) = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
     apart = alone_with.min() > alone_without.max() or alone_without.min() > alone_with.max()  # not one draw in common
     means = float(alone_without.mean()), float(alone_with.mean())
@@ -57,7 +57,7 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
 
 
 def _shares(
-    votes: Votes, fusion: Fusion, labels: list[np.ndarray], opinion: bool, rng: np.random.Generator, sweeps: int = SWEEPS
+    votes: Votes, fusion: Fusion, labels: list[np.ndarray], opinion: bool, rng: np.random.Generator, sweeps: int
 ) -> list[np.ndarray]:
     """Drawn shares of wrong labels, with the opinion or by the answers alone; of a part of the items where they are many.
 
