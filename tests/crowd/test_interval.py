@@ -86,6 +86,21 @@ def test_answers_with_several_labels() -> None:
     assert noise.high < 0.1
 
 
+def test_of_one_answer_an_item_answers_are_as_wrong_as_labels() -> None:
+    """It was 4% of the answers and 35% of the labels, which are the answers."""
+    votes = votes_of([(item, item % 2, item % 3 % 2) for item in range(60)], 60, 2)
+    noise = estimate_noise(votes, fuse(votes, []))
+    assert noise.answers_wrong == pytest.approx(noise.labels_wrong, abs=0.1)  # of a few the label is another
+
+
+def test_answers_that_name_several_labels_are_right_with_one() -> None:
+    votes, truth_N = simulated(200, [0.9, 0.9, 0.9], seed=3)
+    rows = [row for item, who, label in rows_of(votes) for row in ((item, who, label), (item, who, (label + 1) % 3))]
+    both = votes_of(rows, 200, answer=np.arange(len(rows)).__floordiv__(2).tolist())
+    right = np.mean([truth_N[item] in (label, (label + 1) % 3) for item, _, label in rows_of(votes)])
+    assert estimate_noise(both, fuse(both, [])).answers_wrong == pytest.approx(1 - right, abs=0.06)
+
+
 def test_of_many_items_a_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     votes, truth_N = many_people(2000, 60, 5, 0)
     fusion = fuse(votes, [])
@@ -123,7 +138,7 @@ def test_people_and_classifier_that_contradict_each_other(monkeypatch: pytest.Mo
         answers: object, log_opinion_NC: np.ndarray | None, start: object, labels: list[np.ndarray], *rest: object
     ) -> Shares:
         share_VS = np.tile(np.linspace(0.0, 0.1, 9) + (0.2 if log_opinion_NC is not None else 0.0), (len(labels), 1))
-        return Shares(share_VS, share_VS)
+        return Shares(share_VS, share_VS, share_VS[0])
 
     monkeypatch.setattr(estimate, "wrong_shares", draw)
     assert estimate_noise(votes, fusion).disagreement == pytest.approx((0.05, 0.25))

@@ -9,7 +9,6 @@ import numpy as np
 from pals.crowd.answers import arrange, subset
 from pals.crowd.fusion import Fusion
 from pals.crowd.gibbs import SWEEPS, Start, wrong_shares
-from pals.crowd.result import Result
 from pals.readers import Votes
 
 LARGEST = 150_000
@@ -43,14 +42,13 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
     if not len(use):
         return NoiseEstimate(0.0, 0.0, 0.0, 0.0)
-    result, label_N, alone_N = Result(votes, fusion.posterior_NC), fusion.label_N, fusion.alone.label_N
-    answers_wrong = float(result.wrong_A[np.isin(result.item_A, use)].mean())
+    label_N, alone_N = fusion.label_N, fusion.alone.label_N
     rng = np.random.default_rng(seed)
     if fusion.calibration is None:
-        (labels,) = _shares(votes, fusion, [label_N], False, rng, SWEEPS)
+        (labels,), answers_wrong = _shares(votes, fusion, [label_N], False, rng, SWEEPS)
         return NoiseEstimate(answers_wrong, *_summary(labels))
-    labels, alone_with = _shares(votes, fusion, [label_N, alone_N], True, rng, SWEEPS)
-    (alone_without,) = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
+    (labels, alone_with), answers_wrong = _shares(votes, fusion, [label_N, alone_N], True, rng, SWEEPS)
+    (alone_without,), _ = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
     apart = alone_with.min() > alone_without.max() or alone_without.min() > alone_with.max()  # not one draw in common
     means = float(alone_without.mean()), float(alone_with.mean())
     return NoiseEstimate(answers_wrong, *_summary(labels), means if apart else None)
@@ -58,8 +56,9 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
 
 def _shares(
     votes: Votes, fusion: Fusion, labels: list[np.ndarray], opinion: bool, rng: np.random.Generator, sweeps: int
-) -> list[np.ndarray]:
-    """Drawn shares of wrong labels, with the opinion or by the answers alone; of a part of the items where they are many.
+) -> tuple[list[np.ndarray], float]:
+    """Drawn shares of wrong labels, with the opinion or by the answers alone, and the mean share of wrong answers; of a part of
+    the items where they are many.
 
     A part has the luck of a part: by how much its shares differ from those of all is known from the fit, and chance is the
     smaller the more items there are. What is not known of people stays as it is in the part, so that the interval is rather too
@@ -76,12 +75,12 @@ def _shares(
     parts = [label_N[part] for label_N in labels]
     drawn = wrong_shares(arrange(subset(votes, part)), log_opinion_NC, start, parts, rng, sweeps)
     found = []
-    for label_N, drawn_S, expected_S in zip(labels, *drawn, strict=True):
+    for label_N, drawn_S, expected_S in zip(labels, drawn.drawn_VS, drawn.expected_VS, strict=True):
         wrong_N = 1 - consensus.posterior_NC[np.arange(len(label_N)), label_N]
         shift = wrong_N[known].mean() - wrong_N[part].mean()
         chance_S = (drawn_S - expected_S) * np.sqrt(len(part) / len(known))
         found.append((expected_S + chance_S + shift).clip(0.0, 1.0))
-    return found
+    return found, float(drawn.answers_S.mean())
 
 
 def _summary(share_S: np.ndarray) -> tuple[float, float, float]:

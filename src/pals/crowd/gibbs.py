@@ -55,10 +55,11 @@ TINY = 1e-300
 
 class Shares(NamedTuple):
     """Of labelings (V), sweep by sweep (S): the share of wrong labels that was drawn, and the share that was to be expected
-    given all else that was drawn."""
+    given all else that was drawn; and the share of answers that name other classes than those drawn."""
 
     drawn_VS: np.ndarray
     expected_VS: np.ndarray
+    answers_S: np.ndarray
 
 
 class Start(NamedTuple):
@@ -81,18 +82,19 @@ def wrong_shares(
     label."""
     chain = Chain(answers, log_opinion_NC, start, rng)
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
-    drawn, expected = [], []
+    drawn, expected, answered = [], [], []
     for sweep in range(BURN_IN + sweeps):
         chain.sweep(draw_correlation=sweep % CORRELATION_EVERY == 0)
         if sweep < BURN_IN:
             continue
         log_NC = chain.log_tempered()[use]
         class_U = _pick(log_NC, rng)
+        answered.append(1 - chain.named.right_share(class_U, use))
         drawn.append([(class_U != label_N[use]).mean() for label_N in labels])
         log_total_U = log_sum(log_NC)
         right_VU = [np.exp(log_NC[np.arange(len(use)), label_N[use]] - log_total_U) for label_N in labels]
         expected.append([1 - right_U.mean() for right_U in right_VU])
-    return Shares(np.array(drawn).T, np.array(expected).T)
+    return Shares(np.array(drawn).T, np.array(expected).T, np.array(answered))
 
 
 class Chain:
@@ -347,6 +349,17 @@ class _Named:
         self.item_K = answers.item_E[self.entry_K]
         self.worker_E = answers.worker_S[symbol_E]
         self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E] & (answers.gold_N < 0)[answers.item_E])
+
+    def right_share(self, class_U: np.ndarray, use: np.ndarray) -> float:
+        """The share of the answers to some items that name the class of their item."""
+        class_N = np.full(self.item_K.max(initial=-1) + 1, -1)
+        seen = use < len(class_N)
+        class_N[use[seen]] = class_U[seen]
+        class_K = class_N[self.item_K]
+        right_E, asked_E = (
+            np.bincount(self.entry_K, of_K, minlength=len(self.first_E)) > 0 for of_K in (class_K == self.label_K, class_K >= 0)
+        )
+        return float(right_E.sum() / max(asked_E.sum(), 1))
 
     def pick_pair(
         self, chance_PC: tuple[np.ndarray, np.ndarray], class_N: np.ndarray, hard_N: np.ndarray, rng: np.random.Generator
