@@ -89,7 +89,7 @@ def wrong_shares(
             continue
         log_NC = chain.log_tempered()[use]
         class_U = _pick(log_NC, rng)
-        answered.append(1 - chain.named.right_share(class_U, use))
+        answered.append(1 - chain.named.right_share(class_U, use, answers.num_items))
         drawn.append([(class_U != label_N[use]).mean() for label_N in labels])
         log_total_U = log_sum(log_NC)
         right_VU = [np.exp(log_NC[np.arange(len(use)), label_N[use]] - log_total_U) for label_N in labels]
@@ -350,16 +350,12 @@ class _Named:
         self.worker_E = answers.worker_S[symbol_E]
         self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E] & (answers.gold_N < 0)[answers.item_E])
 
-    def right_share(self, class_U: np.ndarray, use: np.ndarray) -> float:
-        """The share of the answers to some items that name the class of their item."""
-        class_N = np.full(self.item_K.max(initial=-1) + 1, -1)
-        seen = use < len(class_N)
-        class_N[use[seen]] = class_U[seen]
+    def right_share(self, class_U: np.ndarray, use: np.ndarray, items: int) -> float:
+        """The share of the answers to some of so many items that name the class of their item."""
+        class_N = np.full(items, -1)
+        class_N[use] = class_U
         class_K = class_N[self.item_K]
-        right_E, asked_E = (
-            np.bincount(self.entry_K, of_K, minlength=len(self.first_E)) > 0 for of_K in (class_K == self.label_K, class_K >= 0)
-        )
-        return float(right_E.sum() / max(asked_E.sum(), 1))
+        return np.unique(self.entry_K[class_K == self.label_K]).size / max(np.unique(self.entry_K[class_K >= 0]).size, 1)
 
     def pick_pair(
         self, chance_PC: tuple[np.ndarray, np.ndarray], class_N: np.ndarray, hard_N: np.ndarray, rng: np.random.Generator
