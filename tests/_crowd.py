@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+from sklearn.datasets import load_digits
 
 from pals.readers import ReadSummary, Votes
 
@@ -45,6 +47,21 @@ def simulated(items: int, accuracy: Sequence[float], classes: int = 3, seed: int
         for person, skill in enumerate(accuracy)
     ]
     return votes_of(rows, items, classes), truth_N
+
+
+def answered_digits(items: int) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """scikit-learn's digits in random order, as vectors with their labels, and the answers of three people about the first of
+    them: each looks as often as given, and otherwise says anything."""
+    x_ND, y_N = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(x_ND))
+    x_ND, y_N = x_ND[order].astype(np.float32), y_N[order]
+    rows = [
+        (item, worker, f"d{y_N[item] if rng.random() < looks else rng.integers(10)}")
+        for item in range(items)
+        for worker, looks in (("ann", 0.85), ("bob", 0.75), ("cho", 0.65))
+    ]
+    return x_ND, y_N, pd.DataFrame(rows, columns=["item", "worker", "label"])
 
 
 def rows_of(votes: Votes) -> list[Row]:

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
+from _crowd import answered_digits
 from pals.fitting import Findings, fit, update
 from pals.fitting.choose import Facts, choose
 from pals.fitting.solve import NO_HELP
@@ -21,25 +21,16 @@ from pals.util.errors import InputError
 from pals.util.locks import FolderLock
 
 ITEMS = 1000
-PEOPLE = {"ann": 0.85, "bob": 0.75, "cho": 0.65}  # how often they look; otherwise they say anything
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]:
     """A folder, vectors, true labels, and answers about the first `ITEMS`."""
-    x_ND, y_N = load_digits(return_X_y=True)
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(x_ND))
-    x_ND, y_N = x_ND[order].astype(np.float32), y_N[order]
-    rows = [
-        (item, worker, f"d{y_N[item] if rng.random() < right else rng.integers(10)}")
-        for item in range(ITEMS)
-        for worker, right in PEOPLE.items()
-    ]
+    x_ND, y_N, answers = answered_digits(ITEMS)
     folder = tmp_path_factory.mktemp("digits")
     np.save(folder / "x.npy", x_ND[:ITEMS])
     pd.DataFrame({"item": range(ITEMS), "label": [f"d{y}" for y in y_N[:ITEMS]]}).to_csv(folder / "truth.csv", index=False)
-    return folder, x_ND, y_N, pd.DataFrame(rows, columns=["item", "worker", "label"])
+    return folder, x_ND, y_N, answers
 
 
 @pytest.fixture(scope="module")
