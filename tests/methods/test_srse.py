@@ -351,6 +351,7 @@ def belief_of(candidates: CandidateSets, **options: Any) -> Tensor:
 
 def test_defaults_are_those_of_the_release() -> None:
     assert asdict(method_options("srse", {})) == {
+        "preset": "official",
         "neighbors": 15,
         "kernel": "topology",
         "second_kernel": "same",

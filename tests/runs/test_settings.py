@@ -93,3 +93,24 @@ def test_sets_alike_have_settings_alike() -> None:
             assert (ten["network"], ten["train"]) == (answers["network"], answers["train"])
     assert full("cifar10n", "irnet")["method"]["tau"] is None
     assert full("cifar10n", "pico+")["method"]["delta"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "epochs"),
+    [
+        ("cifar10", {}, 500),
+        ("cifar10", {"preset": "official"}, 500),
+        ("cifar10", {"preset": "fast"}, 125),
+        ("digits", {"preset": "fast"}, 60),  # asks for no more
+    ],
+)
+def test_a_preset_has_epochs_of_its_own(data: str, options: dict[str, Any], epochs: int) -> None:
+    values = RunConfig.of({"data": {"name": data}, "method": {"name": "srse", **options}}).to_dict()
+    assert values["train"]["epochs"] == epochs
+    assert RunConfig.of(values).to_dict() == values
+
+
+def test_epochs_that_are_given_win_over_the_presets() -> None:
+    values = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "srse", "preset": "fast"}, "train": {"epochs": 300}})
+    assert values.train.epochs == 300
+    assert values.method.start == "patches"

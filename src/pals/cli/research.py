@@ -223,7 +223,8 @@ def methods(
         console.print(table)
         for preset, options in method.PRESETS.items():
             what = ", ".join(f"{option}={value}" for option, value in options.items()) or "the defaults above"
-            console.print(f"--preset {preset}: {what}", highlight=False)
+            most = f"; at most {method.preset_epochs[preset]} epochs" if preset in method.preset_epochs else ""
+            console.print(f"--preset {preset}: {what}{most}", highlight=False)
         return
     table = Table("name", "kind", "views", "networks", "cost", "reference")
     for key, method in METHODS.items():

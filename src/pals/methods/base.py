@@ -168,6 +168,8 @@ class Method(nn.Module):
     "The preset that estimators and `fit` take for up to so many items, unless told otherwise."
     preset_draws: ClassVar[Mapping[str, int]] = {}
     "Per preset, how many items estimators should draw in a training, which is then the longer the fewer items there are."
+    preset_epochs: ClassVar[Mapping[str, int]] = {}
+    "Per preset, for how many epochs it is made: a data set that asks for more gets so many, unless the user says how many."
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = ""

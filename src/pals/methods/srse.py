@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,8 @@ class SRSE(ByNeighbors):
 
     @dataclass(frozen=True, config=STRICT)
     class Config(ByNeighbors.Config):
+        preset: Literal["official", "fast"] = "official"
+        "official: as the authors' code; fast: a quarter of its epochs, from patch features and many neighbours."
         kernel: topology.Kernel = "topology"
         """Weight of a neighbour in the first vote: by its trust and by how mixed the neighbourhood is, or
         exp(similarity / temperature)."""
@@ -97,6 +99,11 @@ class SRSE(ByNeighbors):
         view_pass: Literal["joined", "together"] = "joined"
         "How two views go through the network: joined to one batch with common statistics, or in one pass with their own."
 
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "official": {},
+        "fast": {"neighbors_start": 250, "start": "patches"},
+    }
+    preset_epochs: ClassVar[Mapping[str, int]] = {"fast": 125}
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026"
     cost: ClassVar[float] = 2.67  # two views, and passes without gradient for the features and for clean statistics

@@ -146,7 +146,8 @@ class RunConfig:
         data_name = given["data"].get("name", kind.name)
         name = str(given["method"].get("name", "pals"))
         recipe = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}))
-        full = merge(recipe, _by_encoder(given["network"]) if kind is DataConfig else {}, given)
+        full = merge(recipe, _by_encoder(given["network"]) if kind is DataConfig else {})
+        full = merge(full, _by_preset(name, given["method"], full.get("train", {})), given)
         method = {key: value for key, value in full["method"].items() if key != "name"}
         shared, own = _split(kind, str(data_name), full["data"])
         return cls(
@@ -175,6 +176,14 @@ class RunConfig:
 def _by_encoder(network: Mapping[str, Any]) -> Mapping[str, Any]:
     """How a head on frozen features is trained, or a pretrained network further, whatever the data set."""
     return ON_FEATURES if network.get("frozen") else FINE_TUNED if network.get("adapt") else {}
+
+
+def _by_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A preset that is made for fewer epochs than `train` has gets no more."""
+    most = {} if method == CLOSED_FORM else find_method(method).preset_epochs
+    preset = str(options.get("preset"))
+    usual = int(train.get("epochs", TrainConfig.epochs))
+    return {"train": {"epochs": most[preset]}} if most.get(preset, usual) < usual else {}
 
 
 def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given: Mapping[str, Any]) -> Any:
