@@ -39,11 +39,10 @@ def read_entries(path: Path, encoding: str | None = None) -> list[Entry]:
             return list(_parents(path, rows[1:], label, parent))
         if lineage is not None and delimiter != BETWEEN:
             return list(_paths(path, [(number, _cell(row, lineage)) for number, row in rows[1:]]))
-    if BETWEEN not in text:
-        raise InputError(
-            f"{path}: this is no taxonomy: it begins with {quoted(text.strip().splitlines()[0], 40)}. {LOOKED_FOR}"
-        )
-    return list(_paths(path, list(enumerate(text.splitlines(), start=1))))
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if sum(BETWEEN in line for _, line in lines) * 2 < len(lines):
+        raise InputError(f"{path} is no taxonomy: it begins with {quoted(lines[0][1], 40)}. {LOOKED_FOR}")
+    return list(_paths(path, lines))
 
 
 def _text(path: Path, encoding: str | None) -> str:
@@ -150,9 +149,9 @@ def _tree(path: Path, value: Any) -> Iterator[Entry]:
         if isinstance(found, list):
             open_ += [(child, above) for child in reversed(found)]
         elif found is not None:
-            for name, children in _members(found, place):
-                yield Entry(name, parent, place)
-                open_.append((children, (*above, name)))
+            members = _members(found, place)
+            yield from (Entry(name, parent, place) for name, _ in members)
+            open_ += [(children, (*above, name)) for name, children in reversed(members)]
 
 
 def _members(found: Any, place: str) -> list[tuple[str, Any]]:

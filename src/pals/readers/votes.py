@@ -153,7 +153,9 @@ class Votes:
         apart_R = (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
         if separator is None:  # nothing but the name of a node stands for several labels
             apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
-        elif len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
+            first = np.unique(self.answer_R, return_index=True)[1]
+            return np.unique(np.where(apart_R, np.arange(rows), first[self.answer_R]), return_inverse=True)[1]
+        if len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
             labels = pd.Series([self.class_names[label] for label in self.label_R]).groupby(self.answer_R).agg(list)
             odd = [split_labels(join_labels(found, separator), separator) != found for found in labels]
             apart_R = apart_R | pd.Series(odd, index=labels.index, dtype=bool)[self.answer_R].to_numpy()
