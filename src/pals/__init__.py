@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pals.labels.noise import draw_annotators as draw_annotators
     from pals.labels.noise import make_candidates as make_candidates
     from pals.labels.noise import official_candidates as official_candidates
+    from pals.labels.taxonomy import Taxonomy as Taxonomy
     from pals.methods import METHODS as METHODS
     from pals.methods import Batch as Batch
     from pals.methods import Context as Context
@@ -76,6 +77,7 @@ _NAMES = {
     "pals.labeling.pruning": ("prune",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),
     "pals.labels.noise": ("draw_annotators", "make_candidates", "official_candidates"),
+    "pals.labels.taxonomy": ("Taxonomy",),
     "pals.methods": ("METHODS", "Batch", "Context", "Group", "Method", "Phase", "Plan", "Problem", "Selection"),
     "pals.model": ("Model", "load_model", "predict_folder"),
     "pals.readers": ("READERS", "Records", "Source", "Table", "Votes", "read_votes"),

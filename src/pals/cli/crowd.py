@@ -36,6 +36,13 @@ Encoding = Annotated[str | None, typer.Option(help="Of the answers, if not UTF-8
 Trust = Annotated[
     list[str] | None, typer.Option("--trust", help="A person whose answers are right and never overruled; may be repeated.")
 ]
+TaxonomyFile = Annotated[
+    Path | None,
+    typer.Option("--taxonomy", help="A tree over the classes (label and parent, paths, or JSON); answers may name any node."),
+]
+Sure = Annotated[
+    float | None, typer.Option(help="With a taxonomy: roll up to the deepest node that is likelier than this (default: 0.9).")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 
 
@@ -79,6 +86,8 @@ def fit(
     truth: TruthFile = None,
     encoding: Encoding = None,
     trust: Trust = None,
+    taxonomy: TaxonomyFile = None,
+    sure: Sure = None,
     set_: Set = None,
     plugin: Plugin = None,
 ) -> None:
@@ -104,6 +113,8 @@ def fit(
         classes=_names(classes),
         encoding=encoding,
         trust=trust or (),
+        taxonomy=taxonomy,
+        sure=sure,
         encoder=encoder,
         network=network,
         weights=weights,
@@ -140,6 +151,8 @@ def update(
     truth: TruthFile = None,
     encoding: Encoding = None,
     trust: Trust = None,
+    taxonomy: TaxonomyFile = None,
+    sure: Sure = None,
     plugin: Plugin = None,
 ) -> None:
     """Go on from a finished run with further answers. The old run stays as it is.
@@ -157,6 +170,8 @@ def update(
         classes=_names(classes),
         encoding=encoding,
         trust=trust or (),
+        taxonomy=taxonomy,
+        sure=sure,
         epochs=epochs,
         device=device,
         skip_bad=skip_bad,
@@ -206,6 +221,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="Table to write (.csv).")],
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to name.")] = 3,
     threshold: Annotated[float | None, typer.Option(help="Give no label below this confidence.")] = None,
+    sure: Sure = None,
     device: Device = None,
     skip_bad: SkipBad = False,
     plugin: Plugin = None,
@@ -221,7 +237,14 @@ def predict(
 
     with showing_count(console, "items") as progress:
         frame = predict_folder(
-            run, images, top=top, threshold=threshold, device=device or "auto", skip_bad=skip_bad, progress=progress
+            run,
+            images,
+            top=top,
+            threshold=threshold,
+            sure=sure,
+            device=device or "auto",
+            skip_bad=skip_bad,
+            progress=progress,
         )
     write_text(out, csv_text(frame))
     for name, reason in frame.attrs["bad"]:

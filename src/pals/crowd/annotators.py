@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pals.crowd.answers import Answers
+from pals.crowd.levels import Levels, RingCounts, initial_levels
 from pals.util.errors import InputError
 
 LARGEST_CONFUSION = 200_000_000
@@ -47,6 +48,7 @@ class Annotators:
     hard_C: np.ndarray
     strength: float
     first: float = CONFUSION_PSEUDO_COUNTS
+    levels: Levels | None = None  # of a taxonomy: with it, "as people do" is by each person's skill on each level
 
     @property
     def shared_CC(self) -> np.ndarray:
@@ -56,7 +58,25 @@ class Annotators:
     @property
     def hard_CC(self) -> np.ndarray:
         """The same for hard items."""
-        return 0.5 * np.eye(len(self.hard_C)) + 0.5 * _rows(self.wrong_CC)
+        return 0.5 * np.eye(len(self.hard_C)) + 0.5 * self.mistaken_CC
+
+    @property
+    def mistaken_CC(self) -> np.ndarray:
+        """The same for answers that are wrong."""
+        return _rows(self.wrong_CC) if self.levels is None else self.levels.wrong(self.wrong_CC)
+
+    @property
+    def nearness_CC(self) -> np.ndarray:
+        """How much likelier than on average a label is for a wrong answer, by where it stands in the taxonomy alone."""
+        classes = len(self.hard_C)
+        return np.ones((classes, classes)) if self.levels is None else (classes - 1) * self.levels.wrong(1 - np.eye(classes))
+
+    def like_all(self, worker_P: np.ndarray, label_P: np.ndarray) -> np.ndarray:
+        """P x C: probability that a person who answers with care, as people do, gives the label to an item of each class."""
+        if self.levels is None:
+            like_all_PC: np.ndarray = self.shared_CC[:, label_P].T
+            return like_all_PC
+        return self.levels.of_pairs(self.common_CC, worker_P, label_P)
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,11 @@ def confusion_matrices(answers: Answers, annotators: Annotators) -> np.ndarray:
     count_WCC = np.zeros((people, classes, classes))
     count_WCC[answers.worker_P, :, answers.label_P] = annotators.count_PC
     care_W11 = annotators.care_W[:, None, None]
-    prior_WCC = care_W11 * annotators.shared_CC + (1 - care_W11) * annotators.habit_WC[:, None, :]
+    like_all_WCC = np.broadcast_to(annotators.shared_CC, count_WCC.shape)
+    if annotators.levels is not None:
+        worker_P, label_P = (number.ravel() for number in np.indices((people, classes)))
+        like_all_WCC = annotators.like_all(worker_P, label_P).reshape(people, classes, classes).transpose(0, 2, 1)
+    prior_WCC = care_W11 * like_all_WCC + (1 - care_W11) * annotators.habit_WC[:, None, :]
     said_WCC = count_WCC + annotators.strength * prior_WCC
     confusion_WCC: np.ndarray = said_WCC / (annotators.total_WC[:, :, None] + annotators.strength)
     return confusion_WCC
@@ -125,16 +149,11 @@ class Chances:
             return value_SC
 
         self.count_SC = answers.members_SP @ annotators.count_PC
-        self.common_SC, self.least_common_SC = (
-            of_symbols(annotators.common_CC),
-            of_symbols(_half_right(classes, annotators.first)),
-        )
-        self.wrong_SC, self.least_wrong_SC = of_symbols(annotators.wrong_CC), of_symbols(_all_wrong(classes, annotators.first))
+        self.common, self.wrong = _tables(answers, annotators)
         self.named_SC = of_symbols(np.eye(classes))
-        self.common_C, self.wrong_C = annotators.common_CC.sum(axis=1), annotators.wrong_CC.sum(axis=1)
         care_S1 = annotators.care_W[answers.worker_S, None]
         self.blind_S1 = (1 - care_S1) * (answers.members_SP @ annotators.habit_WC[answers.worker_P, label_P])[:, None]
-        like_all_SC = care_S1 * self.common_SC / self.common_C
+        like_all_SC = self.common.of_all(answers.worker_S, care_S1)
         self.careful_SC = like_all_SC / (like_all_SC + self.blind_S1)
 
     def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,16 +161,15 @@ class Chances:
         worker_E = self.answers.worker_S[symbol_E]
         easy_EC, hard_EC = self._own(entry)
         careful_EC = easy_EC * self.careful_SC[symbol_E]
-        common_EC = np.maximum(self.common_SC[symbol_E] - careful_EC, self.least_common_SC[symbol_E])
-        prior_EC = people.care_W[worker_E, None] * (common_EC / (self.common_C - careful_EC)) + self.blind_S1[symbol_E]
+        like_all_EC = self.common.without(symbol_E, worker_E, careful_EC)
+        prior_EC = people.care_W[worker_E, None] * like_all_EC + self.blind_S1[symbol_E]
         said_EC = (self.count_SC[symbol_E] - easy_EC).clip(min=0) + people.strength * prior_EC
         chance_EC = said_EC / ((people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength)
         if not people.hard_C.any():
             return chance_EC, chance_EC  # there are no hard items, so that theirs does not matter
         named_EC = self.named_SC[symbol_E]
         mistaken_EC = (careful_EC + hard_EC) * (1 - named_EC)
-        wrong_EC = np.maximum(self.wrong_SC[symbol_E] - mistaken_EC, self.least_wrong_SC[symbol_E])
-        return chance_EC, 0.5 * named_EC + 0.5 * (wrong_EC / (self.wrong_C - mistaken_EC))
+        return chance_EC, 0.5 * named_EC + 0.5 * self.wrong.without(symbol_E, np.zeros_like(symbol_E), mistaken_EC)
 
     def _own(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How much these answers contributed to what was learned, of easy and of hard items."""
@@ -160,6 +178,38 @@ class Chances:
             return nothing, nothing
         item_E, weight_E1 = self.answers.item_E[entry], self.answers.given_NS.data[entry, None]
         return weight_E1 * self.before.easy_NC[item_E], weight_E1 * self.before.hard_NC[item_E]
+
+
+class Counts:
+    """Counts of (class, label) for every symbol of the answers, so that an answer's own part can be taken out."""
+
+    def __init__(self, answers: Answers, count_CC: np.ndarray, least_CC: np.ndarray) -> None:
+        self.count_SC, self.least_SC = (answers.members_SP @ table[:, answers.label_P].T for table in (count_CC, least_CC))
+        self.total_C = count_CC.sum(axis=1)
+
+    def of_all(self, who_S: np.ndarray, weight_S1: np.ndarray) -> np.ndarray:
+        """S x C: probability of every symbol, whoever says it, times the weights."""
+        chance_SC: np.ndarray = weight_S1 * self.count_SC / self.total_C
+        return chance_SC
+
+    def without(self, symbol_E: np.ndarray, who_E: np.ndarray, own_EC: np.ndarray) -> np.ndarray:
+        """E x C: probability of these symbols, without their own part of the counts."""
+        left_EC = np.maximum(self.count_SC[symbol_E] - own_EC, self.least_SC[symbol_E])
+        chance_EC: np.ndarray = left_EC / (self.total_C - own_EC)
+        return chance_EC
+
+
+def _tables(answers: Answers, annotators: Annotators) -> tuple[Counts | RingCounts, Counts | RingCounts]:
+    """What people with care say, and what they say wrongly; with a taxonomy level by level."""
+    classes, first, levels = answers.num_classes, annotators.first, annotators.levels
+    if levels is None:
+        common = Counts(answers, annotators.common_CC, _half_right(classes, first))
+        return common, Counts(answers, annotators.wrong_CC, _all_wrong(classes, first))
+    least = 0.5 * first / classes
+    return (
+        RingCounts(levels, answers, annotators.common_CC, levels.share_MWC, least),
+        RingCounts(levels, answers, annotators.wrong_CC, levels.wrong_M1C, least),
+    )
 
 
 def with_gold(log_prior_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
@@ -200,6 +250,7 @@ def initial_annotators(answers: Answers, strength: float, hard: bool, first: flo
         hard_C=np.full(classes, HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS) if hard else 0.0),
         strength=strength,
         first=first,
+        levels=initial_levels(answers.taxonomy, people),
     )
 
 
@@ -207,7 +258,7 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annota
     """The M-step: the annotators that make what was found likeliest, given their priors. `before` says how answers are divided
     that leave a choice: those with several labels, and those that may have been given blindly."""
     worker_P, classes = answers.worker_P, answers.num_classes
-    like_all_PC = before.care_W[worker_P, None] * before.shared_CC[:, answers.label_P].T
+    like_all_PC = before.care_W[worker_P, None] * before.like_all(worker_P, answers.label_P)
     blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, answers.label_P])[:, None]
     prior_PC = like_all_PC + blind_P1
     chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[worker_P] + before.strength)
@@ -229,6 +280,7 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annota
         wrong_CC=wrong_CC + _all_wrong(classes, before.first),
         care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (answers_W + sum(CARE_PSEUDO_COUNTS)),
         hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
+        levels=None if before.levels is None else before.levels.learned(answers, careful_PC),
     )
 
 

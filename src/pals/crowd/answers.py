@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, identity, vstack
 
+from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
+from pals.readers.nodes import node_of_groups
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Answers:
     gold_N: np.ndarray  # -1 where not known
     num_workers: int
     num_classes: int
+    taxonomy: Taxonomy | None = None
 
     @cached_property
     def item_E(self) -> np.ndarray:
@@ -62,12 +65,13 @@ def arrange(votes: Votes) -> Answers:
     code_P, pair_R = np.unique(worker_R * classes + votes.label_R, return_inverse=True)
     number_A, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
     several_A = np.bincount(answer_R, minlength=len(number_A)) > 1
-    # An answer with one label is its pair; each answer with several has a symbol of its own.
-    symbol_A = np.where(several_A, len(code_P) + np.cumsum(several_A) - 1, pair_R[first_A])
-    row_R = np.flatnonzero(several_A[answer_R])
+    # An answer with one label is its pair; those with several have symbols of their own.
+    meant_A, spoken_X = _sets(votes, worker_R[first_A], answer_R, several_A)
+    symbol_A = np.where(several_A, len(code_P) + meant_A, pair_R[first_A])
+    row_R = np.flatnonzero(np.isin(answer_R, spoken_X))
     own_SP = csr_matrix(
         (np.ones(len(row_R)), (symbol_A[answer_R[row_R]] - len(code_P), pair_R[row_R])),
-        shape=(int(several_A.sum()), len(code_P)),
+        shape=(len(spoken_X), len(code_P)),
     )
     own_SP.data[:] = 1  # a label that an answer names twice is named
     given_NS = csr_matrix(
@@ -78,13 +82,26 @@ def arrange(votes: Votes) -> Answers:
     return Answers(
         given_NS=given_NS,
         members_SP=vstack([identity(len(code_P), format="csr"), own_SP], format="csr"),
-        worker_S=np.concatenate([code_P // classes, worker_R[first_A[several_A]]]),
+        worker_S=np.concatenate([code_P // classes, worker_R[first_A[spoken_X]]]),
         worker_P=code_P // classes,
         label_P=code_P % classes,
         gold_N=votes.gold_I,
         num_workers=people,
         num_classes=classes,
+        taxonomy=votes.taxonomy,
     )
+
+
+def _sets(votes: Votes, worker_A: np.ndarray, answer_R: np.ndarray, several_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of answers with several labels the number of what each says, and for each such number an answer that says it. What one
+    person says with the name of a node is the same each time; any other answer is taken for itself."""
+    answers = len(several_A)
+    node_A = node_of_groups(votes.taxonomy, votes.label_R, answer_R, answers)
+    spoken = np.where(node_A >= 0, answers + worker_A * (node_A.max(initial=0) + 1) + node_A, np.arange(answers))
+    _, first_X, meant_X = np.unique(spoken[several_A], return_index=True, return_inverse=True)
+    meant_A = np.zeros(answers, dtype=np.int64)
+    meant_A[several_A] = meant_X
+    return meant_A, np.flatnonzero(several_A)[first_X]
 
 
 def subset(votes: Votes, chosen: np.ndarray) -> Votes:

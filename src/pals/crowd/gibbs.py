@@ -110,21 +110,20 @@ class Chain:
         given_C = np.bincount(self.named.label_K, minlength=classes)
         self.label_share_C = (given_C + 1) / (given_C.sum() + classes)
         self.other_CC = ~np.eye(classes, dtype=bool)
+        self.near_CO = annotators.nearness_CC[self.other_CC].reshape(classes, classes - 1)
         # where it begins
         self.class_N = _pick(np.log(start.posterior_NC + TINY), rng)
         self.hard_N = np.zeros(answers.num_items, dtype=bool)
         self.log_population_K = np.log(POPULATION)
         self.way_WK = np.tile(np.array(POPULATION) / sum(POPULATION), (people, 1))
         self.right_C = np.diag(annotators.shared_CC).clip(0.6, 0.98)
-        self.mistake_CC = annotators.wrong_CC / annotators.wrong_CC.sum(axis=1, keepdims=True)
+        self.mistake_CC = annotators.mistaken_CC
         self.habit_WC = np.tile(self.label_share_C, (people, 1))
         self.strength = annotators.strength
-        self.hard = 0.0
-        self.log_slope = 0.0
+        self.hard = self.log_slope = 0.0
         self.correlation = start.correlation
         self.easy_PC = sum(self._ways(), np.zeros(()))
-        self.log_easy_NC = self.log_hard_NC = np.zeros((answers.num_items, classes))
-        self.log_both_NC = self.log_easy_NC
+        self.log_easy_NC = self.log_hard_NC = self.log_both_NC = np.zeros((answers.num_items, classes))
 
     def sweep(self, draw_correlation: bool) -> None:
         """Everything once."""
@@ -233,9 +232,10 @@ class Chain:
         mean = ACCURACIES[_pick((found_GC.sum(axis=1) + np.log(ACCURACIES))[None], rng)[0]]
         accuracy_C = rng.beta(CLASS_PSEUDO_COUNTS * mean + right_C, CLASS_PSEUDO_COUNTS * (1 - mean) + careless_C)
         count_CO = mistake_CC[self.other_CC].reshape(classes, classes - 1)
-        concentration = CONCENTRATIONS[_pick(_dirichlet_multinomial(count_CO, CONCENTRATIONS)[None], rng)[0]]
+        likelihood_G = _dirichlet_multinomial(count_CO, CONCENTRATIONS, self.near_CO)
+        concentration_CO = CONCENTRATIONS[_pick(likelihood_G[None], rng)[0]] * self.near_CO
         drawn_CC = np.zeros((classes, classes))
-        drawn_CC[self.other_CC] = _dirichlet(count_CO + concentration, rng).ravel()
+        drawn_CC[self.other_CC] = _dirichlet(count_CO + concentration_CO, rng).ravel()
         kept_C = _implausible(self.way_WK[self.active_W], accuracy_C, drawn_CC)
         self.right_C = np.where(kept_C, self.right_C, accuracy_C)
         self.mistake_CC = np.where(kept_C[:, None], self.mistake_CC, drawn_CC)
@@ -391,10 +391,10 @@ def _dirichlet(count_RL: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return share_RL
 
 
-def _dirichlet_multinomial(count_RL: np.ndarray, alpha_G: np.ndarray) -> np.ndarray:
-    """Log-likelihood of rows of counts under symmetric Dirichlet priors, one per alpha."""
-    some, total_R, width = count_RL[count_RL > 0], count_RL.sum(axis=1), count_RL.shape[1]
-    alpha_G1 = alpha_G[:, None]
+def _dirichlet_multinomial(count_RL: np.ndarray, alpha_G: np.ndarray, base_RL: np.ndarray) -> np.ndarray:
+    """Log-likelihood of rows of counts under Dirichlet priors, one per alpha; each row of `base_RL` has the mean 1."""
+    some_X, total_R, width = count_RL[count_RL > 0], count_RL.sum(axis=1), count_RL.shape[1]
+    alpha_G1, alpha_GX = alpha_G[:, None], alpha_G[:, None] * base_RL[count_RL > 0]
     rows_G = (gammaln(width * alpha_G1) - gammaln(total_R + width * alpha_G1)).sum(axis=1)
-    found_G: np.ndarray = rows_G + (gammaln(some + alpha_G1) - gammaln(alpha_G1)).sum(axis=1)
+    found_G: np.ndarray = rows_G + (gammaln(some_X + alpha_GX) - gammaln(alpha_GX)).sum(axis=1)
     return found_G

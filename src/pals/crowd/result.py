@@ -9,6 +9,7 @@ import numpy as np
 
 from pals.crowd.answers import vote_shares
 from pals.readers import Votes
+from pals.readers.nodes import node_of_groups
 from pals.util.errors import InputError
 
 GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER = range(6)
@@ -108,6 +109,11 @@ class Result:
     def size_A(self) -> np.ndarray:
         """How many labels each answer names."""
         return np.bincount(self.answer_R)
+
+    @cached_property
+    def node_A(self) -> np.ndarray:
+        """The inner node of the taxonomy that each answer names; -1 for one of a single label, or of any others."""
+        return node_of_groups(self.votes.taxonomy, self.votes.label_R, self.answer_R, len(self.first_A))
 
     @cached_property
     def item_A(self) -> np.ndarray:

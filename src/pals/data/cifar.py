@@ -21,6 +21,7 @@ from pals.data.base import Dataset, Items
 from pals.data.cifar_files import as_text, read_arrays, read_pickle, refuse
 from pals.data.fetch import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
 from pals.labels.candidates import CandidateSets, Truth
+from pals.labels.taxonomy import Entry, Taxonomy
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
 
@@ -52,7 +53,13 @@ SUPERCLASSES: dict[str, tuple[str, ...]] = {
 """CIFAR-100's own grouping, in the order of its coarse labels."""
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CIFAR100_CLASSES = tuple(sorted(fine for group in SUPERCLASSES.values() for fine in group))  # CIFAR numbers them so
+CIFAR100_TREE = Taxonomy.of(
+    [
+        *(Entry(coarse, None) for coarse in SUPERCLASSES),
+        *(Entry(fine, coarse) for coarse, members in SUPERCLASSES.items() for fine in members),
+    ]
+)
+CIFAR100_CLASSES = tuple(sorted(CIFAR100_TREE.leaves))  # CIFAR numbers them so
 
 
 @dataclass(frozen=True)
@@ -143,13 +150,12 @@ def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
 
 def superclass_of(class_names: tuple[str, ...]) -> Tensor:
     """The number of each class's super-class, 0 to 19."""
-    group = {fine: number for number, members in enumerate(SUPERCLASSES.values()) for fine in members}
-    strange = [name for name in class_names if name not in group]
+    strange = [name for name in class_names if name not in CIFAR100_TREE.leaves]
     if strange:
         raise InputError(
             f"The class {strange[0]!r} has no super-class: these are not CIFAR-100's classes. Use the data set cifar100."
         )
-    return torch.tensor([group[name] for name in class_names])
+    return torch.from_numpy(CIFAR100_TREE.branch_of(class_names))
 
 
 def data_place(layout: Layout, data_dir: Path | None) -> Path:

@@ -17,7 +17,7 @@ from pals.fitting.networks import lengths_of
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
 from pals.fitting.train import train
-from pals.fitting.votes import votes_of_frame
+from pals.fitting.votes import TAXONOMY, votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config
@@ -44,6 +44,8 @@ def fit(
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
     trust: str | Sequence[str] = (),
+    taxonomy: PathLike | None = None,
+    sure: float | None = None,
     encoder: str | None = None,
     network: str | None = None,
     weights: PathLike | None = None,
@@ -65,9 +67,10 @@ def fit(
 
     images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row).
     votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
-    `Votes`. encoder: "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same
-    call with the same folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a
-    function that is given each line that the command would print, such as `print`.
+    `Votes`. taxonomy: a file with a tree over the classes, whose nodes answers may name (`Votes` bring their own). encoder:
+    "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same call with the same
+    folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a function that is given
+    each line that the command would print, such as `print`.
     All else has the meaning of the command's option of that name; what is not given is chosen.
 
     Example::
@@ -93,6 +96,8 @@ def fit(
         "encoding": encoding,
         "folds": folds,
         "trusted": _people(trust),
+        "taxonomy": _absolute(taxonomy),
+        "sure": sure,
     }
     sections: dict[str, dict[str, Any]] = {
         "data": data,
@@ -116,6 +121,8 @@ def update(
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
     trust: str | Sequence[str] = (),
+    taxonomy: PathLike | None = None,
+    sure: float | None = None,
     epochs: int | None = None,
     device: str | None = None,
     skip_bad: bool = False,
@@ -131,6 +138,8 @@ def update(
             "skip_bad": skip_bad or None,
             "class_names": None if classes is None else tuple(classes),
             "trusted": _people(trust),
+            "taxonomy": _absolute(taxonomy),
+            "sure": sure,
         },
         "train": {"epochs": epochs},
         "engine": {"device": device},
@@ -199,6 +208,7 @@ def updated_settings(
         "format": None,
         "encoding": encoding,
         "trusted": (),  # what they said is gold in votes.csv
+        "taxonomy": _absolute(run / TAXONOMY) if (run / TAXONOMY).exists() else None,
         "fingerprint": "",
     }
     if not config.network.frozen and config.method_name != CLOSED_FORM:
@@ -254,4 +264,6 @@ def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) 
 
 
 def _in_memory(votes: Any, data: Mapping[str, Any]) -> Votes:
+    if isinstance(votes, Votes) and data.get("taxonomy") is not None:
+        raise InputError("The votes are given as Votes, which bring their taxonomy: read_votes(..., taxonomy=...).")
     return votes if isinstance(votes, Votes) else votes_of_frame(votes, build(VotesConfig, data, "data"))

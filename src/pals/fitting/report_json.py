@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from pals.readers import Votes
+from pals.readers.nodes import spoken
 
 GALLERY = 200  # items with doubtful answers that the page shows
 SHOWN = 24  # easy and hard examples each
@@ -49,14 +50,14 @@ def _plain(value: Any) -> Any:
 def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
     """What each person said about these items."""
     wanted = set(items)
-    rows = np.isin(votes.item_R, list(wanted)).nonzero()[0]
+    rows, names = spoken(votes, np.isin(votes.item_R, list(wanted)).nonzero()[0])
     said: dict[int, list[dict[str, Any]]] = {item: [] for item in wanted}
-    for row in rows.tolist():
+    for row, name in zip(rows.tolist(), names, strict=True):
         worker = int(votes.worker_R[row])
         said[int(votes.item_R[row])].append(
             {
                 "worker": votes.workers[worker] if worker >= 0 else "",
-                "label": votes.class_names[int(votes.label_R[row])],
+                "label": name,
                 "weight": float(votes.weight_R[row]),
             }
         )
@@ -120,9 +121,10 @@ def examples(labels: pd.DataFrame, votes: Votes) -> tuple[list[dict[str, Any]], 
 
 
 def confusion_matrix(confusion: pd.DataFrame, class_names: Sequence[str], worker: str | None = None) -> list[list[float]]:
-    """Rows: the result, columns: what was answered; of all people or of one."""
+    """Rows: the result, columns: what was answered, of all people or of one. Answers that name no class have no column."""
     number = {name: c for c, name in enumerate(class_names)}
     part = confusion if worker is None else confusion[confusion["worker"] == worker]
+    part = part[part["answer"].isin(number)]
     matrix = np.zeros((len(class_names), len(class_names)))
     rows, columns = (part[name].map(number).to_numpy(dtype=np.int64) for name in ("result", "answer"))
     np.add.at(matrix, (rows, columns), part["count"].to_numpy(dtype=np.float64))

@@ -17,6 +17,8 @@ from pals.fitting.page.render import write_report
 from pals.fitting.sentences import headline, still_wrong
 from pals.fitting.tables import csv_text
 from pals.fitting.trained import Trained
+from pals.fitting.tree import report_tree
+from pals.fitting.votes import TAXONOMY
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.runs.folder import read_about
 from pals.training.log import read_epochs
@@ -29,6 +31,8 @@ def write(findings: Findings) -> Path:
     folder, trained = findings.folder, findings.trained
     model_of(trained).save(folder / FILE_NAME)
     write_text(folder / "votes.csv", csv_text(trained.loaded.votes.to_frame(trained.plan.data.separator)))
+    if trained.loaded.votes.taxonomy is not None:
+        write_text(folder / TAXONOMY, trained.loaded.votes.taxonomy.to_csv())
     for name, table in findings.tables.items():
         write_text(folder / f"{name}.csv", csv_text(table))
     write_json(folder / "report.json", report_data(findings))
@@ -44,7 +48,8 @@ def model_of(trained: Trained) -> Model:
     if encoded.encoder is not None:
         encoder = Part(encoder_name(trained.plan), loaded.items.shape, *loaded.statistics)
     names, resize = loaded.candidates.class_names, trained.plan.data.resize
-    about = Description(names, trained.part, encoder, trained.temperature, resize=resize)
+    tree, sure = loaded.votes.taxonomy, trained.plan.data.sure
+    about = Description(names, trained.part, encoder, trained.temperature, resize=resize, taxonomy=tree, sure=sure)
     return Model(about, trained.network, encoded.encoder, device="cpu")
 
 
@@ -77,6 +82,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "easy": easy,
         "hard": hard,
         "noise": _noise(findings),
+        "taxonomy": report_tree(findings.result, findings.confusion, findings.trained.plan.data.sure),
         "settings": to_yaml(findings.trained.plan.config.to_dict()),
     }
 

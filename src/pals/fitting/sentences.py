@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ FORMAT = 1
 
 def numbers(findings: Findings) -> dict[str, Any]:
     """The result in numbers, always with the same keys. `held_out` is empty where nothing was left out, `grades` without a
-    truth."""
+    truth; `taxonomy` is None without one."""
     votes, noise = findings.result.votes, findings.noise
     status = findings.labels["status"].value_counts()
     return {
@@ -38,6 +39,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "krippendorff_alpha": _measured(findings.people.alpha),
         "fleiss_kappa": _measured(findings.people.fleiss),
         "temperature": findings.trained.temperature,
+        "taxonomy": numbers_of_tree(findings.result, findings.confusion, findings.trained.plan.data.sure),
         "held_out": dict(findings.trained.held_out),
         "grades": dict(findings.grades),
         "training": dict(findings.trained.training),
@@ -79,7 +81,7 @@ def still_wrong(noise: NoiseEstimate) -> str:
 
 def in_sentences(findings: Findings) -> list[str]:
     """A few lines for the end of the run."""
-    found = numbers(findings)
+    found, votes_tree = numbers(findings), findings.result.votes.taxonomy
     status, doubtful = found["status"], found["doubtful_answers"]
     items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
     unanswered = f"; {status['no-answer']:,} had no answer" if status["no-answer"] else ""
@@ -90,7 +92,8 @@ def in_sentences(findings: Findings) -> list[str]:
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
         *how_far_they_agree(findings.people),
-        *_most_confused(findings.confusion),
+        *_most_confused(mistakes(findings.confusion, votes_tree)),
+        *tree_in_words(found["taxonomy"]),
         still_wrong(findings.noise),
         *findings.trained.remarks,
     ]
@@ -113,8 +116,7 @@ def _people(found: Mapping[str, Any]) -> str:
     return how_many(found["annotators"], "person", "people") if found["annotators"] else "unnamed people"
 
 
-def _most_confused(confusion: pd.DataFrame) -> list[str]:
-    wrong = confusion[confusion["result"] != confusion["answer"]]
+def _most_confused(wrong: pd.DataFrame) -> list[str]:
     if not len(wrong):
         return []
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()

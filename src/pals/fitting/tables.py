@@ -13,6 +13,7 @@ from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+from pals.readers.nodes import spoken
 from pals.util.files import mark_as_text
 
 UNNAMED = "(unnamed)"
@@ -106,15 +107,16 @@ def annotators_table(result: Result) -> pd.DataFrame:
 
 def confusion_table(result: Result) -> pd.DataFrame:
     """What each annotator answered (`answer`) where the result is `result`: counts above zero, in the order of the
-    annotators and classes. An answer with several labels counts as a part for each."""
+    annotators and classes. An answer with several labels counts as a part for each; one that names a node of a taxonomy is
+    that node."""
     counts = _confusions(result)
-    names_C = _text(result.votes.class_names)
+    names_C, names_Y = _text(result.votes.class_names), _said_names(result)
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
         {
             "worker": _people(result)[counts.worker_X],
             "result": names_C[counts.result_X],
-            "answer": names_C[counts.answer_X],
+            "answer": names_Y[counts.answer_X],
             "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
         }
     )
@@ -134,7 +136,7 @@ def classes_table(result: Result) -> pd.DataFrame:
         {
             "class": _text(result.votes.class_names),
             "items": items_C,
-            "answers": np.bincount(result.votes.label_R, minlength=classes),
+            "answers": np.bincount(result.votes.label_R[(result.node_A < 0)[result.answer_R]], minlength=classes),
             "majority_items": np.bincount(result.leads_NC.argmax(axis=1)[answered_N], minlength=classes),
             "agreement": ratio(agreement_C, answered_C).round(DIGITS),
             "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
@@ -167,50 +169,67 @@ class _Confusions(NamedTuple):
 
     worker_X: np.ndarray  # the unnamed are the last
     result_X: np.ndarray
-    answer_X: np.ndarray
+    answer_X: np.ndarray  # a class, or beyond the classes a node of the taxonomy
     count_X: np.ndarray
 
 
 def _confusions(result: Result) -> _Confusions:
-    classes = result.posterior_NC.shape[1]
+    classes, said = result.posterior_NC.shape[1], len(_said_names(result))
+    node_R = result.node_A[result.answer_R]
+    said_R = np.where(node_R < 0, result.votes.label_R, classes + node_R)
     worker_R = result.votes.worker_R % (len(result.votes.workers) + 1)
-    code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * classes + result.votes.label_R
+    code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * said + said_R
     code_X, place_R = np.unique(code_R, return_inverse=True)
     count_X = np.bincount(place_R, result.part_R, minlength=len(code_X))
-    return _Confusions(code_X // classes**2, code_X // classes % classes, code_X % classes, count_X)
+    return _Confusions(code_X // said // classes, code_X // said % classes, code_X % said, count_X)
+
+
+def _said_names(result: Result) -> np.ndarray:
+    """What an answer may name: a class, or beyond the classes a node of the taxonomy."""
+    tree = result.votes.taxonomy
+    return _text((*result.votes.class_names, *(() if tree is None else tree.nodes)))
 
 
 def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: _Confusions) -> list[str]:
     """Per group the most frequent mistake in words: "cat -> dog 31 of 120", of 120 answers where the result is cat."""
-    classes = result.posterior_NC.shape[1]
-    kind_X = (group_X * classes + counts.result_X) * classes + counts.answer_X
+    classes, names_Y = result.posterior_NC.shape[1], _said_names(result)
+    kind_X = (group_X * classes + counts.result_X) * len(names_Y) + counts.answer_X
     kind_Y, place_X = np.unique(kind_X, return_inverse=True)
     count_Y = np.bincount(place_X, counts.count_X, minlength=len(kind_Y)).round(DIGITS)
-    case_Y, said_Y = kind_Y // classes, kind_Y % classes
+    case_Y, said_Y = kind_Y // len(names_Y), kind_Y % len(names_Y)
     total = np.bincount(case_Y, count_Y, minlength=groups * classes)
-    wrong_Y = np.flatnonzero(case_Y % classes != said_Y)
+    wrong_Y = np.flatnonzero(~_includes(result, said_Y, case_Y % classes))
     order_Y = wrong_Y[np.lexsort((-count_Y[wrong_Y] / total[case_Y[wrong_Y]], -count_Y[wrong_Y]))]
     group, first = np.unique(case_Y[order_Y] // classes, return_index=True)
     names, words = result.votes.class_names, [""] * groups
     for g, y in zip(group.tolist(), order_Y[first].tolist(), strict=True):
         case = int(case_Y[y])
-        words[g] = f"{names[case % classes]} -> {names[said_Y[y]]} {count_Y[y]:g} of {total[case].round(DIGITS):g}"
+        words[g] = f"{names[case % classes]} -> {names_Y[said_Y[y]]} {count_Y[y]:g} of {total[case].round(DIGITS):g}"
     return words
+
+
+def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.ndarray:
+    """Whether what was said, a class or beyond the classes a node, is or includes the class."""
+    tree, classes = result.votes.taxonomy, result.posterior_NC.shape[1]
+    if tree is None:
+        same_Y: np.ndarray = said_Y == class_Y
+        return same_Y
+    span_Y2 = tree.span_T2[np.where(said_Y < classes, tree.leaf_C[said_Y % classes], said_Y - classes)]
+    includes_Y: np.ndarray = (span_Y2[:, 0] <= class_Y) & (class_Y < span_Y2[:, 1])
+    return includes_Y
 
 
 def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
     """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog")."""
-    names, item_M = result.votes.class_names, result.item_A[answer_M]
+    item_M = result.item_A[answer_M]
     wanted_N = np.zeros(len(result.label_N), dtype=bool)
     wanted_N[item_M] = True
     row = np.flatnonzero(wanted_N[result.votes.item_R])
-    row = row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))]
+    row, names = spoken(result.votes, row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))])
     said: dict[int, str] = {}
     of_item: dict[int, dict[int, None]] = defaultdict(dict)
-    for answer, item, label in zip(
-        result.answer_R[row].tolist(), result.votes.item_R[row].tolist(), result.votes.label_R[row].tolist(), strict=True
-    ):
-        said[answer] = f"{said[answer]} + {names[label]}" if answer in said else names[label]
+    for answer, item, name in zip(result.answer_R[row].tolist(), result.votes.item_R[row].tolist(), names, strict=True):
+        said[answer] = f"{said[answer]} + {name}" if answer in said else name
         of_item[item][answer] = None
     others = [
         tally(dict(Counter(said[other] for other in of_item[item] if other != answer).most_common()))

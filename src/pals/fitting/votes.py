@@ -18,6 +18,8 @@ from pals.util.words import how_many
 from pals.vision.images import list_images
 
 IN_MEMORY = "the votes given"
+TAXONOMY = "taxonomy.csv"
+"""In a run's folder: the tree that its answers were read with."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ def _read(config: VotesConfig) -> Votes:
         class_names=config.class_names,
         separator=config.separator,
         encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
+        taxonomy=config.taxonomy,
     )
 
 
@@ -74,6 +77,7 @@ def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
             columns=config.columns,
             class_names=config.class_names,
             separator=config.separator,
+            taxonomy=config.taxonomy,
         )
     return replace(votes, summary=replace(votes.summary, files=(IN_MEMORY,)))
 
@@ -119,4 +123,6 @@ def fingerprint(votes: Votes) -> str:
     digest = hashlib.sha256("\0".join((*votes.items, "", *votes.workers, "", *votes.class_names)).encode())
     for column in (votes.item_R, votes.worker_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
         digest.update(np.ascontiguousarray(column).tobytes())
+    if votes.taxonomy is not None:
+        digest.update(votes.taxonomy.to_csv().encode())
     return digest.hexdigest()[:16]

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from pals.labels.taxonomy import RolledUp
 from pals.model.saved import Description, Model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
@@ -37,6 +38,7 @@ def predict_folder(
     *,
     top: int = 3,
     threshold: float | None = None,
+    sure: float | None = None,
     device: str = "auto",
     skip_bad: bool = False,
     batch: int = BATCH,
@@ -47,11 +49,12 @@ def predict_folder(
     images: a folder of pictures with its subfolders, one picture, or an .npy file with an input per row, whose items are
     called by their row number, from 0.
     threshold: below this confidence the label is left empty and `abstained` is true.
+    sure: with a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
     skip_bad: go on without pictures that cannot be read; they are in `frame.attrs["bad"]`, each with its name and reason.
     progress: called now and then with how many items are done, and of how many.
 
     Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... of the `top`
-    likeliest classes.
+    likeliest classes. Of a run with a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
     """
     if top < 1:
         raise InputError(f"The {top} likeliest classes were asked for; give at least 1.")
@@ -60,6 +63,9 @@ def predict_folder(
     if batch < 1:
         raise InputError(f"A batch of {batch} items: give at least 1.")
     model = Model.load(run, device)
+    tree = model.about.taxonomy
+    if sure is not None and tree is None:
+        raise InputError(f"sure = {sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first.")
     source = Path(images)
     stretches = (
         _rows(model.about, source, batch) if source.suffix == ".npy" else _pictures(model.about, source, batch, skip_bad)
@@ -68,8 +74,12 @@ def predict_folder(
     bad: list[BadImage] = []
     likeliest = [torch.empty(0, min(top, len(model.class_names)))]
     classes = [likeliest[0].long()]
+    rolled: list[RolledUp] = []
     for stretch in stretches:
-        probability_NK, class_NK = model.probabilities(stretch.inputs, batch).topk(likeliest[0].shape[1], dim=1)
+        probability_NC = model.probabilities(stretch.inputs, batch)
+        probability_NK, class_NK = probability_NC.topk(likeliest[0].shape[1], dim=1)
+        if tree is not None:
+            rolled.append(tree.roll_up(probability_NC.numpy(), model.about.sure if sure is None else sure))
         names += stretch.names
         bad += stretch.bad
         likeliest.append(probability_NK)
@@ -79,6 +89,9 @@ def predict_folder(
     if not names:
         raise InputError(f"No picture of {source} can be read; the first of {len(bad)}: {bad[0].name}: {bad[0].reason}.")
     frame = tabulate(names, torch.cat(likeliest), torch.cat(classes), model.class_names, threshold)
+    if tree is not None:
+        node_N, probability_N = (np.concatenate(part) for part in zip(*rolled, strict=True))
+        frame = frame.assign(rolled_up=tree.names_of(node_N), rolled_up_probability=probability_N.round(6))
     frame.attrs["bad"] = tuple(bad)
     return frame
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from pals.labels.taxonomy import SURE, Taxonomy, check_sure
 from pals.training.encoding import quick_batch, quick_link
 from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
 from pals.util.errors import InputError
@@ -76,12 +77,19 @@ class Description:
     "What the logits are divided by before the softmax."
     resize: How = "squash"
     "How images of another shape are brought to the input's."
+    taxonomy: Taxonomy | None = None
+    "The tree whose leaves the classes are, where there is one."
+    sure: float = SURE
+    "How likely a node of it must be for a prediction to be rolled up to it."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "temperature", float(self.temperature))
         if len(self.class_names) < 2 or len(set(self.class_names)) < len(self.class_names):
             raise InputError("A classifier needs at least two classes, with different names.")
+        if self.taxonomy is not None and self.taxonomy.leaves != self.class_names:
+            raise InputError("The classes are not the leaves of the taxonomy, in its order.")
+        check_sure(self.sure)
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise InputError(f"The temperature is {self.temperature}; it must be a finite number above zero.")
         if self.encoder is not None and (self.classifier.is_image or not self.encoder.is_image):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pals.labels.taxonomy import Taxonomy
 from pals.readers.build import NO_ANSWER, build
 from pals.readers.columns import Columns
 from pals.readers.detect import detect
@@ -57,6 +58,7 @@ def read_votes(
     separator: str | None = "|",
     encoding: str | Sequence[str | None] | None = None,
     limits: Limits | None = None,
+    taxonomy: Taxonomy | str | Path | None = None,
 ) -> Votes:
     """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
 
@@ -69,11 +71,16 @@ def read_votes(
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     limits: how much a file may claim to hold; by default what PALS_MAX_CELLS and PALS_MAX_BYTES say.
+    taxonomy: a tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands for
+    all leaves below it. `class_names`, if given too, are the leaves that are kept.
     """
     if format is not None:
         READERS.find(format)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
+    tree = Taxonomy.read(taxonomy) if isinstance(taxonomy, (str, Path)) else taxonomy
+    if tree is not None and class_names is not None:
+        tree = tree.keep(class_names)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     each = [columns or {}] * len(paths) if columns is None or isinstance(columns, Mapping) else list(columns)
     if len(each) != len(paths):
@@ -92,7 +99,7 @@ def read_votes(
         names = [format or detect(source, known) for source, known in sources]
         tables = [READERS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
         together = ", ".join(dict.fromkeys(names))
-        return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator)
+        return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator, taxonomy=tree)
     except MemoryError:
         files = ", ".join(str(source.path) for source, _ in sources[:3])
         raise InputError(f"{files}: there is not enough memory to read it. Close other programs, or split the file.") from None

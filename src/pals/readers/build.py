@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.separator import split_labels
 from pals.readers.summary import ReadSummary, some
@@ -40,17 +41,18 @@ def build(
     class_names: Sequence[str] | None,
     no_answer: Collection[str],
     separator: str | None,
+    taxonomy: Taxonomy | None = None,
 ) -> Votes:
-    """All tables together."""
+    """All tables together. With a taxonomy its leaves are the classes, and a label may be any node."""
     skipped = Tally()
     for table in tables:
         skipped.merge(table.skipped)
     rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
-    clean = [_with_labels(_with_names(table), no_answer, separator) for table in tables]
+    clean = [_with_labels(_with_names(table), no_answer, separator, taxonomy) for table in tables]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
-    classes, class_of = _classes(clean, item, label, labels, class_names)
+    classes, class_of = _classes(clean, item, label, labels, class_names, taxonomy)
     joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
     joined.drop(joined.label_R < 0, NO_LABEL, skipped)
@@ -75,7 +77,7 @@ def build(
         notes=(*notes, *_remarks(joined, items, workers, classes, gold_I)),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    return Votes(tuple(items), tuple(workers), classes, *columns, summary)
+    return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy)
 
 
 # ---- one table
@@ -103,14 +105,15 @@ def _recoded(column: Coded, names: Sequence[str]) -> Coded:
     return Coded(np.append(number, -1)[column.code_R], unique)
 
 
-def _with_labels(table: Table, no_answer: Collection[str], separator: str | None) -> Table:
-    """Single labels, without blanks; a cell that holds several becomes several rows of one answer."""
+def _with_labels(table: Table, no_answer: Collection[str], separator: str | None, taxonomy: Taxonomy | None) -> Table:
+    """Single labels, without blanks; a cell that holds several becomes several rows of one answer, and so does a node."""
     unsure = {word.casefold() for word in no_answer}
 
     def parts(cell: str) -> list[str]:
         pieces = split_labels(cell, separator) if separator and table.splits else [cell]
         labels = [piece.strip() for piece in pieces]
-        return [label for label in labels if label not in MISSING and label.casefold() not in unsure]
+        labels = [label for label in labels if label not in MISSING and label.casefold() not in unsure]
+        return labels if taxonomy is None else list(dict.fromkeys(leaf for label in labels for leaf in taxonomy.below(label)))
 
     parts_L = [parts(name) for name in table.label.names]
     table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None or bool((table.answer_R < 0).all()))
@@ -169,11 +172,14 @@ def _classes(
     label: Sequence[np.ndarray],
     labels: Sequence[str],
     wanted: Sequence[str] | None,
+    taxonomy: Taxonomy | None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """The class names, in order, and the class of each label, or -1. A label that stands at no item makes no class."""
     used = np.unique(np.concatenate([code_R[item_R >= 0] for item_R, code_R in zip(item, label, strict=True)]))
     found = [labels[code] for code in used.tolist() if code >= 0]
-    if wanted is None:
+    if taxonomy is not None:
+        names, declared_numbers = taxonomy.leaves, False
+    elif wanted is None:
         declared = [name for table in tables for name in table.classes or ()]
         names = tuple(dict.fromkeys([*declared, *sorted(found, key=_number_or_name(found))]))
         declared_numbers = False
@@ -186,9 +192,8 @@ def _classes(
             code = labels.index(name)
             table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
             place = table.place(int((code_R == code).argmax()))
-            raise InputError(
-                f"{place}: {unknown('label', name, number_of, most=4)} Mend it, or add it to --classes (class_names)."
-            )
+            known, where = (number_of, "--classes (class_names)") if taxonomy is None else (taxonomy.nodes, "the taxonomy")
+            raise InputError(f"{place}: {unknown('label', name, known, most=4)} Mend it, or add it to {where}.")
     return names, np.array([number_of.get(name, -1) for name in labels], dtype=np.int64)
 
 

@@ -11,7 +11,9 @@ import pandas as pd
 import torch
 
 from pals.labels.candidates import CandidateSets, OnEmpty
+from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import Match, match_names
+from pals.readers.nodes import node_of_groups
 from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.util.errors import InputError, unknown
@@ -34,8 +36,11 @@ class Votes:
     weight_R: np.ndarray  # what the answer weighs
     gold_I: np.ndarray  # the right label of each item, -1 where it is not known; never a vote
     summary: ReadSummary
+    taxonomy: Taxonomy | None = None  # whose leaves the classes are
 
     def __post_init__(self) -> None:
+        if self.taxonomy is not None and self.taxonomy.leaves != tuple(self.class_names):
+            raise InputError("The classes of the votes are not the leaves of their taxonomy, in its order.")
         rows = len(self.item_R)
         for name, low, high in (
             ("item_R", 0, len(self.items)),
@@ -101,9 +106,10 @@ class Votes:
         return count.reshape(items, classes).astype(np.float64)  # numpy counts in whole numbers where there is nothing
 
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
-        """As a table with an answer per row, which `read_votes` with the same separator reads back: item, worker, label,
-        weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own with None, or
-        where their weights differ. A column answer_id is there if item and annotator do not tell which rows are one answer."""
+        """As a table with an answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
+        worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
+        with None, or where their weights differ; those below a node of the taxonomy under the name of the node. A column
+        answer_id is there if item and annotator do not tell which rows are one answer."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         first, cells = self._cells(separator)
@@ -124,22 +130,31 @@ class Votes:
 
     def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
         """The cells with labels, and the first row that each of them stands for."""
-        if separator is None:
-            return np.arange(len(self.item_R)), np.array(self.class_names, dtype=object)[self.label_R]
-        alone_C = np.array([join_labels([name], separator) for name in self.class_names], dtype=object)
         place_R = self._places(separator)
         _, first, size = np.unique(place_R, return_index=True, return_counts=True)
-        cells = alone_C[self.label_R[first]]
-        several = pd.Series(self.label_R[size[place_R] > 1]).groupby(place_R[size[place_R] > 1])
-        for place, labels in several:
-            cells[place] = join_labels([self.class_names[label] for label in labels], separator)
+        node = node_of_groups(self.taxonomy, self.label_R, place_R, len(first))
+        cells = self._written(self.class_names, separator)[self.label_R[first]]
+        if self.taxonomy is not None:
+            cells = np.where(node >= 0, self._written((*self.taxonomy.nodes, ""), separator)[node], cells)
+        rest_R = (size > 1)[place_R] & (node < 0)[place_R]
+        for place, labels in pd.Series(self.label_R[rest_R]).groupby(place_R[rest_R]):
+            cells[place] = join_labels([self.class_names[label] for label in labels], separator or "")
         return first, cells
 
-    def _places(self, separator: str) -> np.ndarray:
+    @staticmethod
+    def _written(names: Sequence[str], separator: str | None) -> np.ndarray:
+        """Names as each would stand alone in a cell."""
+        return np.array([name if separator is None else join_labels([name], separator) for name in names], dtype=object)
+
+    def _places(self, separator: str | None) -> np.ndarray:
         """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
-        rows = len(self.item_R)
+        rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
         by_answer = pd.Series(self.weight_R).groupby(self.answer_R)
         apart_R = (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
+        if separator is None:  # nothing but the name of a node stands for several labels
+            apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
+            first = np.unique(self.answer_R, return_index=True)[1]
+            return np.unique(np.where(apart_R, np.arange(rows), first[self.answer_R]), return_inverse=True)[1]
         if len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
             labels = pd.Series([self.class_names[label] for label in self.label_R]).groupby(self.answer_R).agg(list)
             odd = [split_labels(join_labels(found, separator), separator) != found for found in labels]

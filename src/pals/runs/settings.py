@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as settings
 from pals.crowd.closed_form import STRENGTH
 from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.dcic import ONCE_EVERYWHERE
+from pals.labels.taxonomy import SURE
 from pals.methods import find_method, method_options
 from pals.runs.defaults import DEFAULTS, FINE_TUNED, ON_FEATURES, PUBLISHED
 from pals.training.engine import EngineConfig
@@ -68,6 +69,10 @@ class VotesConfig:
     "Which column holds what, e.g. item: photo."
     class_names: tuple[str, ...] | None = None
     "All classes, also those that nobody chose; by default those that occur."
+    taxonomy: str | None = None
+    "A file with a tree whose leaves are the classes; an answer may name any of its nodes (docs/taxonomy.md)."
+    sure: float = Field(default=SURE, ge=0.5, lt=1)
+    "With a taxonomy: a result is rolled up to the deepest node that is likelier than this."
     separator: str | None = "|"
     "Between several labels in one cell."
     encoding: str | None = None

@@ -15,17 +15,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pals.fitting.page import sections
+from pals.fitting.page.tree import tree
 from pals.fitting.page.values import count, day, percent, pictures, shortened, text, texts
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_text
 
 FORMAT = 1
-STYLES = ("base.css", "parts.css", "print.css")
+STYLES = ("base.css", "parts.css", "tree.css", "print.css")
 SCRIPTS = ("tools.js", "gallery.js", "heatmap.js", "tables.js")
 TITLES = {
     "overview": "Overview",
     "doubtful": "Doubtful answers",
     "confusion": "Mix-ups",
+    "tree": "Taxonomy",
     "people": "People",
     "classes": "Classes",
     "examples": "Easy and hard",
@@ -103,8 +105,10 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "easy": sections.examples(data.get("easy")),
         "hard": sections.examples(data.get("hard")),
         "curves": sections.curves(data),
+        "tree": tree(data),
     }
     here = {
+        "tree": shown["tree"],
         "confusion": shown["confusion"],
         "people": shown["people"],
         "classes": shown["class_table"],

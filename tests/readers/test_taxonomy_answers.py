@@ -1,0 +1,118 @@
+"""Answers that name a node of a taxonomy: the classes below it, and its name again wherever answers are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pals.fitting.tables import csv_text
+from pals.labels.taxonomy import Entry, Taxonomy
+from pals.readers import Votes, read_votes
+from pals.readers.nodes import spoken
+from pals.util.errors import InputError
+
+TREE = Taxonomy.of(
+    [
+        *(Entry(name, None) for name in ("birds", "seals")),
+        *(Entry(name, "birds") for name in ("gulls", "tern")),
+        *(Entry(name, "gulls") for name in ("herring", "kitti")),
+        *(Entry(name, "seals") for name in ("grey", "common")),
+    ]
+)
+ROWS = """item,worker,label
+a,ann,gulls
+a,bob,kitti
+b,ann,birds
+b,bob,herring|tern
+c,ann,seals|grey
+c,bob,gulls
+d,ann,kitti|herring
+"""
+
+
+def read(folder: Path, text: str = ROWS, separator: str | None = "|", taxonomy: Taxonomy | None = TREE) -> Votes:
+    (folder / "votes.csv").write_text(text, encoding="utf-8")
+    return read_votes(folder / "votes.csv", separator=separator, taxonomy=taxonomy)
+
+
+def said(votes: Votes) -> list[tuple[str, str, list[str]]]:
+    return [
+        (
+            votes.items[votes.item_R[rows[0]]],
+            votes.workers[votes.worker_R[rows[0]]],
+            [votes.class_names[label] for label in votes.label_R[rows]],
+        )
+        for rows in (np.flatnonzero(votes.answer_R == answer) for answer in range(votes.num_answers))
+    ]
+
+
+def test_a_node_is_the_classes_below_it(tmp_path: Path) -> None:
+    votes = read(tmp_path)
+    assert votes.class_names == TREE.leaves == ("herring", "kitti", "tern", "grey", "common")
+    assert said(votes) == [
+        ("a", "ann", ["herring", "kitti"]),
+        ("a", "bob", ["kitti"]),
+        ("b", "ann", ["herring", "kitti", "tern"]),
+        ("b", "bob", ["herring", "tern"]),
+        ("c", "ann", ["grey", "common"]),
+        ("c", "bob", ["herring", "kitti"]),
+        ("d", "ann", ["kitti", "herring"]),
+    ]
+    assert votes.summary.skipped == ()
+
+
+def test_the_name_of_the_node_is_written_back(tmp_path: Path) -> None:
+    cells = read(tmp_path).to_frame()["label"].tolist()
+    assert cells == ["gulls", "kitti", "birds", "herring|tern", "seals", "gulls", "gulls"]
+
+
+@pytest.mark.parametrize("separator", ["|", None])
+def test_what_is_written_is_read_back_with_the_same_tree(separator: str | None, tmp_path: Path) -> None:
+    votes = read(tmp_path)
+    frame = votes.to_frame(separator)
+    assert frame["label"].tolist().count("gulls") == 3
+    again = read(tmp_path, csv_text(frame), separator)
+    assert [(item, worker, sorted(labels)) for item, worker, labels in said(again)] == [
+        (item, worker, sorted(labels)) for item, worker, labels in said(votes)
+    ]
+
+
+def test_a_file_will_do_for_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "tree.csv").write_text(TREE.to_csv(), encoding="utf-8")
+    (tmp_path / "votes.csv").write_text(ROWS, encoding="utf-8")
+    votes = read_votes(tmp_path / "votes.csv", taxonomy=tmp_path / "tree.csv")
+    assert votes.taxonomy == TREE
+
+
+def test_a_name_that_is_no_node_is_an_error_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"row 8: Unknown label 'gull': did you mean 'gulls'\?.*add it to the taxonomy"):
+        read(tmp_path, f"{ROWS.removesuffix('d,ann,kitti|herring' + chr(10))}d,ann,gull\n")
+
+
+def test_numbers_do_not_count_the_leaves_of_a_tree(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Unknown label '0'"):
+        read(tmp_path, "item,worker,label\na,ann,0\nb,ann,1\n")
+
+
+def test_classes_can_be_chosen_among_the_leaves(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,birds\n", encoding="utf-8")
+    votes = read_votes(tmp_path / "votes.csv", taxonomy=TREE, class_names=["tern", "herring", "grey"])
+    assert votes.class_names == ("herring", "tern", "grey")
+    assert said(votes) == [("a", "ann", ["herring", "tern"])]
+
+
+def test_a_coarse_gold_answer_is_left_out_and_said_so(tmp_path: Path) -> None:
+    votes = read(tmp_path, "item,worker,label,is_gold\na,ann,gulls,true\nb,ann,kitti,true\nb,bob,grey,false\n")
+    assert votes.gold_I.tolist() == [-1, 1]
+    assert "gold answer with several labels" in str(votes.summary)
+
+
+def test_answers_are_shown_by_the_name_of_the_node(tmp_path: Path) -> None:
+    votes = read(tmp_path)
+    rows, names = spoken(votes, np.flatnonzero(votes.item_R == votes.items.index("b")))
+    assert names.tolist() == ["birds", "herring", "tern"]
+    assert votes.answer_R[rows].tolist() == [2, 3, 3]
+    flat = read(tmp_path, ROWS.replace("gulls", "kitti").replace("birds", "tern").replace("seals|", ""), taxonomy=None)
+    assert spoken(flat, np.arange(len(flat.item_R)))[1].tolist() == [flat.class_names[label] for label in flat.label_R]
