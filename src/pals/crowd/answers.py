@@ -92,17 +92,18 @@ def subset(votes: Votes, chosen: np.ndarray) -> Votes:
     place_I = np.full(len(votes.items), -1)
     place_I[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place_I[votes.item_R] >= 0)
-    people, worker_R = np.unique(np.append(votes.worker_R[rows], -1), return_inverse=True)
+    unknown = np.flatnonzero(place_I[votes.unknown_item_U] >= 0)
+    named = np.concatenate([votes.worker_R[rows], votes.unknown_worker_U[unknown], [-1]])
+    people, worker = np.unique(named, return_inverse=True)
     return replace(
-        votes,
+        votes.take(rows),
         items=tuple(votes.items[item] for item in chosen),
         workers=tuple(votes.workers[person] for person in people[1:]),
         item_R=place_I[votes.item_R[rows]],
-        worker_R=worker_R[:-1] - 1,
-        label_R=votes.label_R[rows],
-        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
-        weight_R=votes.weight_R[rows],
+        worker_R=worker[: len(rows)] - 1,
         gold_I=votes.gold_I[chosen],
+        unknown_item_U=place_I[votes.unknown_item_U[unknown]],
+        unknown_worker_U=worker[len(rows) : -1] - 1,
     )
 
 
