@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, identity, vstack
 
 from pals.readers import Votes
+from pals.readers.votes import UNSURE_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,11 @@ def relative(weight_A: np.ndarray) -> np.ndarray:
 
 
 def vote_shares(votes: Votes) -> np.ndarray:
-    """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly. Zeros
-    where no answer weighs anything."""
+    """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly, an unsure
+    label counts half. Zeros where no answer weighs anything."""
     items, classes = len(votes.items), len(votes.class_names)
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
+    part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     count = np.bincount(votes.item_R * classes + votes.label_R, part_R, minlength=items * classes)
     count_NC = count.reshape(items, classes)
     return ratio(count_NC, count_NC.sum(axis=1, keepdims=True), otherwise=0.0)

@@ -19,6 +19,10 @@ from pals.util.errors import InputError, unknown
 DONT_KNOW = "don't know"
 """How `Votes.to_frame` writes an answer of somebody who does not know."""
 
+UNSURE_WEIGHT = 0.5
+"""What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
+
+COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R")
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
 
 
@@ -83,13 +87,13 @@ class Votes:
 
     def take(self, rows: np.ndarray) -> Votes:
         """Only these rows; items, people and "don't know"s stay."""
-        columns = {name: getattr(self, name)[rows] for name in ("item_R", "worker_R", "label_R", "weight_R", "sure_R")}
-        return replace(self, **columns, answer_R=np.unique(self.answer_R[rows], return_inverse=True)[1])
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
         """A label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
-        with several labels gives each the same part of its weight. With `use_gold` a known right label is the only
-        candidate of its item."""
+        with several labels gives each the same part of its weight; one that is unsure counts half. With `use_gold` a known
+        right label is the only candidate of its item."""
         try:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
@@ -119,7 +123,7 @@ class Votes:
                 f"{self.class_names[0]!r} look like free text or names of items: check which column holds the label."
             )
         size_A = np.bincount(self.answer_R)
-        part_R = self.weight_R / size_A[self.answer_R]
+        part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT) / size_A[self.answer_R]
         top_I = np.zeros(items)
         np.maximum.at(top_I, self.item_R, part_R)
         # In parts of the item's largest: sums of enormous weights stay finite, and those of one item never hide another's.
