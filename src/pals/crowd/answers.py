@@ -26,6 +26,8 @@ class Answers:
     given_NS: Any  # scipy.sparse, float64: weight of the answers with this symbol for this item, above zero
     members_SP: Any  # scipy.sparse, 0 or 1: the pairs that a symbol consists of
     worker_S: np.ndarray
+    sure_S: np.ndarray  # bool: False for answers of which every label is marked as unsure; they have symbols of their own
+    unknown_NW: Any  # scipy.sparse: how often a person does not know
     worker_P: np.ndarray
     label_P: np.ndarray
     gold_N: np.ndarray  # -1 where not known
@@ -36,6 +38,14 @@ class Answers:
     def item_E(self) -> np.ndarray:
         """The item of each entry of `given_NS`."""
         return np.repeat(np.arange(self.num_items), self.count_N)
+
+    @property
+    def asked_NW(self) -> Any:
+        """Sparse, 0 or 1: who answered for an item, or did not know; nobody's "don't know"s all count."""
+        symbols = len(self.worker_S)
+        worker_SW = csr_matrix((np.ones(symbols), (np.arange(symbols), self.worker_S)), shape=(symbols, self.num_workers))
+        answered_NW = (self.given_NS @ worker_SW).astype(bool).astype(np.float64)
+        return answered_NW + self.unknown_NW
 
     @property
     def num_items(self) -> int:
@@ -71,21 +81,34 @@ def arrange(votes: Votes) -> Answers:
         shape=(int(several_A.sum()), len(code_P)),
     )
     own_SP.data[:] = 1  # a label that an answer names twice is named
+    unsure_A = np.bincount(answer_R, votes.sure_R, minlength=len(number_A)) == 0
+    alone_A = unsure_A & ~several_A
+    pair_Q, symbol_A[alone_A] = np.unique(pair_R[first_A[alone_A]], return_inverse=True)
+    symbol_A[alone_A] += len(code_P) + own_SP.shape[0]
+    single_PP = identity(len(code_P), format="csr")
     given_NS = csr_matrix(
         (relative(votes.weight_R[first_A]), (votes.item_R[first_A], symbol_A)),
-        shape=(len(votes.items), len(code_P) + own_SP.shape[0]),
+        shape=(len(votes.items), len(code_P) + own_SP.shape[0] + len(pair_Q)),
     )
     given_NS.eliminate_zeros()
     return Answers(
         given_NS=given_NS,
-        members_SP=vstack([identity(len(code_P), format="csr"), own_SP], format="csr"),
-        worker_S=np.concatenate([code_P // classes, worker_R[first_A[several_A]]]),
+        members_SP=vstack([single_PP, own_SP, single_PP[pair_Q]], format="csr"),
+        worker_S=np.concatenate([code_P // classes, worker_R[first_A[several_A]], code_P[pair_Q] // classes]),
+        sure_S=np.concatenate([np.ones(len(code_P), dtype=bool), ~unsure_A[several_A], np.zeros(len(pair_Q), dtype=bool)]),
+        unknown_NW=_unknown(votes, people),
         worker_P=code_P // classes,
         label_P=code_P % classes,
         gold_N=votes.gold_I,
         num_workers=people,
         num_classes=classes,
     )
+
+
+def _unknown(votes: Votes, people: int) -> Any:
+    worker_U = np.where(votes.unknown_worker_U < 0, people - 1, votes.unknown_worker_U)
+    counted = (np.ones(len(worker_U)), (votes.unknown_item_U, worker_U))
+    return csr_matrix(counted, shape=(len(votes.items), people))
 
 
 def subset(votes: Votes, chosen: np.ndarray) -> Votes:
