@@ -15,10 +15,12 @@ Row = tuple[int, int, int]  # item, worker (-1: unnamed), label
 
 def votes_of(
     rows: list[Row], items: int, classes: int = 3, *, answer: list[int] | None = None, weight: list[float] | None = None,
-    gold: dict[int, int] | None = None,
+    gold: dict[int, int] | None = None, sure: list[bool] | None = None, unknown: Sequence[tuple[int, int]] = (),
 ) -> Votes:  # fmt: skip
+    """`unknown`: item and worker of those who do not know."""
     item_R, worker_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    people = int(worker_R.max(initial=-1)) + 1
+    unknown_item_U, unknown_worker_U = np.array(unknown, dtype=np.int64).reshape(-1, 2).T
+    people = int(max(worker_R.max(initial=-1), unknown_worker_U.max(initial=-1))) + 1
     gold_I = np.full(items, -1)
     for item, label in (gold or {}).items():
         gold_I[item] = label
@@ -34,6 +36,9 @@ def votes_of(
         weight_R=np.ones(len(rows)) if weight is None else np.array(weight),
         gold_I=gold_I,
         summary=ReadSummary((), "test", len(rows), len(rows), items, people, classes, int((gold_I >= 0).sum())),
+        sure_R=np.array(sure or [], dtype=bool),
+        unknown_item_U=unknown_item_U,
+        unknown_worker_U=unknown_worker_U,
     )
 
 

@@ -35,7 +35,7 @@ ALONE = {  # folders and files with a narrower rule than their package: all that
     "fitting/page": ("util", "fitting.page"),  # made from report.json, not from the code that wrote it
     "methods/parts": ("util", "labels", "vision", "labeling", "methods.base", "methods.parts"),  # no method
     "readers/formats": ("util", "readers.formats", *(f"readers.{name}" for name in (
-        "cells", "columns", "source", "summary", "tables", "votes"))),
+        "cells", "columns", "source", "summary", "tables", "unsure", "votes"))),
     **{
         f"bench/tables/{name}.py": ("util", *(f"bench.tables.{name}" for name in ("figures", "layout", "table")))
         for name in ("table", "layout", "markup", "records", "figures", "speed")  # a table in hand, wherever it comes from

@@ -8,6 +8,7 @@ import numpy as np
 
 from pals.crowd.answers import Answers
 from pals.crowd.levels import Levels, RingCounts, initial_levels
+from pals.crowd.unsure import Caution, Unsure, first_caution, first_unsure, learned_unsure
 from pals.util.errors import InputError
 
 LARGEST_CONFUSION = 200_000_000
@@ -49,6 +50,8 @@ class Annotators:
     strength: float
     first: float = CONFUSION_PSEUDO_COUNTS
     levels: Levels | None = None  # of a taxonomy: with it, "as people do" is by each person's skill on each level
+    unsure: Unsure | None = None  # where there are unsure answers
+    caution: Caution | None = None  # where somebody does not know
 
     @property
     def shared_CC(self) -> np.ndarray:
@@ -123,7 +126,7 @@ def e_step(
     log_prior_NC = with_gold(log_prior_NC, answers.gold_N)
     with np.errstate(divide="ignore"):  # without hard items their share is zero
         easy_NC = log_prior_NC + np.log1p(-annotators.hard_C) + np.zeros((answers.num_items, 1))
-        hard_NC = log_prior_NC + np.log(annotators.hard_C) + np.zeros((answers.num_items, 1))
+        hard_NC = log_prior_NC + np.log(annotators.hard_C) + log_hard(answers, annotators)
     chances = Chances(answers, annotators, before)
     step = max(1, BLOCK // answers.num_classes)
     for start in range(0, answers.given_NS.nnz, step):
@@ -134,6 +137,11 @@ def e_step(
             total_NC[item_E[first]] += np.add.reduceat(weight_E1 * np.log(chance_EC), first, axis=0)
     evidence_N = np.logaddexp(log_sum(easy_NC), log_sum(hard_NC))
     return ItemPosterior(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
+
+
+def log_hard(answers: Answers, annotators: Annotators) -> np.ndarray:
+    """N x 1: by how much those who do not know make it likelier that an item is hard."""
+    return np.zeros((answers.num_items, 1)) if annotators.caution is None else annotators.caution.log_hard_N1()
 
 
 class Chances:
@@ -166,10 +174,17 @@ class Chances:
         said_EC = (self.count_SC[symbol_E] - easy_EC).clip(min=0) + people.strength * prior_EC
         chance_EC = said_EC / ((people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength)
         if not people.hard_C.any():
+            chance_EC = self._mixed(symbol_E, chance_EC)
             return chance_EC, chance_EC  # there are no hard items, so that theirs does not matter
         named_EC = self.named_SC[symbol_E]
         mistaken_EC = (careful_EC + hard_EC) * (1 - named_EC)
-        return chance_EC, 0.5 * named_EC + 0.5 * self.wrong.without(symbol_E, np.zeros_like(symbol_E), mistaken_EC)
+        hard_chance_EC = 0.5 * named_EC + 0.5 * self.wrong.without(symbol_E, np.zeros_like(symbol_E), mistaken_EC)
+        return self._mixed(symbol_E, chance_EC), self._mixed(symbol_E, hard_chance_EC)
+
+    def _mixed(self, symbol_E: np.ndarray, chance_EC: np.ndarray) -> np.ndarray:
+        """With what unsure answers are worth."""
+        unsure = self.annotators.unsure
+        return chance_EC if unsure is None else unsure.mixed(chance_EC, symbol_E)
 
     def _own(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How much these answers contributed to what was learned, of easy and of hard items."""
@@ -177,7 +192,11 @@ class Chances:
             nothing = np.zeros((len(entry), self.answers.num_classes))
             return nothing, nothing
         item_E, weight_E1 = self.answers.item_E[entry], self.answers.given_NS.data[entry, None]
-        return weight_E1 * self.before.easy_NC[item_E], weight_E1 * self.before.hard_NC[item_E]
+        own = [weight_E1 * share_NC[item_E] for share_NC in (self.before.easy_NC, self.before.hard_NC)]
+        unsure, symbol_E = self.annotators.unsure, self.answers.given_NS.indices[entry]
+        if unsure is not None:
+            own = [unsure.without_guesses(own_EC, symbol_E, hard) for hard, own_EC in zip((False, True), own, strict=True)]
+        return own[0], own[1]
 
 
 class Counts:
@@ -251,6 +270,8 @@ def initial_annotators(answers: Answers, strength: float, hard: bool, first: flo
         strength=strength,
         first=first,
         levels=initial_levels(answers.taxonomy, people),
+        unsure=first_unsure(answers, everyone_C),
+        caution=first_caution(answers),
     )
 
 
@@ -262,14 +283,15 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annota
     blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, answers.label_P])[:, None]
     prior_PC = like_all_PC + blind_P1
     chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[worker_P] + before.strength)
-    count_PC = _expected(answers, found.easy_NC, chance_PC)
+    unsure = _learned_unsure(answers, found, before, chance_PC)
+    count_PC = _expected(answers, found.easy_NC, chance_PC, unsure, hard=False)
     careful_PC = count_PC * like_all_PC / prior_PC
     answers_W = np.bincount(worker_P, count_PC.sum(axis=1), minlength=answers.num_workers)
     careful_W = np.bincount(worker_P, careful_PC.sum(axis=1), minlength=answers.num_workers)
     careful_CC = _by_label(answers, careful_PC)
     total_WC = np.zeros((answers.num_workers, classes))
     np.add.at(total_WC, worker_P, count_PC)
-    hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, answers.label_P].T)
+    hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, answers.label_P].T, unsure, hard=True)
     wrong_CC = careful_CC + _by_label(answers, hard_PC)
     np.fill_diagonal(wrong_CC, 0.0)
     return replace(
@@ -281,7 +303,18 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annota
         care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (answers_W + sum(CARE_PSEUDO_COUNTS)),
         hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, careful_PC),
+        unsure=unsure,
+        caution=None if before.caution is None else before.caution.learned(found.hard_NC.sum(axis=1)),
     )
+
+
+def _learned_unsure(answers: Answers, found: ItemPosterior, before: Annotators, easy_PC: np.ndarray) -> Unsure | None:
+    if before.unsure is None:
+        return None
+    chances = easy_PC, before.hard_CC[:, answers.label_P].T
+    easy_SC, hard_SC = (answers.members_SP @ chance_PC for chance_PC in chances)
+    found_SC = answers.given_NS.T @ found.easy_NC, answers.given_NS.T @ found.hard_NC
+    return learned_unsure(before.unsure, found_SC, (easy_SC, hard_SC))
 
 
 def _share_of_hard(answers: Answers, found: ItemPosterior) -> np.ndarray:
@@ -293,9 +326,12 @@ def _share_of_hard(answers: Answers, found: ItemPosterior) -> np.ndarray:
     return share_C
 
 
-def _expected(answers: Answers, weight_NC: np.ndarray, chance_PC: np.ndarray) -> np.ndarray:
-    """How often each pair occurred with each class. An answer with several labels is split by what the person would say."""
+def _expected(answers: Answers, weight_NC: np.ndarray, chance_PC: np.ndarray, unsure: Unsure | None, hard: bool) -> np.ndarray:
+    """How often each pair occurred with each class. An answer with several labels is split by what the person would say; of
+    unsure ones only that share counts which was given as sure ones are."""
     found_SC = answers.given_NS.T @ weight_NC
+    if unsure is not None:
+        found_SC = unsure.without_guesses(found_SC, np.arange(len(found_SC)), hard)
     count_PC: np.ndarray = chance_PC * (answers.members_SP.T @ (found_SC / (answers.members_SP @ chance_PC)))
     return count_PC
 

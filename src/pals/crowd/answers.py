@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix, identity, vstack
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
+from pals.readers.votes import UNSURE_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Answers:
     given_NS: Any  # scipy.sparse, float64: weight of the answers with this symbol for this item, above zero
     members_SP: Any  # scipy.sparse, 0 or 1: the pairs that a symbol consists of
     worker_S: np.ndarray
+    sure_S: np.ndarray  # bool: False for answers of which every label is marked as unsure; they have symbols of their own
+    unknown_NW: Any  # scipy.sparse: how often a person does not know
     worker_P: np.ndarray
     label_P: np.ndarray
     gold_N: np.ndarray  # -1 where not known
@@ -38,6 +41,14 @@ class Answers:
     def item_E(self) -> np.ndarray:
         """The item of each entry of `given_NS`."""
         return np.repeat(np.arange(self.num_items), self.count_N)
+
+    @property
+    def asked_NW(self) -> Any:
+        """Sparse, 0 or 1: who answered for an item, or did not know; nobody's "don't know"s all count."""
+        symbols = len(self.worker_S)
+        worker_SW = csr_matrix((np.ones(symbols), (np.arange(symbols), self.worker_S)), shape=(symbols, self.num_workers))
+        answered_NW = (self.given_NS @ worker_SW).astype(bool).astype(np.float64)
+        return answered_NW + self.unknown_NW
 
     @property
     def num_items(self) -> int:
@@ -66,7 +77,8 @@ def arrange(votes: Votes) -> Answers:
     number_A, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
     several_A = np.bincount(answer_R, minlength=len(number_A)) > 1
     # An answer with one label is its pair; those with several have symbols of their own.
-    meant_A, spoken_X = _sets(votes, worker_R[first_A], answer_R, several_A)
+    unsure_A = np.bincount(answer_R, votes.sure_R, minlength=len(number_A)) == 0
+    meant_A, spoken_X = _sets(votes, worker_R[first_A], answer_R, several_A, unsure_A)
     symbol_A = np.where(several_A, len(code_P) + meant_A, pair_R[first_A])
     row_R = np.flatnonzero(np.isin(answer_R, spoken_X))
     own_SP = csr_matrix(
@@ -74,15 +86,21 @@ def arrange(votes: Votes) -> Answers:
         shape=(len(spoken_X), len(code_P)),
     )
     own_SP.data[:] = 1  # a label that an answer names twice is named
+    alone_A = unsure_A & ~several_A
+    pair_Q, symbol_A[alone_A] = np.unique(pair_R[first_A[alone_A]], return_inverse=True)
+    symbol_A[alone_A] += len(code_P) + own_SP.shape[0]
+    single_PP = identity(len(code_P), format="csr")
     given_NS = csr_matrix(
         (relative(votes.weight_R[first_A]), (votes.item_R[first_A], symbol_A)),
-        shape=(len(votes.items), len(code_P) + own_SP.shape[0]),
+        shape=(len(votes.items), len(code_P) + own_SP.shape[0] + len(pair_Q)),
     )
     given_NS.eliminate_zeros()
     return Answers(
         given_NS=given_NS,
-        members_SP=vstack([identity(len(code_P), format="csr"), own_SP], format="csr"),
-        worker_S=np.concatenate([code_P // classes, worker_R[first_A[spoken_X]]]),
+        members_SP=vstack([single_PP, own_SP, single_PP[pair_Q]], format="csr"),
+        worker_S=np.concatenate([code_P // classes, worker_R[first_A[spoken_X]], code_P[pair_Q] // classes]),
+        sure_S=np.concatenate([np.ones(len(code_P), dtype=bool), ~unsure_A[spoken_X], np.zeros(len(pair_Q), dtype=bool)]),
+        unknown_NW=_unknown(votes, people),
         worker_P=code_P // classes,
         label_P=code_P % classes,
         gold_N=votes.gold_I,
@@ -92,16 +110,25 @@ def arrange(votes: Votes) -> Answers:
     )
 
 
-def _sets(votes: Votes, worker_A: np.ndarray, answer_R: np.ndarray, several_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sets(
+    votes: Votes, worker_A: np.ndarray, answer_R: np.ndarray, several_A: np.ndarray, unsure_A: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Of answers with several labels the number of what each says, and for each such number an answer that says it. What one
-    person says with the name of a node is the same each time; any other answer is taken for itself."""
+    person says with the name of a node, and as surely, is the same each time; any other answer is taken for itself."""
     answers = len(several_A)
     node_A = node_of_groups(votes.taxonomy, votes.label_R, answer_R, answers)
-    spoken = np.where(node_A >= 0, answers + worker_A * (node_A.max(initial=0) + 1) + node_A, np.arange(answers))
+    named_A = (worker_A * (node_A.max(initial=0) + 1) + node_A) * 2 + unsure_A
+    spoken = np.where(node_A >= 0, answers + named_A, np.arange(answers))
     _, first_X, meant_X = np.unique(spoken[several_A], return_index=True, return_inverse=True)
     meant_A = np.zeros(answers, dtype=np.int64)
     meant_A[several_A] = meant_X
     return meant_A, np.flatnonzero(several_A)[first_X]
+
+
+def _unknown(votes: Votes, people: int) -> Any:
+    worker_U = np.where(votes.unknown_worker_U < 0, people - 1, votes.unknown_worker_U)
+    counted = (np.ones(len(worker_U)), (votes.unknown_item_U, worker_U))
+    return csr_matrix(counted, shape=(len(votes.items), people))
 
 
 def subset(votes: Votes, chosen: np.ndarray) -> Votes:
@@ -109,17 +136,18 @@ def subset(votes: Votes, chosen: np.ndarray) -> Votes:
     place_I = np.full(len(votes.items), -1)
     place_I[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place_I[votes.item_R] >= 0)
-    people, worker_R = np.unique(np.append(votes.worker_R[rows], -1), return_inverse=True)
+    unknown = np.flatnonzero(place_I[votes.unknown_item_U] >= 0)
+    named = np.concatenate([votes.worker_R[rows], votes.unknown_worker_U[unknown], [-1]])
+    people, worker = np.unique(named, return_inverse=True)
     return replace(
-        votes,
+        votes.take(rows),
         items=tuple(votes.items[item] for item in chosen),
         workers=tuple(votes.workers[person] for person in people[1:]),
         item_R=place_I[votes.item_R[rows]],
-        worker_R=worker_R[:-1] - 1,
-        label_R=votes.label_R[rows],
-        answer_R=np.unique(votes.answer_R[rows], return_inverse=True)[1],
-        weight_R=votes.weight_R[rows],
+        worker_R=worker[: len(rows)] - 1,
         gold_I=votes.gold_I[chosen],
+        unknown_item_U=place_I[votes.unknown_item_U[unknown]],
+        unknown_worker_U=worker[len(rows) : -1] - 1,
     )
 
 
@@ -134,10 +162,11 @@ def relative(weight_A: np.ndarray) -> np.ndarray:
 
 
 def vote_shares(votes: Votes) -> np.ndarray:
-    """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly. Zeros
-    where no answer weighs anything."""
+    """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly, an unsure
+    label counts half. Zeros where no answer weighs anything."""
     items, classes = len(votes.items), len(votes.class_names)
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
+    part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     count = np.bincount(votes.item_R * classes + votes.label_R, part_R, minlength=items * classes)
     count_NC = count.reshape(items, classes)
     return ratio(count_NC, count_NC.sum(axis=1, keepdims=True), otherwise=0.0)

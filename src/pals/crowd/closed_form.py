@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from pals.crowd.annotators import Annotators, Chances, ItemPosterior, e_step, initial_annotators, log_sum, m_step
+from pals.crowd.annotators import Annotators, Chances, ItemPosterior, e_step, initial_annotators, log_hard, log_sum, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.crowd.consensus import Consensus, summarize
 from pals.crowd.fusion import Calibration, Fusion, combine
@@ -217,6 +217,7 @@ def gather(answers: Answers, annotators: Annotators, found: ItemPosterior) -> Ev
     with np.errstate(divide="ignore"):
         log_state_T = np.log(np.concatenate([1 - annotators.hard_C, annotators.hard_C]))
     all_NT = np.tile(log_state_T, (answers.num_items, 1))
+    all_NT[:, answers.num_classes :] += log_hard(answers, annotators)
     np.add.at(all_NT, item_E, own_ET)
     return Evidence(item_E, own_ET, all_NT)
 

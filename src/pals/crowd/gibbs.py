@@ -22,6 +22,8 @@ from scipy.special import gammaln
 from pals.crowd.annotators import Annotators, log_sum, with_gold
 from pals.crowd.answers import Answers
 from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
+from pals.crowd.named import TINY, Named
+from pals.crowd.unsure import first_caution, first_unsure
 
 SWEEPS, BURN_IN = 240, 60
 """Sweeps that count, after some that forget where it began."""
@@ -50,7 +52,6 @@ WEAKEST, STRONGEST = 1.0, 1000.0
 ACCURACIES = np.linspace(0.025, 0.975, 39)
 CONCENTRATIONS = np.array([0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
 """Values that people's mean accuracy, and the concentration of their mistakes on few classes, may take."""
-TINY = 1e-300
 
 
 class Shares(NamedTuple):
@@ -104,13 +105,14 @@ class Chain:
         annotators = start.annotators
         classes, people = answers.num_classes, answers.num_workers
         self.answers, self.log_opinion_NC, self.rng = answers, log_opinion_NC, rng
-        self.named = _Named(answers)
+        self.named = Named(answers)
         self.known = np.flatnonzero(answers.known_N)
         self.active_W = np.bincount(self.named.worker_E, minlength=people) > 0
         given_C = np.bincount(self.named.label_K, minlength=classes)
         self.label_share_C = (given_C + 1) / (given_C.sum() + classes)
         self.other_CC = ~np.eye(classes, dtype=bool)
         self.near_CO = annotators.nearness_CC[self.other_CC].reshape(classes, classes - 1)
+        self.unsure, self.caution = first_unsure(answers, self.label_share_C), first_caution(answers)
         # where it begins
         self.class_N = _pick(np.log(start.posterior_NC + TINY), rng)
         self.hard_N = np.zeros(answers.num_items, dtype=bool)
@@ -128,8 +130,8 @@ class Chain:
     def sweep(self, draw_correlation: bool) -> None:
         """Everything once."""
         pair_E = self.named.pick_pair(self._chance_PC, self.class_N, self.hard_N, self.rng)
-        easy_E = ~self.hard_N[self.answers.item_E]
-        self._draw_people(pair_E, easy_E)
+        hard_E, as_sure_E = self.hard_N[self.answers.item_E], self._draw_as_sure()
+        self._draw_people(pair_E, ~hard_E & as_sure_E, hard_E & as_sure_E)
         self._draw_items()
         if draw_correlation:
             self._draw_correlation()
@@ -159,8 +161,20 @@ class Chain:
         hard_CC = 0.5 * np.eye(self.answers.num_classes) + 0.5 * self.mistake_CC
         return self.easy_PC, hard_CC[:, self.answers.label_P].T
 
-    def _draw_people(self, pair_E: np.ndarray, easy_E: np.ndarray) -> None:
-        """Given the classes of the items: who errs how, and what people in general do."""
+    def _draw_as_sure(self) -> np.ndarray:
+        """Which answers were given as sure ones are, those that are unsure too; and what these are worth."""
+        answers, symbol_E = self.answers, self.answers.given_NS.indices
+        if self.unsure is None:
+            return np.ones(len(symbol_E), dtype=bool)
+        class_E, hard_E = self.class_N[answers.item_E], self.hard_N[answers.item_E]
+        easy_SC, hard_SC = (answers.members_SP @ chance_PC + TINY for chance_PC in self._chance_PC)
+        chance_E = np.where(hard_E, hard_SC[symbol_E, class_E], easy_SC[symbol_E, class_E])
+        self.unsure, as_sure_E = self.unsure.drawn(symbol_E, chance_E, self.rng)
+        return as_sure_E
+
+    def _draw_people(self, pair_E: np.ndarray, easy_E: np.ndarray, hard_E: np.ndarray) -> None:
+        """Given the classes of the items: who errs how, and what people in general do. By answers to easy and to hard items;
+        those that were not given as sure ones are tell nothing."""
         rng, answers, classes = self.rng, self.answers, self.answers.num_classes
         weight_E, class_E = answers.given_NS.data, self.class_N[answers.item_E]
         cell_E = pair_E * classes + class_E
@@ -177,7 +191,7 @@ class Chain:
         blind_WC = table(blind_T, worker_T, people, classes, label_T)
         self.habit_WC = _dirichlet(HABIT_PSEUDO_COUNTS * self.label_share_C + blind_WC, rng)
         mistake_CC = table(~blind_T & ~right_T, class_T, classes, classes, label_T)
-        label_E, mistaken_E = answers.label_P[pair_E], ~easy_E & (answers.label_P[pair_E] != class_E)
+        label_E, mistaken_E = answers.label_P[pair_E], hard_E & (answers.label_P[pair_E] != class_E)
         mistake_CC = mistake_CC + table(mistaken_E, class_E, classes, classes, label_E)
         right_C = np.bincount(class_T[right_T], minlength=classes)
         careless_C = np.bincount(class_T[(way_T == CARE) & ~right_T], minlength=classes)
@@ -267,10 +281,14 @@ class Chain:
         if self.log_opinion_NC is not None:
             hard, easy = HARD_PSEUDO_COUNTS + np.bincount(self.hard_N[answers.answered_N], minlength=2)[::-1]
             self.hard = rng.beta(hard, easy)
+            if self.caution is not None:
+                self.caution = self.caution.drawn(self.hard_N, rng)
         log_prior_NC = with_gold(self._draw_prior(), answers.gold_N)
         easy_NC, hard_NC = (answers.given_NS @ np.log(said_SC) for said_SC in self._said())
         self.log_easy_NC = easy_NC + log_prior_NC + np.log1p(-self.hard)
         self.log_hard_NC = hard_NC + log_prior_NC + (np.log(self.hard) if self.hard > 0 else -np.inf)
+        if self.caution is not None:
+            self.log_hard_NC = self.log_hard_NC + self.caution.log_hard_N1()
         self.log_both_NC = np.logaddexp(self.log_easy_NC, self.log_hard_NC)
         self.class_N = _pick(self.log_both_NC, rng)
         drawn = np.arange(answers.num_items), self.class_N
@@ -278,7 +296,10 @@ class Chain:
 
     def _said(self) -> list[np.ndarray]:
         """Probability of each symbol, of easy and of hard items of each class."""
-        return [self.answers.members_SP @ chance_PC + TINY for chance_PC in self._chance_PC]
+        said = [self.answers.members_SP @ chance_PC + TINY for chance_PC in self._chance_PC]
+        if self.unsure is None:
+            return said
+        return [self.unsure.mixed(said_SC, np.arange(len(said_SC))) for said_SC in said]
 
     def _draw_prior(self) -> np.ndarray:
         """The log-prior of the classes, up to a constant per item: their shares, or the opinion to a power."""
@@ -333,43 +354,6 @@ class Chain:
         chance_AC = np.exp(self.log_both_NC[item_A] - rest_AC)
         posterior_AC = np.exp(rest_AC - log_sum(rest_AC)[:, None])
         return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
-
-
-class _Named:
-    """The labels that answers (entries E of `given_NS`) name, K in all."""
-
-    def __init__(self, answers: Answers) -> None:
-        symbol_E, members_SP = answers.given_NS.indices, answers.members_SP
-        size_E = np.diff(members_SP.indptr)[symbol_E]
-        self.first_E = np.cumsum(size_E) - size_E
-        self.entry_K = np.repeat(np.arange(len(symbol_E)), size_E)
-        place_K = members_SP.indptr[symbol_E][self.entry_K] + np.arange(len(self.entry_K)) - self.first_E[self.entry_K]
-        self.pair_K: np.ndarray = members_SP.indices[place_K]
-        self.label_K = answers.label_P[self.pair_K]
-        self.item_K = answers.item_E[self.entry_K]
-        self.worker_E = answers.worker_S[symbol_E]
-        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E] & (answers.gold_N < 0)[answers.item_E])
-
-    def right_share(self, class_U: np.ndarray, use: np.ndarray, items: int) -> float:
-        """The share of the answers to some of so many items that name the class of their item."""
-        class_N = np.full(items, -1)
-        class_N[use] = class_U
-        class_K = class_N[self.item_K]
-        return np.unique(self.entry_K[class_K == self.label_K]).size / max(np.unique(self.entry_K[class_K >= 0]).size, 1)
-
-    def pick_pair(
-        self, chance_PC: tuple[np.ndarray, np.ndarray], class_N: np.ndarray, hard_N: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """One pair per answer: of several labels, one that the person meant."""
-        if len(self.pair_K) == len(self.first_E):
-            return self.pair_K
-        class_K = class_N[self.item_K]
-        easy_K, hard_K = (chance[self.pair_K, class_K] for chance in chance_PC)
-        score_K = rng.standard_exponential(len(self.pair_K)) / (np.where(hard_N[self.item_K], hard_K, easy_K) + TINY)
-        best_K = score_K == np.minimum.reduceat(score_K, self.first_E)[self.entry_K]
-        picked_E = np.zeros(len(self.first_E), dtype=self.pair_K.dtype)
-        picked_E[self.entry_K[best_K]] = self.pair_K[best_K]
-        return picked_E
 
 
 def _implausible(way_WK: np.ndarray, right_C: np.ndarray, mistake_CC: np.ndarray) -> np.ndarray:

@@ -85,9 +85,7 @@ def prune_votes(votes: Votes, features_ND: Tensor, **options: Any) -> Pruned:
 
 def without(votes: Votes, gone_IC: np.ndarray) -> Votes:
     """The votes less these labels. Of an answer that named several the others stay; one that named no other is left out."""
-    kept = (~gone_IC[votes.item_R, votes.label_R]).nonzero()[0]
-    rows = {name: getattr(votes, name)[kept] for name in ("item_R", "worker_R", "label_R", "weight_R")}
-    return replace(votes, **rows, answer_R=np.unique(votes.answer_R[kept], return_inverse=True)[1])
+    return votes.take((~gone_IC[votes.item_R, votes.label_R]).nonzero()[0])
 
 
 def prune_files(

@@ -115,7 +115,8 @@ def answered_first(votes: Votes) -> Votes:
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     items = tuple(votes.items[i] for i in order.tolist())
-    return replace(votes, items=items, item_R=place[votes.item_R], gold_I=votes.gold_I[order])
+    unknown_item_U = place[votes.unknown_item_U]
+    return replace(votes, items=items, item_R=place[votes.item_R], gold_I=votes.gold_I[order], unknown_item_U=unknown_item_U)
 
 
 def fingerprint(votes: Votes) -> str:
@@ -125,4 +126,7 @@ def fingerprint(votes: Votes) -> str:
         digest.update(np.ascontiguousarray(column).tobytes())
     if votes.taxonomy is not None:
         digest.update(votes.taxonomy.to_csv().encode())
+    if votes.marked:
+        for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
+            digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()[:16]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pals.labels.taxonomy import Taxonomy
-from pals.readers.build import NO_ANSWER, build
+from pals.readers.build import build
 from pals.readers.columns import Columns
 from pals.readers.detect import detect
 from pals.readers.formats import FORMATS, Reader
@@ -21,6 +21,7 @@ from pals.readers.matching import Match
 from pals.readers.source import Source
 from pals.readers.summary import ReadSummary, Skipped
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import NO_ANSWER
 from pals.readers.votes import Votes
 from pals.util.errors import InputError
 from pals.util.registry import Registry
@@ -67,7 +68,7 @@ def read_votes(
     tell; for several files that differ, one such mapping for each.
     class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
     where these are names count them from 0.
-    no_answer: labels, in small letters, that mean "don't know"; such an answer, like a blank one, is no vote.
+    no_answer: labels, in small letters, that mean "don't know"; such an answer is no vote, but is kept apart.
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     limits: how much a file may claim to hold; by default what PALS_MAX_CELLS and PALS_MAX_BYTES say.

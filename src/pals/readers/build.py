@@ -15,23 +15,20 @@ from pals.readers.matching import is_plain, one_spelling
 from pals.readers.separator import split_labels
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
-from pals.readers.votes import Votes
+from pals.readers.unsure import Marks
+from pals.readers.votes import COLUMNS, Votes
 from pals.util.errors import InputError, unknown
 from pals.util.words import how_many
 
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>"})
 """How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""
 
-NO_ANSWER = frozenset(
-    {"?", "don't know", "dont know", "don’t know", "do not know", "i don't know", "idk", "not sure", "unsure", "can't tell",
-     "cannot tell", "skip", "skipped"}
-)  # fmt: skip
-"""What people write who do not know, in small letters."""
-
-NO_LABEL = 'no answer (blank, or words such as "don\'t know")'
+NO_LABEL = "no answer (blank)"
 NO_ITEM = "no item is named"
 REPEATED = "the same person's same answer again"
+ANSWERED = '"don\'t know" of a person who does give an answer'
 GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
+GOLD_UNSURE = "a gold answer that is marked as unsure"
 
 
 def build(
@@ -48,22 +45,28 @@ def build(
     for table in tables:
         skipped.merge(table.skipped)
     rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
-    clean = [_with_labels(_with_names(table), no_answer, separator, taxonomy) for table in tables]
+    written = [[_pieces(cell, table, separator) for cell in table.label.names] for table in tables]
+    declared = [*(class_names or ()), *(name for table in tables for name in table.classes or ())]
+    declared += taxonomy.nodes if taxonomy is not None else ()
+    marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
+    clean = [_with_labels(_with_names(table), cells, marks) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
     classes, class_of = _classes(clean, item, label, labels, class_names, taxonomy)
     joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
-    joined.drop(joined.label_R < 0, NO_LABEL, skipped)
+    joined.drop((joined.label_R < 0) & ~joined.unknown_R, NO_LABEL, skipped)
+    unknown_U2 = joined.take_unknown(skipped)
     gold_I = joined.take_gold(len(items), len(classes), skipped)
     joined.drop_repeats(len(classes), skipped)
     files = tuple(str(table.path) for table in tables)
     if not len(joined.item_R) and not (gold_I >= 0).any():
-        reasons = "; ".join(map(str, skipped.done())) or "it names no answer"
+        silent = [f"{how_many(len(unknown_U2), 'person does', 'people do')} not know"] if len(unknown_U2) else []
+        reasons = "; ".join([*map(str, skipped.done()), *silent]) or "it names no answer"
         raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
     answer_R = pd.factorize(joined.answer_R)[0]
-    notes = [note for table in tables for note in table.notes]
+    notes = [*(note for table in tables for note in table.notes), *marks.notes()]
     summary = ReadSummary(
         files=files,
         format=format_name,
@@ -75,9 +78,11 @@ def build(
         gold=int((gold_I >= 0).sum()),
         skipped=skipped.done(),
         notes=(*notes, *_remarks(joined, items, workers, classes, gold_I)),
+        unsure=len(np.unique(answer_R[~joined.sure_R])),
+        unknown=len(unknown_U2),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy)
+    return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, joined.sure_R, *unknown_U2.T)
 
 
 # ---- one table
@@ -105,21 +110,21 @@ def _recoded(column: Coded, names: Sequence[str]) -> Coded:
     return Coded(np.append(number, -1)[column.code_R], unique)
 
 
-def _with_labels(table: Table, no_answer: Collection[str], separator: str | None, taxonomy: Taxonomy | None) -> Table:
-    """Single labels, without blanks; a cell that holds several becomes several rows of one answer, and so does a node."""
-    unsure = {word.casefold() for word in no_answer}
+def _pieces(cell: str, table: Table, separator: str | None) -> list[str]:
+    """What a cell names, without blanks."""
+    pieces = split_labels(cell, separator) if separator and table.splits else [cell]
+    return [name for name in map(str.strip, pieces) if name not in MISSING]
 
-    def parts(cell: str) -> list[str]:
-        pieces = split_labels(cell, separator) if separator and table.splits else [cell]
-        labels = [piece.strip() for piece in pieces]
-        labels = [label for label in labels if label not in MISSING and label.casefold() not in unsure]
-        return labels if taxonomy is None else list(dict.fromkeys(leaf for label in labels for leaf in taxonomy.below(label)))
 
-    parts_L = [parts(name) for name in table.label.names]
+def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks) -> Table:
+    """Single labels, without their marks; a cell that holds several becomes several rows of one answer, and so does a node."""
+    named_L = [[name for name in pieces if not marks.is_unknown(name)] for pieces in written]
+    doubt_L = np.array([len(named) < len(pieces) for named, pieces in zip(named_L, written, strict=True)] + [False])
+    parts_L = [marks.leaves(named) for named in named_L]
     table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None or bool((table.answer_R < 0).all()))
     count_L = np.array([len(labels) for labels in parts_L], dtype=np.int64)
+    code_R = table.label.code_R
     if (count_L > 1).any():
-        code_R = table.label.code_R
         times_R = np.maximum(np.append(count_L, 0)[code_R], 1)
         row_E = np.repeat(np.arange(len(code_R)), times_R)
         nth_E = np.arange(len(row_E)) - np.repeat(np.cumsum(times_R) - times_R, times_R)
@@ -128,8 +133,17 @@ def _with_labels(table: Table, no_answer: Collection[str], separator: str | None
         label_E = np.where(answered_E, np.append(start_L, 0)[code_R[row_E]] + nth_E, -1)
         table = table.take(row_E, Coded(label_E, _objects([label for labels in parts_L for label in labels])))
     else:
-        table = replace(table, label=Coded(table.label.code_R, _objects([labels[0] if labels else "" for labels in parts_L])))
-    names = [str(name) for name in table.label.names]
+        row_E = np.arange(len(table.label.code_R))
+        label = Coded(table.label.code_R, _objects([labels[0] if labels else "" for labels in parts_L]))
+        table = replace(table, label=label)
+    doubt_E, label_E = doubt_L[code_R[row_E]], table.label.code_R
+    sure_E = ~doubt_E & np.array([*(name not in marks.bare for name in table.label.names), True])[label_E]
+    table = replace(
+        table,
+        sure_R=sure_E if table.sure_R is None else sure_E & table.sure_R,
+        unknown_R=doubt_E & ~np.append(count_L, 0)[code_R[row_E]].astype(bool),
+    )
+    names = [str(marks.bare.get(name, name)) for name in table.label.names]
     if all(re.fullmatch(r"[0-9]+(\.0+)?", name) for name in names if name):
         names = [name.partition(".")[0] for name in names]  # class numbers in a column with gaps are written 1.0
     return replace(table, label=_recoded(table.label, names))
@@ -220,12 +234,16 @@ class _Joined:
         self.gold_R = np.concatenate(
             [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
         )
+        self.sure_R, unknown_R = (
+            np.concatenate([getattr(table, name) for table in tables]).astype(bool) for name in ("sure_R", "unknown_R")
+        )
+        self.unknown_R = unknown_R & ~self.gold_R
         self.table_R = np.repeat(np.arange(len(tables)), rows)
         self.row_R = np.concatenate([np.arange(n) for n in rows])
         self.may_repeat = len(tables) > 1 or not all(table.grouped for table in tables)
 
     def keep(self, mask_R: np.ndarray) -> None:
-        for name in ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "gold_R", "table_R", "row_R"):
+        for name in (*COLUMNS, "gold_R", "unknown_R", "table_R", "row_R"):
             setattr(self, name, getattr(self, name)[mask_R])
 
     def drop(self, mask_R: np.ndarray, reason: str, skipped: Tally) -> None:
@@ -234,10 +252,31 @@ class _Joined:
             skipped.add(reason, len(dropped), (self.tables[self.table_R[i]].place(self.row_R[i]) for i in dropped))
             self.keep(~mask_R)
 
+    def take_unknown(self, skipped: Tally) -> np.ndarray:
+        """Item and person of everyone who does not know, U x 2. Those rows are no votes. Beside a label, in the same answer,
+        such a word says that the label is unsure; and who answers for the item elsewhere does not count."""
+        if not self.unknown_R.any():
+            return np.empty((0, 2), dtype=np.int64)
+        self.sure_R = self.sure_R & ~np.isin(self.answer_R, self.answer_R[self.unknown_R])
+        self.keep(~(self.unknown_R & np.isin(self.answer_R, self.answer_R[~self.unknown_R])))
+        self.drop(self.unknown_R & np.isin(self._person_R, self._person_R[~self.unknown_R]), ANSWERED, skipped)
+        self.drop(self.unknown_R & pd.Series(self._person_R).duplicated().to_numpy(), REPEATED, skipped)
+        unknown_U2: np.ndarray = np.stack([self.item_R, self.worker_R], axis=1)[self.unknown_R]
+        self.keep(~self.unknown_R)
+        return unknown_U2
+
+    @property
+    def _person_R(self) -> np.ndarray:
+        """A number for each item and person; the unnamed are all different."""
+        people = self.worker_R.max(initial=-1) + 1
+        key_R: np.ndarray = np.where(self.worker_R < 0, -1 - np.arange(len(self.item_R)), self.item_R * people + self.worker_R)
+        return key_R
+
     def take_gold(self, items: int, classes: int, skipped: Tally) -> np.ndarray:
         """The right label of each item, or -1. Those rows are no votes."""
         gold_I = np.full(items, -1, dtype=np.int64)
         if self.gold_R.any():
+            self.drop(self.gold_R & ~self.sure_R, GOLD_UNSURE, skipped)
             gold = self.gold_R.nonzero()[0]
             pair = np.unique(self.item_R[gold] * classes + self.label_R[gold])
             labels_I = np.bincount(pair // classes, minlength=items)
@@ -248,7 +287,8 @@ class _Joined:
         return gold_I
 
     def drop_repeats(self, classes: int, skipped: Tally) -> None:
-        """A label twice in one answer, or a person's whole answer twice."""
+        """A label twice in one answer, or a person's whole answer twice; sure if it is once."""
+        self.sure_R = self._sure_once(self.answer_R * classes + self.label_R)
         self.drop(pd.Series(self.answer_R * classes + self.label_R).duplicated().to_numpy(), REPEATED, skipped)
         if self.may_repeat and len(self.answer_R):
             _, first, answer_R = np.unique(self.answer_R, return_index=True, return_inverse=True)
@@ -256,7 +296,13 @@ class _Joined:
             np.add.at(sign_A, answer_R, _mixed(self.label_R))
             answers = pd.DataFrame({"item": self.item_R[first], "worker": self.worker_R[first], "sign": sign_A})
             again_A = (answers.duplicated() & (answers["worker"] >= 0)).to_numpy()
+            group_A = np.where(answers["worker"] < 0, -1 - np.arange(len(first)), answers.groupby(list(answers)).ngroup())
+            self.sure_R = self._sure_once(group_A[answer_R] * classes + self.label_R)
             self.drop(again_A[answer_R], REPEATED, skipped)
+
+    def _sure_once(self, key_R: np.ndarray) -> np.ndarray:
+        """Per row, whether any with the same key is sure."""
+        return self.sure_R if self.sure_R.all() else pd.Series(self.sure_R).groupby(key_R).transform("any").to_numpy()
 
     def several_answers(self) -> np.ndarray:
         """The items for which one person gave more than one, different answers."""

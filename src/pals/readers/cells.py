@@ -141,6 +141,7 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
     row_G = pairs.index.to_numpy()[said[pairs["gold"].to_numpy()]]
     rows, more = len(table.place_R), len(row_G)
     weight_R = None if table.weight_R is None else np.append(table.weight_R, np.ones(more))
+    sure_R = None if table.sure_R is None else np.append(table.sure_R, np.ones(more, dtype=bool))
     answer_R = table.answer_R
     if answer_R is not None:
         answer_R = np.append(answer_R, answer_R.max(initial=-1) + 1 + np.arange(more))
@@ -155,5 +156,6 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
         ),
         answer_R=answer_R,
         weight_R=weight_R,
+        sure_R=sure_R,
         gold_R=np.append(np.zeros(rows, dtype=bool) if table.gold_R is None else table.gold_R, np.ones(more, dtype=bool)),
     )

@@ -28,6 +28,8 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "candidates": ("candidates", "candidate_labels", "candidate_set", "labels", "partial_labels", "partial_label"),
     "votes": ("votes", "answers"),
     "weight": ("weight", "weights"),
+    "sure": ("sure", "is_sure", "certain", "is_certain", "certainty", "confidence", "confident", "confidence_level"),
+    "unsure": ("unsure", "is_unsure", "not_sure", "uncertain", "is_uncertain", "uncertainty"),
     "answer_id": ("answer_id",),
     "is_gold": ("is_gold",),
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),

@@ -39,6 +39,10 @@ class ReadSummary:
     "Items whose right label is known."
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
+    unsure: int = 0
+    "Answers that are marked as unsure."
+    unknown: int = 0
+    "Times that somebody said that they don't know; among neither the answers nor the skipped."
 
     def lines(self) -> list[str]:
         named = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
@@ -46,7 +50,9 @@ class ReadSummary:
         gold = f"; {how_many(self.gold, 'item')} with a gold label" if self.gold else ""
         answers, items = how_many(self.answers, "answer"), how_many(self.items, "item")
         classes = how_many(self.classes, "class", "classes")
-        first = f"{named} ({self.format}): {answers} by {people} on {items}, {classes}{gold}"
+        unsure = f"; {how_many(self.unsure, 'unsure answer')}" if self.unsure else ""
+        unknown = f'; {how_many(self.unknown, "time")} "don\'t know"' if self.unknown else ""
+        first = f"{named} ({self.format}): {answers} by {people} on {items}, {classes}{gold}{unsure}{unknown}"
         return [first, *map(str, self.skipped), *self.notes]
 
     def __str__(self) -> str:

@@ -69,6 +69,7 @@ class Table:
     answer_R: np.ndarray | None = None  # None, or -1 for a row: rows of the same item and annotator are one answer
     weight_R: np.ndarray | None = None
     gold_R: np.ndarray | None = None  # rows that say what is right, not what someone thinks
+    sure_R: np.ndarray | None = None  # False where a mark beside the label says that it is unsure
     classes: tuple[str, ...] | None = None  # where the file declares them
     lone_items: tuple[str, ...] = ()  # named without any row
     splits: bool = False  # whether one cell may hold several labels with a separator between them
@@ -76,6 +77,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     grouped: bool = False  # set where `answer_R` was None
+    unknown_R: np.ndarray | None = None  # set where the label was one of the words for "don't know"
 
     def take(self, index: np.ndarray, label: Coded) -> Table:
         """These rows, with other labels."""
@@ -88,6 +90,7 @@ class Table:
             answer_R=None if self.answer_R is None else self.answer_R[index],
             weight_R=None if self.weight_R is None else self.weight_R[index],
             gold_R=None if self.gold_R is None else self.gold_R[index],
+            sure_R=None if self.sure_R is None else self.sure_R[index],
         )
 
     def place(self, row: int) -> str:
@@ -106,6 +109,7 @@ class Records:
     answers: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     golds: list[bool] = field(default_factory=list)
+    sures: list[bool] = field(default_factory=list)
     places: list[int | str] = field(default_factory=list)
     lone: list[str] = field(default_factory=list)
     skipped: Tally = field(default_factory=Tally)
@@ -122,11 +126,12 @@ class Records:
         weight: float = 1.0,
         weights: Sequence[float] | None = None,
         gold: bool = False,
+        sure: bool | Sequence[bool] = True,
         joins: bool = False,
         answer_id: str | None = None,
     ) -> None:
-        """One answer: all its labels; none of them, or None, is a person who did not know. One that `joins` is part of what
-        its annotator said of the item in other places, or in those with the same `answer_id` if it has one."""
+        """One answer: all its labels, and whether it or each of them is sure; no label, or None, is no answer. One that `joins`
+        is part of what its annotator said of the item in other places, or in those with the same `answer_id` if it has one."""
         answer = -1 if joins else self.count
         if joins and answer_id:
             answer = self.by_id.setdefault((item, worker, answer_id), self.count)
@@ -137,6 +142,7 @@ class Records:
             self.answers.append(answer)
             self.weights.append(weight if weights is None else weights[number])
             self.golds.append(gold)
+            self.sures.append(sure if isinstance(sure, bool) else sure[number])
             self.places.append(place)
         self.count += 1
 
@@ -156,6 +162,7 @@ class Records:
             answer_R=np.array(self.answers, dtype=np.int64),
             weight_R=np.array(self.weights, dtype=np.float64),
             gold_R=np.array(self.golds, dtype=bool),
+            sure_R=np.array(self.sures, dtype=bool),
             classes=None if classes is None else tuple(classes),
             lone_items=tuple(dict.fromkeys(self.lone)),
             splits=splits,

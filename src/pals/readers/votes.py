@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,27 @@ from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.util.errors import InputError, unknown
 
+DONT_KNOW = "don't know"
+"""How `Votes.to_frame` writes an answer of somebody who does not know."""
+
+UNSURE_WEIGHT = 0.5
+"""What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
+
+COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R")
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
+
+
+def _nothing() -> np.ndarray:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Votes:
     """Everyone's answers, one row (R) per label. An answer that names several labels has as many rows, which share its
-    number in `answer_R`. Items that nobody answered for are in `items`, without rows."""
+    number in `answer_R`. Items that nobody answered for are in `items`, without rows.
+
+    "Don't know" is an answer without a label (U of them), and has no row: it counts neither as a vote nor as an answer, but
+    tells how hard an item is and how cautious a person."""
 
     items: tuple[str, ...]
     workers: tuple[str, ...]
@@ -37,36 +51,54 @@ class Votes:
     gold_I: np.ndarray  # the right label of each item, -1 where it is not known; never a vote
     summary: ReadSummary
     taxonomy: Taxonomy | None = None  # whose leaves the classes are
+    sure_R: np.ndarray = field(default_factory=_nothing)  # False where the label is marked as unsure; all are sure if empty
+    unknown_item_U: np.ndarray = field(default_factory=_nothing)  # of which somebody said "don't know"
+    unknown_worker_U: np.ndarray = field(default_factory=_nothing)  # who did; -1 where the annotator is not named
 
     def __post_init__(self) -> None:
         if self.taxonomy is not None and self.taxonomy.leaves != tuple(self.class_names):
             raise InputError("The classes of the votes are not the leaves of their taxonomy, in its order.")
-        rows = len(self.item_R)
-        for name, low, high in (
-            ("item_R", 0, len(self.items)),
-            ("worker_R", -1, len(self.workers)),
-            ("label_R", 0, len(self.class_names)),
-            ("answer_R", 0, rows),
-            ("gold_I", -1, len(self.class_names)),
+        rows, unknown_rows = len(self.item_R), len(self.unknown_item_U)
+        for name, count, low, high in (
+            ("item_R", rows, 0, len(self.items)),
+            ("worker_R", rows, -1, len(self.workers)),
+            ("label_R", rows, 0, len(self.class_names)),
+            ("answer_R", rows, 0, rows),
+            ("gold_I", len(self.items), -1, len(self.class_names)),
+            ("unknown_item_U", unknown_rows, 0, len(self.items)),
+            ("unknown_worker_U", unknown_rows, -1, len(self.workers)),
         ):
             values = np.asarray(getattr(self, name), dtype=np.int64)
             object.__setattr__(self, name, values)
-            count = len(self.items) if name == "gold_I" else rows
             if values.shape != (count,) or (count and not low <= values.min() <= values.max() < high):
                 raise InputError(f"{name} of the votes must hold {count} numbers from {low} to {high - 1}.")
         weight_R = np.asarray(self.weight_R, dtype=np.float64)
         object.__setattr__(self, "weight_R", weight_R)
         if weight_R.shape != (rows,) or not (np.isfinite(weight_R) & (weight_R >= 0)).all():
             raise InputError(f"The weights of votes must be {rows} finite numbers that are not negative.")
+        sure_R = np.asarray(self.sure_R, dtype=bool) if len(self.sure_R) else np.ones(rows, dtype=bool)
+        object.__setattr__(self, "sure_R", sure_R)
+        if sure_R.shape != (rows,):
+            raise InputError(f"sure_R of the votes must say of {rows} rows whether they are sure; it has shape {sure_R.shape}.")
 
     @property
     def num_answers(self) -> int:
         return int(np.count_nonzero(np.bincount(self.answer_R)))
 
+    @property
+    def marked(self) -> bool:
+        """Whether there is any unsure answer or "don't know"."""
+        return not self.sure_R.all() or len(self.unknown_item_U) > 0
+
+    def take(self, rows: np.ndarray) -> Votes:
+        """Only these rows; items, people and "don't know"s stay."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
+
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
         """A label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
-        with several labels gives each the same part of its weight. With `use_gold` a known right label is the only
-        candidate of its item."""
+        with several labels gives each the same part of its weight; one that is unsure counts half. With `use_gold` a known
+        right label is the only candidate of its item."""
         try:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
@@ -96,7 +128,7 @@ class Votes:
                 f"{self.class_names[0]!r} look like free text or names of items: check which column holds the label."
             )
         size_A = np.bincount(self.answer_R)
-        part_R = self.weight_R / size_A[self.answer_R]
+        part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT) / size_A[self.answer_R]
         top_I = np.zeros(items)
         np.maximum.at(top_I, self.item_R, part_R)
         # In parts of the item's largest: sums of enormous weights stay finite, and those of one item never hide another's.
@@ -108,8 +140,9 @@ class Votes:
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
         """As a table with an answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
         worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
-        with None, or where their weights differ; those below a node of the taxonomy under the name of the node. A column
-        answer_id is there if item and annotator do not tell which rows are one answer."""
+        with None, or where their weights or marks differ; those below a node of the taxonomy under the name of the node. A
+        column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
+        unsure. Who does not know has "don't know" for a label."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         first, cells = self._cells(separator)
@@ -124,9 +157,14 @@ class Votes:
         gold = {"item": items[known], "worker": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
         if separator is not None:
             gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
+        unknown = {**gold, "item": items[self.unknown_item_U], "worker": workers[self.unknown_worker_U], "label": DONT_KNOW}
+        unknown["is_gold"] = False
         if self._needs_ids(first):
-            votes["answer_id"], gold["answer_id"] = self.answer_R[first].astype(str).astype(object), ""
-        return pd.concat([pd.DataFrame(votes), pd.DataFrame(gold)], ignore_index=True)
+            votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
+            gold["answer_id"] = unknown["answer_id"] = ""
+        if not self.sure_R.all():
+            votes["sure"], gold["sure"], unknown["sure"] = self.sure_R[first], True, True
+        return pd.concat([pd.DataFrame(part) for part in (votes, unknown, gold)], ignore_index=True)
 
     def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
         """The cells with labels, and the first row that each of them stands for."""
@@ -149,8 +187,10 @@ class Votes:
     def _places(self, separator: str | None) -> np.ndarray:
         """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
         rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
-        by_answer = pd.Series(self.weight_R).groupby(self.answer_R)
-        apart_R = (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
+        apart_R = np.zeros(rows, dtype=bool)
+        for column_R in (self.weight_R, self.sure_R.astype(np.int64)):
+            by_answer = pd.Series(column_R).groupby(self.answer_R)
+            apart_R |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
         if separator is None:  # nothing but the name of a node stands for several labels
             apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
             first = np.unique(self.answer_R, return_index=True)[1]
@@ -171,20 +211,20 @@ class Votes:
         return bool(split_up or several)
 
     def trusting(self, people: Sequence[str]) -> Votes:
-        """The same with every answer of these people, if it names one label, as what is right (gold) and no longer as a vote.
-        Where they contradict each other their answers stay votes; what was known to be right before gives way to them."""
+        """The same with every answer of these people, if it names one label and is sure, as what is right (gold) and no longer
+        as a vote. Where they contradict each other their answers stay votes; what was known to be right before gives way to
+        them."""
         for name in people:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
-        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in people]))
+        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in people]) & self.sure_R)
         said = pd.DataFrame({"item": self.item_R[trusted], "label": self.label_R[trusted]})
         one = said.groupby("item")["label"].nunique() == 1
         clear = np.isin(said["item"], one.index[one])
         gold_I = self.gold_I.copy()
         gold_I[said["item"][clear]] = said["label"][clear]
         kept = np.delete(np.arange(len(self.item_R)), trusted[clear])
-        rows = {name: getattr(self, name)[kept] for name in ("item_R", "worker_R", "label_R", "weight_R")}
-        return replace(self, **rows, answer_R=np.unique(self.answer_R[kept], return_inverse=True)[1], gold_I=gold_I)
+        return replace(self.take(kept), gold_I=gold_I)
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
         """These votes with the image files as their items, in the order of `files`, and a report on what did not match.
@@ -199,15 +239,13 @@ class Votes:
         gold_F = np.full(len(names), -1, dtype=np.int64)
         matched = (found.file_I >= 0).nonzero()[0]
         gold_F[found.file_I[matched]] = self.gold_I[matched]
-        _, answer_R = np.unique(self.answer_R[kept], return_inverse=True)
+        unknown_U = found.file_I[self.unknown_item_U]
         votes = replace(
-            self,
+            self.take(kept),
             items=names,
             item_R=file_R[kept],
-            worker_R=self.worker_R[kept],
-            label_R=self.label_R[kept],
-            answer_R=answer_R,
-            weight_R=self.weight_R[kept],
             gold_I=gold_F,
+            unknown_item_U=unknown_U[unknown_U >= 0],
+            unknown_worker_U=self.unknown_worker_U[unknown_U >= 0],
         )
         return votes, found.with_unanswered(names, np.bincount(file_R[kept], minlength=len(names)) == 0)

@@ -8,17 +8,20 @@ from pals.readers.cells import weight_of
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import attributes_sure
 from pals.util.words import quoted
 
 REMEDY = "A COCO file has `images` (id, file_name), `categories` (id, name) and `annotations` (image_id, category_id)."
 
 
 def read_coco(source: Source, columns: Columns) -> Table:
-    """Several annotations of an image are its candidates, weighted by their `score`; boxes and masks are ignored."""
+    """Several annotations of an image are its candidates, weighted by their `score`; boxes and masks are ignored. An
+    attribute `unsure` marks one."""
     source.no_columns(columns)
     content = source.as_dict(source.json, "the file", REMEDY)
     images, classes = _by_id(source, content, "images", "file_name"), _by_id(source, content, "categories", "name")
     labels: dict[str, dict[str, float]] = {name: {} for name in images.values()}
+    unsure: set[tuple[str, str]] = set()
     for number, entry in enumerate(source.as_list(content.get("annotations"), "`annotations`", REMEDY), start=1):
         found = source.as_dict(entry, f"annotation {number}", REMEDY)
         image = images.get(source.as_name(found.get("image_id"), f"annotation {number}", REMEDY) or "")
@@ -27,9 +30,12 @@ def read_coco(source: Source, columns: Columns) -> Table:
         if image is None or label is None or score != score:
             source.refuse(f"annotation {number} names an unknown image or category, or has a score that is none", REMEDY)
         labels[image][label] = max(score, labels[image].get(label, 0.0))
+        if not attributes_sure(source.as_dict(found.get("attributes") or {}, f"`attributes` of annotation {number}", REMEDY)):
+            unsure.add((image, label))
     records = Records(source.path, "image")
     for number, (image, scores) in enumerate(labels.items(), start=1):
-        records.add(image, None, list(scores), number, weights=list(scores.values()) or [1.0])
+        sure = [(image, label) not in unsure for label in scores] or True
+        records.add(image, None, list(scores), number, weights=list(scores.values()) or [1.0], sure=sure)
     return records.table(classes=list(dict.fromkeys(classes.values())))
 
 

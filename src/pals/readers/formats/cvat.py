@@ -7,6 +7,7 @@ from xml.parsers import expat
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import attributes_sure
 from pals.util.errors import InputError
 from pals.util.words import quoted
 
@@ -21,7 +22,8 @@ class _Handler:
     """Collects images, their tags and the declared labels while the parser runs."""
 
     def __init__(self) -> None:
-        self.images: list[tuple[str, list[str]]] = []
+        self.images: list[tuple[str, list[tuple[str, dict[str, object]]]]] = []  # name, tags with their attributes
+        self.attribute = ""
         self.classes: list[str] = []
         self.path: list[str] = []
         self.text: list[str] = []
@@ -38,27 +40,34 @@ class _Handler:
         elif name == "tag" and self.path[-2:-1] == ["image"]:
             if "label" not in attributes:
                 raise ValueError(f"a <tag> of image {quoted(self.images[-1][0])} has no label")
-            self.images[-1][1].append(attributes["label"])
+            self.images[-1][1].append((attributes["label"], {}))
+        elif self.in_attribute():
+            self.attribute = attributes.get("name", "")
 
     def end(self, name: str) -> None:
         if self.declares_a_label() and "meta" in self.path:
             self.classes.append("".join(self.text).strip())
+        elif self.in_attribute():
+            self.images[-1][1][-1][1][self.attribute] = "".join(self.text)
         self.path.pop()
 
     def characters(self, text: str) -> None:
         """Kept only where it is needed: a file may be full of line breaks, which come one by one."""
-        if self.declares_a_label():
+        if self.declares_a_label() or self.in_attribute():
             self.text.append(text)
 
     def declares_a_label(self) -> bool:
         return self.path[-3:] == ["labels", "label", "name"]
+
+    def in_attribute(self) -> bool:
+        return self.path[-3:] == ["image", "tag", "attribute"]
 
     def forbid(self, *_: object) -> None:
         raise _ForbiddenError
 
 
 def read_cvat(source: Source, columns: Columns) -> Table:
-    """Several tags of an image are one answer; the annotator is called like the file."""
+    """Several tags of an image are one answer; an attribute `unsure` marks one. The annotator is called like the file."""
     source.no_columns(columns)
     handler = _Handler()
     parser = expat.ParserCreate(source.encoding)
@@ -81,7 +90,8 @@ def read_cvat(source: Source, columns: Columns) -> Table:
     if not handler.images:
         source.refuse("there is no <image> in this file", REMEDY)
     records = Records(source.path, "image")
-    for number, (name, labels) in enumerate(handler.images, start=1):
-        records.add(name, source.path.stem, list(labels), number)
+    for number, (name, tags) in enumerate(handler.images, start=1):
+        sure = [attributes_sure(attributes) for _, attributes in tags]
+        records.add(name, source.path.stem, [label for label, _ in tags], number, sure=sure or True)
     classes = [name for name in dict.fromkeys(handler.classes) if name]
     return records.table(classes=classes or None)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pals.readers.columns import Columns
 from pals.readers.source import Source
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import attributes_sure
 from pals.util.words import quoted
 
 REMEDY = "Export the project as Datumaro JSON again."
 
 
 def read_datumaro(source: Source, columns: Columns) -> Table:
-    """Annotations of type "label"; those of one item are one answer. The annotator is called like the file."""
+    """Annotations of type "label"; those of one item are one answer, and an attribute `unsure` marks one. The annotator is
+    called like the file."""
     source.no_columns(columns)
     content = source.as_dict(source.json, "the file", REMEDY)
     categories = source.as_dict(content.get("categories"), "`categories`", REMEDY)
@@ -24,6 +26,7 @@ def read_datumaro(source: Source, columns: Columns) -> Table:
         where = f"item {number}"
         entry = source.as_dict(item, where, REMEDY)
         labels: list[str | None] = []
+        sure: list[bool] = []
         for annotation in source.as_list(entry.get("annotations", []), f"`annotations` of {where}", REMEDY):
             found = source.as_dict(annotation, f"an annotation of {where}", REMEDY)
             if found.get("type") == "label":
@@ -31,5 +34,7 @@ def read_datumaro(source: Source, columns: Columns) -> Table:
                 if type(index) is not int or not 0 <= index < len(names):
                     source.refuse(f"{where} has the label {quoted(index)}, but there are {len(names)} labels", REMEDY)
                 labels.append(names[index])
-        records.add(source.as_name(entry.get("id"), where, REMEDY) or "", source.path.stem, labels, number)
+                attributes = source.as_dict(found.get("attributes") or {}, f"`attributes` of {where}", REMEDY)
+                sure.append(attributes_sure(attributes))
+        records.add(source.as_name(entry.get("id"), where, REMEDY) or "", source.path.stem, labels, number, sure=sure or True)
     return records.table(classes=list(dict.fromkeys(names)))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pals.readers.columns import Columns, find
 from pals.readers.source import Source, kind, text_of
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import role_of, sure_of, sureness_questions
 from pals.util.errors import InputError
 from pals.util.words import listed
 
@@ -20,12 +21,13 @@ IMAGE = re.compile(r"\.(jpe?g|png|gif|bmp|tiff?|webp)$", re.IGNORECASE)
 CANCELLED = "cancelled by the annotator"
 TWICE = "an annotation that was read before (same id)"
 
-Answer = tuple[str, str, list[str | None], dict[str, Any]]  # place, question, labels, annotation
+Answer = tuple[str, dict[str, list[str | None]], dict[str, Any]]  # place, labels by question, annotation
 
 
 def read_label_studio(source: Source, columns: Columns) -> Table:
     """`columns={"item": key of the image in data, "label": from_name of the question}` where there are several. Cancelled
-    annotations are skipped; `ground_truth` ones are gold; predictions and drafts are not votes."""
+    annotations are skipped; `ground_truth` ones are gold; predictions and drafts are not votes. A second question that asks
+    whether the answer is sure is no question of its own."""
     for role in columns:
         if role not in ("item", "label"):
             raise InputError(f"Label Studio files need no column for {role!r}; only 'item' and 'label' can be chosen.")
@@ -65,18 +67,25 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
             elif key is not None and key in seen:
                 records.skip(TWICE, place)
             else:
-                answers += [(item, answer) for answer in _answers(source, annotation, place)]
+                answers.append((item, (place, _answers(source, annotation, place), annotation)))
             seen |= {key} if key is not None else set()
-    question = _question(source, [answer[1] for _, answer in answers if answer[1]], columns)
-    for item, (place, name, labels, annotation) in answers:
-        if name in ("", question):
+    given: dict[str, list[str | None]] = defaultdict(list)
+    for _, (_, chosen, _) in answers:
+        for name, labels in chosen.items():
+            given[name] += labels
+    marking = sureness_questions(given, columns.get("label"))
+    question = _question(source, [name for name in given if name not in marking], columns)
+    for item, (place, chosen, annotation) in answers:
+        if question in chosen or chosen.keys() <= marking.keys():
+            sure = all(sure_of(value, role) for name, role in marking.items() for value in chosen.get(name, []))
             gold = annotation.get("ground_truth") is True
-            records.add(item, _worker(annotation.get("completed_by")), labels, place, gold=gold)
+            labels = chosen.get(question or "", [])
+            records.add(item, _worker(annotation.get("completed_by")), labels, place, gold=gold, sure=sure)
     return records.table()
 
 
-def _answers(source: Source, annotation: Mapping[str, Any], place: str) -> Iterator[Answer]:
-    """The choices of one annotation, question by question; one answer without labels where it has none."""
+def _answers(source: Source, annotation: Mapping[str, Any], place: str) -> dict[str, list[str | None]]:
+    """The choices of one annotation, by question."""
     results = annotation.get("result", [])
     if not isinstance(results, list):
         source.refuse(f"`result` of task {place} is {kind(results)}, not a list", REMEDY)
@@ -87,8 +96,7 @@ def _answers(source: Source, annotation: Mapping[str, Any], place: str) -> Itera
         if type_ in ("choices", "taxonomy"):  # boxes, relations and the like are no votes
             value = source.as_dict(entry.get("value"), f"the value of task {place}", REMEDY)
             chosen[text_of(entry.get("from_name")) or "choices"] += _choices(value.get(type_))
-    for name, labels in (chosen or {"": []}).items():
-        yield place, name, labels, dict(annotation)
+    return chosen
 
 
 def _choices(value: object) -> list[str | None]:
@@ -126,7 +134,10 @@ def _read_flat(source: Source, rows: list[dict[str, Any]], columns: Columns) -> 
     images = _image_names(source, rows, columns)
     key = columns.get("item") or _image_key(rows)
     questions = [name for name in names if name not in NOT_LABELS and name != key]
-    question = _question(source, questions, columns)
+    given = {name: [v for n, row in enumerate(rows, start=1) for v in _cell(source, row.get(name), n)]
+             if role_of(name) else [] for name in questions}  # fmt: skip
+    marking = sureness_questions(given, columns.get("label"))
+    question = _question(source, [name for name in questions if name not in marking], columns)
     records = Records(source.path, "annotation")
     seen: set[str] = set()
     for number, (row, item) in enumerate(zip(rows, images, strict=True), start=1):
@@ -135,12 +146,17 @@ def _read_flat(source: Source, rows: list[dict[str, Any]], columns: Columns) -> 
             records.skip(TWICE, number, item)
             continue
         seen |= {annotation} if annotation else set()
-        value = row.get(question or "")
-        if isinstance(value, str) and value.lstrip().startswith(("{", "[")):  # a CSV cell with several choices
-            value = source.parse_json(value, f", annotation {number}")
-        value = value.get("choices", value.get("taxonomy")) if isinstance(value, dict) else value
-        records.add(item, _worker(row.get("annotator")), _choices(value), number)
+        labels = _cell(source, row.get(question or ""), number)
+        marks = [(role, value) for name, role in marking.items() for value in _cell(source, row.get(name), number)]
+        sure = all(sure_of(value, role) for role, value in marks)
+        records.add(item, _worker(row.get("annotator")), labels, number, sure=sure)
     return records.table()
+
+
+def _cell(source: Source, value: Any, number: int) -> list[str | None]:
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):  # a CSV cell with several choices
+        value = source.parse_json(value, f", annotation {number}")
+    return _choices(value.get("choices", value.get("taxonomy")) if isinstance(value, dict) else value)
 
 
 # ---- images

@@ -12,6 +12,7 @@ from pals.readers.cells import add_gold, flags_in, names_in, places, refuse_join
 from pals.readers.columns import KNOWN, Columns, find, not_read, require
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table, nobody
+from pals.readers.unsure import ROLES, sure_in
 
 UNNAMED = "No column names the annotators: every row counts as another person's answer"
 
@@ -43,9 +44,10 @@ def _numbered(table: Table, ids: Coded) -> np.ndarray:
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
     names = source.names
-    found = find(names, columns, ("item", "worker", label, "weight", *more, "gold"), source)
+    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, *more, "gold"), source)
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
+    sure_R = sure_in(source, found, columns)
     table = Table(
         path=source.path,
         unit="row",
@@ -54,6 +56,7 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         worker=names_in(source, found["worker"]) if "worker" in found else nobody(source.rows),
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
+        sure_R=sure_R,
         splits=True,
         notes=not_read(names, found.values()),
     )

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pals.readers import unsure
 from pals.readers.cells import bad_weight, weight_of
 from pals.readers.columns import Columns, find, not_read
 from pals.readers.source import Source, kind, labels_of, text_of
@@ -17,7 +18,7 @@ from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-ROLES = ("item", "worker", "label", "candidates", "votes", "weight", "answer_id", "is_gold", "gold")
+ROLES = ("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES, "answer_id", "is_gold", "gold")
 UNKNOWN = ("item", "one of label, candidates, votes")
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
@@ -25,7 +26,7 @@ METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 def read_jsonl(source: Source, columns: Columns) -> Table:
     """`{"item": ..., "worker": ..., "label": ...}` per line; as in a long table, lines of the same item and annotator are one
     answer with several labels. `label` may be a list; instead of it `candidates` (a list; each line is an answer) or `votes`
-    (a list of `{"worker": ..., "label": ...}`)."""
+    (a list of `{"worker": ..., "label": ...}`). `"unsure": true` beside a label marks it."""
     return _read(source, columns, "line", source.json_lines())
 
 
@@ -64,6 +65,9 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
             f"no key for {missing}; found: {listed(names)}",
             "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
         )
+    for role in [role for role in unsure.ROLES if role in found]:
+        values = [row.get(found[role]) for _, row in rows]
+        unsure.understood(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}")
     notes = not_read(names, found.values())
     if set(found) <= {"item", "worker", "label"}:
         by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
@@ -98,12 +102,13 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
 
     item = text_of(cell("item")) or ""
     weight = _weight(row, found.get("weight"), where)
+    sure = all(unsure.sure_of(cell(role), role) for role in unsure.ROLES)
     votes = cell("votes")
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
             votes = [{"worker": worker, "label": label} for worker, label in votes.items()]
-        for worker, labels, share in _votes(votes, where):
-            records.add(item, worker, labels, place, weight=weight * share)
+        for worker, labels, share, marked_sure in _votes(votes, where):
+            records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure)
     else:
         label = cell("label")
         labels = labels_of(cell("candidates") if label is None else label)
@@ -113,6 +118,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
             labels,
             place,
             weight=weight,
+            sure=sure,
             gold=_flag(cell("is_gold"), where),
             joins=label is not None,
             answer_id=text_of(cell("answer_id")),
@@ -121,13 +127,13 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
         records.add(item, None, labels_of(cell("gold")), place, gold=True)
 
 
-def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float]]:
+def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float, bool]]:
     for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
         if isinstance(vote, dict):
             worker = next((vote[key] for key in ("worker", "annotator", "user") if key in vote), None)
-            yield text_of(worker), labels_of(vote.get("label")), _weight(vote, "weight", where)
+            yield text_of(worker), labels_of(vote.get("label")), _weight(vote, "weight", where), unsure.attributes_sure(vote)
         else:
-            yield None, labels_of(vote), 1.0
+            yield None, labels_of(vote), 1.0, True
 
 
 def _bad_votes(votes: object, where: str) -> NoReturn:

@@ -6,13 +6,15 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.cells import add_gold, columns_in, names_in, places, refuse_joined
-from pals.readers.columns import Columns, find, not_read, plain
+from pals.readers.columns import KNOWN, Columns, find, not_read, plain
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-BESIDE = frozenset({"weight", "weights", "time", "created_at", "comment", "comments", "notes", "is_gold"})
+BESIDE = frozenset(
+    {"weight", "weights", "time", "created_at", "comment", "comments", "notes", "is_gold", *KNOWN["sure"], *KNOWN["unsure"]}
+)
 """Columns that hold no person's answers although they stand beside those that do."""
 
 
@@ -44,7 +46,7 @@ def strangers(source: Source, columns: Columns) -> list[str]:
     if len(people) < 2:
         return []
     row_R, worker_R, label = _cells(source, people)
-    words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip()
+    words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
     pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
     pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()

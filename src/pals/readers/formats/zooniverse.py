@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from pals.readers.cells import flags_in
 from pals.readers.columns import Columns, plain
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.readers.tables import Records, Table
+from pals.readers.unsure import sure_of, sureness_questions
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
@@ -17,7 +20,8 @@ REMEDY = "Export the classifications from Zooniverse again."
 
 def read_zooniverse(source: Source, columns: Columns) -> Table:
     """`columns={"label": "T0", "item": "Filename"}` choose the task and the entry of the subject's data. Rows marked
-    `gold_standard` are gold, not votes. Unnamed visitors count as different people."""
+    `gold_standard` are gold, not votes. A second task that asks whether the answer is sure marks it. Unnamed visitors count as
+    different people."""
     for role in columns:
         if role not in ("item", "label"):
             raise InputError(f"Zooniverse files need no column for {role!r}; only 'item' and 'label' can be chosen.")
@@ -28,19 +32,28 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
     rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
     users = frame["user_name"].tolist() if "user_name" in frame else [None] * len(frame)
     gold = flags_in(source, "gold_standard") if "gold_standard" in frame else [False] * len(frame)
-    answers = [_answers(source, cell, source.first_row + i) for i, (cell, _) in enumerate(rows)]
-    task = _task(source, answers, columns)
+    titles: dict[str, str] = {}
+    answers = [_answers(source, cell, source.first_row + i, titles) for i, (cell, _) in enumerate(rows)]
+    given: dict[str, list[str | None]] = defaultdict(list)
+    for answer in answers:
+        for name, labels in answer.items():
+            given[name] += labels
+    marking = sureness_questions(given, columns.get("label"), titles)
+    task = _task(source, [name for name, labels in given.items() if any(labels) and name not in marking], columns)
     records = Records(source.path, "row")
     for i, (answer, (_, subject)) in enumerate(zip(answers, rows, strict=True)):
         item = _item(source, subject, source.first_row + i, columns)
-        records.add(item, users[i] or None, answer.get(task or "", []), source.first_row + i, gold=bool(gold[i]))
+        sure = all(sure_of(value, role) for name, role in marking.items() for value in answer.get(name, []))
+        labels = answer.get(task or "", [])
+        records.add(item, users[i] or None, labels, source.first_row + i, gold=bool(gold[i]), sure=sure)
     workflows = sorted(set(frame["workflow_id"])) if "workflow_id" in frame else []
     note = f"{len(workflows)} workflows are in this file; their answers to task {task} are read as one question"
     return records.table(notes=[note] if len(workflows) > 1 else [])
 
 
-def _answers(source: Source, cell: Any, row: int) -> dict[str, list[str | None]]:
-    """The labels given for each task that is a choice; drawings and free transcriptions are passed over."""
+def _answers(source: Source, cell: Any, row: int, titles: dict[str, str]) -> dict[str, list[str | None]]:
+    """The labels given for each task that is a choice; drawings and free transcriptions are passed over. Also notes what the
+    tasks ask, where the file says it."""
     found: dict[str, list[str | None]] = {}
     entries = source.parse_json(str(cell), f", row {row}")
     if not isinstance(entries, list):
@@ -51,6 +64,8 @@ def _answers(source: Source, cell: Any, row: int) -> dict[str, list[str | None]]
         labels = _labels(entry.get("value"))
         if labels is not None:
             found.setdefault(str(entry.get("task")), []).extend(labels)
+            if isinstance(entry.get("task_label"), str):
+                titles[str(entry.get("task"))] = entry["task_label"]
     return found
 
 
@@ -66,8 +81,8 @@ def _labels(value: Any) -> list[str | None] | None:
         return None
 
 
-def _task(source: Source, answers: list[dict[str, list[str | None]]], columns: Columns) -> str | None:
-    tasks = sorted({task for answer in answers for task, labels in answer.items() if any(labels)})
+def _task(source: Source, names: Iterable[str], columns: Columns) -> str | None:
+    tasks = sorted(names)
     wanted = columns.get("label")
     if wanted is not None and wanted not in tasks:
         source.refuse(f"no answer to task {wanted!r}", f"Found: {listed(tasks)}.")

@@ -1,0 +1,278 @@
+"""Marks of unsure answers, and words for "don't know", in every format that can carry them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from _reader_examples import answers
+
+from pals.fitting.tables import csv_text
+from pals.readers import Votes, read_votes
+from pals.readers.unsure import unmarked
+from pals.util.errors import InputError
+
+Write = Callable[..., Path]
+
+
+def said(votes: Votes) -> dict[tuple[str, str | None], str]:
+    """What each person said of each item, an unsure label with a mark of its own."""
+    found: dict[tuple[str, str | None], str] = {}
+    for row in range(len(votes.item_R)):
+        worker = votes.workers[votes.worker_R[row]] if votes.worker_R[row] >= 0 else None
+        key = votes.items[votes.item_R[row]], worker
+        text = votes.class_names[votes.label_R[row]] + ("" if votes.sure_R[row] else "~")
+        found[key] = f"{found[key]}|{text}" if key in found else text
+    for item, person in zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True):
+        key = votes.items[item], votes.workers[person] if person >= 0 else None
+        assert key not in found
+        found[key] = "-"
+    return found
+
+
+EXPECTED = {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "ann"): "-", ("b", "bob"): "gull"}
+
+
+@pytest.mark.parametrize("mark", ["gull?", "gull ?", "? gull", "?gull", "gull??", "gull (?)", "gull (unsure)", "gull [Maybe]"])
+def test_marks_in_the_label(mark: str, write: Write) -> None:
+    votes = read_votes(write(f"item,worker,label\na,ann,{mark}\na,bob,tern\nb,ann,don't know\nb,bob,gull\n"))
+    assert said(votes) == EXPECTED
+    assert votes.class_names == ("gull", "tern")
+    assert votes.summary.lines()[0].endswith(
+        '3 answers by 2 annotators on 2 items, 2 classes; 1 unsure answer; 1 time "don\'t know"'
+    )
+    assert not votes.summary.skipped
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("gull", None), ("gull (adult)", None), ("?", None), ("???", None), ("what? no", None), ("gull?", "gull"),
+     ("Larus sp. ?", "Larus sp."), ("(?)", None), ("gull (?)", "gull"), ("gull (not sure)", "gull"), ("1?", "1")],
+)  # fmt: skip
+def test_what_is_a_mark(name: str, expected: str | None) -> None:
+    assert unmarked(name) == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["sure;no;yes;;", "sure;0;1;1;1", "unsure;x;;;", "Unsure;TRUE;FALSE;;FALSE", "certainty;maybe;sure;;certain",
+     "confidence;low;high;;high", "uncertain;yes;no;;no", "sure;probably;sure;;sure"],
+)  # fmt: skip
+def test_a_column_beside_the_label(column: str, write: Write) -> None:
+    header, *cells = column.split(";")
+    rows = ["a,ann,gull", "a,bob,tern", "b,ann,?", "b,bob,gull"]
+    text = "\n".join(f"{row},{cell}" for row, cell in zip(["item,worker,label", *rows], [header, *cells], strict=True))
+    votes = read_votes(write(text + "\n"))
+    assert said(votes) == EXPECTED
+    assert not votes.summary.notes
+
+
+def test_probabilities_are_left_alone(write: Write) -> None:
+    text = "item,worker,label,confidence\na,ann,gull,0.4\na,bob,tern,1\n"
+    votes = read_votes(write(text))
+    assert votes.sure_R.all()
+    assert votes.summary.notes == ("Columns not read: confidence",)
+    with pytest.raises(
+        InputError, match=r"votes.csv, row 2: the column 'confidence' holds '0.4'. Write true or false, or a word"
+    ):
+        read_votes(write(text), columns={"sure": "confidence"})
+    with pytest.raises(InputError, match=r"votes.csv, row 3: the column 'sure' holds 'rather'"):
+        read_votes(write("item,worker,label,sure\na,ann,gull,1\na,bob,tern,rather\n"))
+    with pytest.raises(InputError, match=r"v.jsonl, line 2: the column 'unsure' holds 7"):
+        read_votes(write('{"item":"a","label":"gull","unsure":true}\n{"item":"b","label":"tern","unsure":7}', "v.jsonl"))
+
+
+def test_wide_tables(write: Write) -> None:
+    votes = read_votes(write("item,ann,bob,confidence\na,gull?,tern,high\nb,?,gull,low\n"))
+    assert said(votes) == EXPECTED
+    assert votes.summary.notes == ("Columns not read: confidence",)
+
+
+def test_json_lines(write: Write) -> None:
+    lines = [
+        {"item": "a", "worker": "ann", "label": "gull", "unsure": True},
+        {"item": "a", "worker": "bob", "label": "tern"},
+        {"item": "b", "worker": "ann", "label": "I don't know"},
+        {"item": "b", "worker": "bob", "label": "gull", "unsure": False},
+    ]
+    assert said(read_votes(write("\n".join(map(json.dumps, lines)), "v.jsonl"))) == EXPECTED
+    assert said(read_votes(write(json.dumps(lines), "v.json"))) == EXPECTED
+    by_item = [
+        {"item": "a", "votes": [{"worker": "ann", "label": "gull", "sure": "maybe"}, {"worker": "bob", "label": "tern"}]},
+        {"item": "b", "votes": {"ann": "?", "bob": "gull"}},
+    ]
+    assert said(read_votes(write("\n".join(map(json.dumps, by_item)), "v.jsonl"))) == EXPECTED
+
+
+def label_studio(*choices: tuple[str, list[str]]) -> list[dict[str, object]]:
+    return [{"from_name": name, "type": "choices", "value": {"choices": list(chosen)}} for name, chosen in choices]
+
+
+@pytest.mark.parametrize("mark", [("unsure", ["yes"]), ("are you sure?", ["No"]), ("q2", ["not sure"]), ("species", ["?"])])
+def test_label_studio(mark: tuple[str, list[str]], write: Write) -> None:
+    first = label_studio(("species", ["gull"]), mark) if mark[0] != "species" else label_studio(("species", ["gull", "?"]))
+    results = {"a": {"ann": first, "bob": label_studio(("species", ["tern"]))},
+               "b": {"ann": label_studio(("species", ["Don't know"])), "bob": label_studio(("species", ["gull"]))}}  # fmt: skip
+    tasks = [
+        {"data": {"image": item}, "annotations": [{"completed_by": who, "result": result} for who, result in given.items()]}
+        for item, given in results.items()
+    ]
+    assert said(read_votes(write(json.dumps(tasks), "export.json"))) == EXPECTED
+
+
+def test_label_studio_in_rows(write: Write) -> None:
+    text = """image,id,species,unsure,annotator,annotation_id,lead_time
+a,1,gull,unsure,ann,1,2
+a,1,tern,,bob,2,2
+b,2,"{""choices"":[""?""]}",,ann,3,2
+b,2,gull,,bob,4,2
+"""
+    assert said(read_votes(write(text))) == EXPECTED
+    chosen = read_votes(write(text), columns={"label": "unsure"}, no_answer=())  # the user's word goes first
+    assert chosen.class_names == ("unsure",)
+
+
+def test_several_questions_are_still_refused(write: Write) -> None:
+    result = label_studio(("species", ["gull"]), ("age", ["adult"]), ("unsure", ["yes"]))
+    text = json.dumps([{"data": {"image": "a.jpg"}, "annotations": [{"id": 1, "completed_by": 1, "result": result}]}])
+    with pytest.raises(InputError, match=r"several questions: 'species', 'age'\. Choose one"):
+        read_votes(write(text, "export.json"))
+
+
+def test_zooniverse(write: Write) -> None:
+    def cell(*tasks: tuple[str, str, object]) -> str:
+        text = json.dumps([{"task": task, "task_label": title, "value": value} for task, title, value in tasks])
+        return '"' + text.replace('"', '""') + '"'
+
+    def species(value: object) -> tuple[str, str, object]:
+        return "T0", "What is it?", value
+
+    rows = [
+        ("ann", cell(species("gull"), ("T1", "Are you sure?", "No")), "a"),
+        ("bob", cell(species("tern"), ("T1", "Are you sure?", "Yes")), "a"),
+        ("ann", cell(species("Can't tell")), "b"),
+        ("bob", cell(species(["gull"])), "b"),
+    ]
+    lines = [f'{who},{said},"{{""9"":{{""Filename"":""{item}""}}}}"' for who, said, item in rows]
+    assert said(read_votes(write("\n".join(["user_name,annotations,subject_data", *lines]) + "\n"))) == EXPECTED
+
+
+def test_attributes_of_tags(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    tag = '<image name="{}"><tag label="{}">{}</tag></image>'
+    mark = '<attribute name="unsure">true</attribute><attribute name="age">?</attribute>'
+    ann, bob = (
+        tag.format("a", "gull", mark) + tag.format("b", "skip", ""),
+        tag.format("a", "tern", "") + tag.format("b", "gull", ""),
+    )
+    for who, images in (("ann", ann), ("bob", bob)):
+        (tmp_path / f"jobs/{who}.xml").write_text(f"<annotations>{images}</annotations>")
+    assert said(read_votes(tmp_path / "jobs")) == EXPECTED
+
+    datumaro = {
+        "categories": {"label": {"labels": [{"name": "gull"}, {"name": "tern"}]}},
+        "items": [{"id": "a", "annotations": [{"type": "label", "label_id": 0, "attributes": {"sure": False}}]}],
+    }
+    assert said(read_votes(write(json.dumps(datumaro), "ann.json"))) == {("a", "ann"): "gull~"}
+    coco = {
+        "images": [{"id": 1, "file_name": "a"}],
+        "categories": [{"id": 1, "name": "gull"}, {"id": 2, "name": "tern"}],
+        "annotations": [
+            {"image_id": 1, "category_id": 1, "attributes": {"unsure": True}}, {"image_id": 1, "category_id": 2},
+        ],
+    }  # fmt: skip
+    assert said(read_votes(write(json.dumps(coco), "c.json"))) == {("a", None): "gull~|tern"}
+
+
+# ---- what is a name
+
+
+def test_a_question_mark_may_belong_to_a_name(write: Write) -> None:
+    never_both = "item,worker,label\na,ann,what?\nb,bob,gull\n"
+    votes = read_votes(write(never_both))
+    assert votes.class_names == ("gull", "what?") and votes.sure_R.all()
+    assert "taken for a part of the name ('what?'); if it means unsure, name the classes" in votes.summary.notes[-1]
+    assert said(read_votes(write(never_both), class_names=["gull", "what"])) == {("a", "ann"): "what~", ("b", "bob"): "gull"}
+    declared = read_votes(write("item,worker,label\na,ann,what?\nb,bob,gull\nb,cho,gull?\n"), class_names=["gull", "what?"])
+    assert said(declared) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
+
+
+def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write) -> None:
+    votes = read_votes(write("item,worker,label\na,ann,otter?\nb,bob,gull\nb,cho,gull?\n"))
+    assert votes.class_names == ("gull", "otter")
+    assert said(votes)["a", "ann"] == "otter~"
+
+
+# ---- don't know
+
+
+@pytest.mark.parametrize("word", ["?", "??", "Don't know", "not sure", "SKIP", "don't know?"])
+def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
+    votes = read_votes(write(f"item,worker,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
+    assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]
+    assert votes.items == ("a", "b", "c")
+    assert said(votes)["a", "bob"] == said(votes)["b", "ann"] == "-"
+    assert votes.num_answers == votes.summary.answers == 2
+    assert (votes.summary.unknown, votes.summary.skipped) == (2, ())
+    assert votes.to_candidates(on_empty="drop").ids == ("a", "c")
+    with pytest.raises(InputError, match=r"1 of 3 items have no candidate label; the first is 'b'"):
+        votes.to_candidates()
+
+
+def test_words_of_ones_own(write: Write) -> None:
+    path = write("item,worker,label\na,ann,gull\na,bob,weiß nicht\nb,ann,skip\n")
+    votes = read_votes(path, no_answer=["Weiß nicht"])
+    assert said(votes) == {("a", "ann"): "gull", ("a", "bob"): "-", ("b", "ann"): "skip"}
+
+
+def test_not_sure_beside_a_label_marks_it(write: Write) -> None:
+    votes = read_votes(write("item,worker,label\na,ann,gull|not sure\na,bob,tern\nb,bob,gull\nb,bob,?\n"))
+    assert said(votes) == {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "bob"): "gull~"}
+    assert not votes.summary.skipped
+
+
+def test_who_answers_after_all_does_know(write: Write) -> None:
+    first = write("item,worker,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
+    later = write("item,worker,label\na,ann,gull\na,bob,?\n", "2.csv")
+    votes = read_votes([first, later])
+    assert len(votes.unknown_item_U) == 3 and votes.unknown_worker_U.tolist().count(-1) == 2
+    assert {(s.reason, s.count) for s in votes.summary.skipped} == {
+        ('"don\'t know" of a person who does give an answer', 1), ("the same person's same answer again", 1)
+    }  # fmt: skip
+
+
+def test_the_same_answer_again_is_sure_if_it_is_once(write: Write) -> None:
+    first = write("item,worker,label\na,ann,gull?\nb,ann,gull?\nb,bob,tern\nc,,gull?\n", "1.csv")
+    later = write("item,worker,label\na,ann,gull\nb,ann,tern\nc,,gull\n", "2.csv")
+    votes = read_votes([first, later])
+    assert votes.sure_R[(votes.item_R == 0)].tolist() == [True]
+    assert said(votes)["b", "ann"] == "gull~|tern"
+    assert said(votes)["c", None] == "gull~|gull"
+
+
+def test_gold_is_never_unsure(write: Write) -> None:
+    text = "item,worker,label,is_gold\na,eve,gull?,1\nb,eve,gull,1\nb,ann,tern,0\nc,eve,?,1\nc,ann,tern,0\n"
+    votes = read_votes(write(text))
+    assert votes.gold_I.tolist() == [-1, 0, -1]
+    assert [(s.reason, s.count) for s in votes.summary.skipped] == [
+        ("no answer (blank)", 1), ("a gold answer that is marked as unsure", 1)
+    ]  # fmt: skip
+    assert not len(votes.unknown_item_U)
+
+
+def test_what_is_written_is_read(write: Write) -> None:
+    text = """item,worker,label
+a,ann,gull?|tern
+a,bob,gull?|tern?
+b,,gull
+b,,tern?
+c,ann,?
+c,,?
+"""
+    votes = read_votes(write(text))
+    for separator in ("|", None):
+        again = read_votes(write(csv_text(votes.to_frame(separator)), "again.csv"), separator=separator)
+        assert said(again) == said(votes)
+        assert again.num_answers == votes.num_answers
