@@ -129,6 +129,23 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
     )
 
 
+class Again:
+    """The closed form for the same items time and again, with other answers to them: the features are decomposed once, and the
+    penalty is that of the first time. `alone` of what it gives is not computed: it is the result itself."""
+
+    def __init__(self, features_ND: Tensor, known_N: np.ndarray, *, strength: float = STRENGTH) -> None:
+        self.spectrum, self.strength = decompose(signed_root(features_ND.detach().float()), known_N), strength
+        self.penalties = PENALTIES
+
+    def __call__(self, votes: Votes) -> Fusion:
+        setting = _setting(votes)
+        both, opinion = _alternate(setting, self.spectrum, self.strength, self.penalties)
+        self.penalties = (opinion.penalty,)
+        said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
+        calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C)) if opinion.slope else None
+        return combine(both, both, said_NC, calibration, opinion.gain)
+
+
 def _setting(votes: Votes) -> Setting:
     if len(votes.class_names) < 2:
         raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
@@ -146,7 +163,9 @@ def _setting(votes: Votes) -> Setting:
     )
 
 
-def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> tuple[Consensus, Opinion]:
+def _alternate(
+    setting: Setting, spectrum: Spectrum | None, strength: float, penalties: tuple[float, ...] = PENALTIES
+) -> tuple[Consensus, Opinion]:
     """To convergence, beginning with a majority vote. Without a spectrum the answers are alone."""
     answers, opinion = setting.answers, Opinion(None, 0.0, 0.0, 0.0)
     annotators = initial_annotators(answers, strength, hard=True, first=FIRST)
@@ -155,7 +174,7 @@ def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> 
     while done < ITERATIONS and change > TOLERANCE:
         annotators = m_step(answers, found, annotators)
         if spectrum is not None and (done == 0 or opinion.slope > 0):
-            tried = PENALTIES if done < SEARCHED else (opinion.penalty,)
+            tried = penalties if done < SEARCHED else (opinion.penalty,)
             opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), found.posterior_NC)
         prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
         before, found = found, e_step(answers, annotators, prior_NC, found)

@@ -1,0 +1,90 @@
+"""Finished data played back: answers arrive one by one, and a rule says which item is asked about next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pals.crowd.fusion import Fusion
+from pals.crowd.stopping import WORTH, Source, decide, standing_of, typical_person
+from pals.readers import Votes
+
+STEP = 0.1
+"""Answers for each item, on average, between two estimates."""
+SECOND = 0.05
+"""Share of the items that get two answers at first: where nobody agrees or disagrees with anybody, nothing tells how often
+people are right."""
+
+Fit = Callable[[Votes], Fusion]
+
+
+class Point(NamedTuple):
+    """Where a replay stands: how many answers have been asked for, what they come to, and whether the rule would stop here."""
+
+    answers: int
+    fusion: Fusion
+    enough: bool
+
+
+class Arrivals:
+    """The answers of finished data in a random order, item by item."""
+
+    def __init__(self, votes: Votes, rng: np.random.Generator) -> None:
+        self.votes = votes
+        self.answer_R = np.unique(votes.answer_R, return_inverse=True)[1]
+        self.item_A = votes.item_R[np.unique(self.answer_R, return_index=True)[1]]
+        self.total_N = np.bincount(self.item_A, minlength=len(votes.items))
+        order = np.lexsort((rng.random(len(self.item_A)), self.item_A))
+        before_N = np.cumsum(self.total_N) - self.total_N
+        self.place_A = np.empty(len(self.item_A), dtype=np.int64)  # of an answer among those to its item
+        self.place_A[order] = np.arange(len(order)) - np.repeat(before_N, self.total_N)
+
+    def first(self, count_N: np.ndarray) -> Votes:
+        """The votes when so many answers to each item have arrived."""
+        votes = self.votes
+        rows = np.flatnonzero(self.place_A[self.answer_R] < count_N[votes.item_R])
+        return replace(
+            votes,
+            item_R=votes.item_R[rows],
+            worker_R=votes.worker_R[rows],
+            label_R=votes.label_R[rows],
+            answer_R=np.unique(self.answer_R[rows], return_inverse=True)[1],
+            weight_R=votes.weight_R[rows],
+        )
+
+
+def by_the_rule(
+    votes: Votes, fit: Fit, *, worth: float = WORTH, step: float = STEP, second: float = SECOND, seed: int = 0
+) -> Iterator[Point]:
+    """One answer to each item and a second one to a few at random, then always the answers that are worth most, until none is
+    left."""
+    rng = np.random.default_rng(seed)
+    arrivals = Arrivals(votes, rng)
+    count_N = np.minimum(arrivals.total_N, 1 + (rng.random(len(votes.items)) < second))
+    asked = max(1, round(step * np.count_nonzero(arrivals.total_N)))
+    while True:
+        fusion = fit(arrivals.first(count_N))
+        person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
+        crowd = Source("", 1.0, (person,), np.zeros(len(count_N), dtype=np.int64), arrivals.total_N - count_N)
+        found = decide(standing_of(fusion), [crowd], worth)
+        left = np.flatnonzero(count_N < arrivals.total_N)
+        yield Point(int(count_N.sum()), fusion, not (found.source_N >= 0).any())
+        if not len(left):
+            return
+        shuffled = rng.permutation(left)  # ties are broken at random
+        count_N[shuffled[np.argsort(-found.rate_N[shuffled], kind="stable")[:asked]]] += 1
+
+
+def everyone_equally(votes: Votes, fit: Fit, *, step: float = STEP, seed: int = 0) -> Iterator[Point]:
+    """One answer to each item, then a second one to all, in a random order, and so on."""
+    rng = np.random.default_rng(seed)
+    arrivals = Arrivals(votes, rng)
+    items = np.count_nonzero(arrivals.total_N)
+    item_A = arrivals.item_A[np.lexsort((rng.random(len(arrivals.item_A)), arrivals.place_A))]
+    asked = max(1, round(step * items))
+    for answers in [*range(items, len(item_A), asked), len(item_A)]:
+        count_N = np.bincount(item_A[:answers], minlength=len(arrivals.total_N))
+        yield Point(answers, fit(arrivals.first(count_N)), answers == len(item_A))
