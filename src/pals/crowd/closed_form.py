@@ -135,7 +135,7 @@ class Again:
 
     def __init__(self, features_ND: Tensor, known_N: np.ndarray, *, strength: float = STRENGTH) -> None:
         self.spectrum, self.strength = decompose(signed_root(features_ND.detach().float()), known_N), strength
-        self.penalties = PENALTIES
+        self.penalties: tuple[float, ...] = PENALTIES
 
     def __call__(self, votes: Votes) -> Fusion:
         setting = _setting(votes)

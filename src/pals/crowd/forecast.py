@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.stopping import WORTH, Source, Standing, decide
+from pals.crowd.stopping import ENOUGH, WORTH, Source, Standing, decide
 
 DRAWS = 5
 """Times that the asking is played; the forecast is the mean."""
@@ -32,7 +32,8 @@ def forecast(
     """By the rule: always the answers that add most for their cost, until the budget is spent or, without one, until all items
     have enough. What people say is drawn by what is believed of the items, and changes it by Bayes' rule."""
     limit = MOST * len(standing.belief_NC) if budget is None else budget
-    step = limit / ROUNDS if budget is not None else max(1.0, len(standing.belief_NC) / ROUNDS)
+    least = max(source.cost for source in sources)
+    step = max(least, (len(standing.belief_NC) if budget is None else budget) / ROUNDS)
     rng = np.random.default_rng(seed)
     curves = [_play(standing, sources, 0.0 if budget is not None else worth, limit, step, rng) for _ in range(DRAWS)]
     longest = max(len(curve) for curve in curves)
@@ -45,27 +46,29 @@ def _play(
 ) -> np.ndarray:
     """Rows of answers, cost and share of labels right, the first before anything is asked."""
     held = Standing(*(table_NC.copy() for table_NC in vars(standing).values()))
-    open_ = [replace(source, left_N=source.left_N.copy()) for source in sources]
-    found = decide(held, open_, worth)
-    source_N, rate_N, right_N = found.source_N, found.rate_N, held.right_N
+    asking = [replace(source, left_N=source.left_N.copy()) for source in sources]
     cost_V = np.array([source.cost for source in sources])
+    found, right_N = decide(held, asking, worth), held.right_N
     points = [(0.0, 0.0, right_N.mean())]
     while True:
         answers, spent, _ = points[-1]
-        order = np.flatnonzero((source_N >= 0) & (rate_N > 0))
-        order = order[np.argsort(-rate_N[order], kind="stable")]
-        cost = np.cumsum(cost_V[source_N[order]])
-        rows = order[cost <= min(step, limit - spent) + 1e-9]
+        order = np.flatnonzero(found.kind_N != ENOUGH)
+        order = order[np.argsort(-found.rate_N[order], kind="stable")]
+        cost = spent + np.cumsum(cost_V[found.source_N[order]])
+        rows = order[cost <= min(spent + step, limit) + 1e-9]
         if not len(rows):
             return np.array(points)
-        for number, source in enumerate(open_):
-            asked = rows[source_N[rows] == number]
+        for number, source in enumerate(asking):
+            asked = rows[found.source_N[rows] == number]
             _ask(held, source, asked, rng)
-            for other in open_ if number else [source]:  # after an expert nobody is asked
-                other.left_N[asked] = 0 if number else other.left_N[asked] - 1
-        again = decide(held[rows], [_part(source, rows) for source in open_], worth)
-        source_N[rows], rate_N[rows], right_N[rows] = again.source_N, again.rate_N, held[rows].right_N
-        points.append((answers + len(rows), spent + cost[len(rows) - 1], right_N.mean()))
+            source.left_N[asked] -= 1
+            for other in asking if source.expert else ():
+                other.left_N[asked] = 0
+        again = decide(held[rows], [source[rows] for source in asking], worth)
+        for table_N, new_M in zip(found, again, strict=True):
+            table_N[rows] = new_M
+        right_N[rows] = held[rows].right_N
+        points.append((answers + len(rows), cost[len(rows) - 1], right_N.mean()))
 
 
 def _ask(held: Standing, source: Source, rows: np.ndarray, rng: np.random.Generator) -> None:
@@ -86,7 +89,3 @@ def _drawn(share_MC: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     total_MC = share_MC.cumsum(axis=1)
     drawn_M: np.ndarray = (total_MC < rng.random((len(share_MC), 1)) * total_MC[:, -1:]).sum(axis=1)
     return drawn_M.clip(max=share_MC.shape[1] - 1)
-
-
-def _part(source: Source, rows: np.ndarray) -> Source:
-    return replace(source, who_N=source.who_N[rows], left_N=source.left_N[rows])

@@ -71,7 +71,7 @@ def by_the_rule(
         crowd = Source("", 1.0, (person,), np.zeros(len(count_N), dtype=np.int64), arrivals.total_N - count_N)
         found = decide(standing_of(fusion), [crowd], worth)
         left = np.flatnonzero(count_N < arrivals.total_N)
-        yield Point(int(count_N.sum()), fusion, not (found.source_N >= 0).any())
+        yield Point(int(count_N.sum()), fusion, not found.kind_N.any())
         if not len(left):
             return
         shuffled = rng.permutation(left)  # ties are broken at random

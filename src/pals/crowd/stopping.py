@@ -11,7 +11,7 @@ One answer alone may be unable to turn a label that two would turn. So the worth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ EXPERT_RIGHT, EXPERT_COST = 0.98, 5.0
 UNLIMITED = 1_000_000
 """Answers to one item that a crowd can give."""
 DECISIONS = ("enough", "one more", "expert")
+ENOUGH, ONE_MORE, EXPERT = range(3)
 LEAST = 1e-300
 RATES = 8
 """Rounds in which the best plan is sought, at most; it is nearly always found in three or four."""
@@ -118,32 +119,31 @@ def expert(classes: int, right: float) -> Person:
 @dataclass(frozen=True)
 class Source:
     """Somebody who can be asked: for item n the person `people[who_N[n]]`, nobody where that is -1, and of each item no more
-    often than `left_N` says."""
+    often than `left_N` says. An expert has the last word: of that item nobody is asked again."""
 
     name: str
     cost: float
     people: tuple[Person, ...]
     who_N: np.ndarray
     left_N: np.ndarray
-    ahead: int = AHEAD
+    expert: bool = False
 
     @classmethod
-    def anybody(cls, person: Person, items: int, *, name: str, cost: float = 1.0, answers: int = UNLIMITED) -> Source:
-        """One person, or one of many alike, who can be asked about every item."""
-        return cls(name, cost, (person,), np.zeros(items, dtype=np.int64), np.full(items, answers))
+    def anybody(cls, person: Person, items: int, *, name: str = "", cost: float = 1.0) -> Source:
+        """One of many alike, about every item as often as one likes."""
+        return cls(name, cost, (person,), np.zeros(items, dtype=np.int64), np.full(items, UNLIMITED))
+
+    def __getitem__(self, rows: np.ndarray) -> Source:
+        return replace(self, who_N=self.who_N[rows], left_N=self.left_N[rows])
 
 
 class Decisions(NamedTuple):
     """Whom to ask about each item (N)."""
 
-    source_N: np.ndarray  # the best, by labels right for each unit of cost; -1 where nobody is worth it
-    gain_N: np.ndarray  # labels right for each answer of the best source
+    kind_N: np.ndarray  # numbers of `DECISIONS`
+    source_N: np.ndarray  # the best source, by labels right for each unit of cost
+    gain_N: np.ndarray  # labels right for each answer of that source
     rate_N: np.ndarray  # and for each unit of cost
-
-    @property
-    def kind_N(self) -> np.ndarray:
-        """Numbers of `DECISIONS`; the first source is the crowd, all others are experts."""
-        return np.minimum(self.source_N + 1, 2)
 
 
 def decide(standing: Standing, sources: Sequence[Source], worth: float = WORTH) -> Decisions:
@@ -152,7 +152,8 @@ def decide(standing: Standing, sources: Sequence[Source], worth: float = WORTH) 
     rate_VN = gain_VN / np.array([source.cost for source in sources])[:, None]
     best_N = rate_VN.argmax(axis=0)
     gain_N, rate_N = (np.take_along_axis(table_VN, best_N[None], axis=0)[0] for table_VN in (gain_VN, rate_VN))
-    return Decisions(np.where(rate_N >= worth, best_N, -1), gain_N, rate_N)
+    kind_V = np.where([source.expert for source in sources], EXPERT, ONE_MORE)
+    return Decisions(np.where((rate_N >= worth) & (rate_N > 0), kind_V[best_N], ENOUGH), best_N, gain_N, rate_N)
 
 
 def gain_from(standing: Standing, source: Source) -> np.ndarray:
@@ -161,7 +162,7 @@ def gain_from(standing: Standing, source: Source) -> np.ndarray:
     for number, person in enumerate(source.people):
         rows = np.flatnonzero((source.who_N == number) & (source.left_N > 0))
         if len(rows):
-            gain_N[rows] = gain_per_answer(standing[rows], person, min(source.ahead, int(source.left_N[rows].max())))
+            gain_N[rows] = gain_per_answer(standing[rows], person, min(AHEAD, int(source.left_N[rows].max())))
     return gain_N
 
 
