@@ -112,7 +112,7 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
     people, _ = _alternate(setting, None, strength)
     both, opinion, spectrum = people, Opinion(None, 0.0, 0.0, 0.0), None
     if setting.answers.known_N.any():
-        spectrum = decompose(signed_root(features_ND.detach().float()), setting.answers.known_N)
+        spectrum = spectrum_of(features_ND, setting.answers.known_N)
         both, opinion = _alternate(setting, spectrum, strength)
     if spectrum is None or opinion.slope == 0:
         shares_NC = np.array(setting.log_prior(None, 0.0))
@@ -129,12 +129,17 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
     )
 
 
-class Again:
-    """The closed form for the same items time and again, with other answers to them: the features are decomposed once, and the
-    penalty is that of the first time. `alone` of what it gives is not computed: it is the result itself."""
+def spectrum_of(features_ND: Tensor, known_N: np.ndarray) -> Spectrum:
+    """What the closed form regresses on, decomposed; items of which nothing is known teach nothing."""
+    return decompose(signed_root(features_ND.detach().float()), known_N)
 
-    def __init__(self, features_ND: Tensor, known_N: np.ndarray, *, strength: float = STRENGTH) -> None:
-        self.spectrum, self.strength = decompose(signed_root(features_ND.detach().float()), known_N), strength
+
+class Again:
+    """The closed form for the same items time and again, with more and more answers to them: the features are decomposed once,
+    and the penalty is that of the first time. `alone` of what it gives is not computed: it is the result itself."""
+
+    def __init__(self, spectrum: Spectrum, *, strength: float = STRENGTH) -> None:
+        self.spectrum, self.strength = spectrum, strength
         self.penalties: tuple[float, ...] = PENALTIES
 
     def __call__(self, votes: Votes) -> Fusion:
@@ -246,7 +251,7 @@ def picture_gain(votes: Votes, features_ND: Tensor) -> float:
     setting = _setting(votes)
     people, _ = _alternate(setting, None, STRENGTH)
     answers = setting.answers
-    spectrum = decompose(signed_root(features_ND.detach().float()), answers.known_N)
+    spectrum = spectrum_of(features_ND, answers.known_N)
     evidence = gather(answers, people.annotators, people.found)
     best = _look(setting, spectrum, PENALTIES, evidence, people.posterior_NC)
     return best.gain / max(len(evidence.item_E), 1) if best.slope > 0 else 0.0

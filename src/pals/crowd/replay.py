@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from pals.crowd.answers import with_rows
 from pals.crowd.fusion import Fusion
 from pals.crowd.stopping import WORTH, Source, decide, standing_of, typical_person
 from pals.readers import Votes
@@ -29,6 +30,12 @@ class Point(NamedTuple):
     enough: bool
 
 
+def count_answers(votes: Votes) -> np.ndarray:
+    """How many answers each item (N) has, whatever they weigh."""
+    first_A = np.unique(votes.answer_R, return_index=True)[1]
+    return np.bincount(votes.item_R[first_A], minlength=len(votes.items))
+
+
 class Arrivals:
     """The answers of finished data in a random order, item by item."""
 
@@ -44,16 +51,7 @@ class Arrivals:
 
     def first(self, count_N: np.ndarray) -> Votes:
         """The votes when so many answers to each item have arrived."""
-        votes = self.votes
-        rows = np.flatnonzero(self.place_A[self.answer_R] < count_N[votes.item_R])
-        return replace(
-            votes,
-            item_R=votes.item_R[rows],
-            worker_R=votes.worker_R[rows],
-            label_R=votes.label_R[rows],
-            answer_R=np.unique(self.answer_R[rows], return_inverse=True)[1],
-            weight_R=votes.weight_R[rows],
-        )
+        return with_rows(self.votes, np.flatnonzero(self.place_A[self.answer_R] < count_N[self.votes.item_R]))
 
 
 def by_the_rule(
@@ -63,8 +61,10 @@ def by_the_rule(
     left."""
     rng = np.random.default_rng(seed)
     arrivals = Arrivals(votes, rng)
-    count_N = np.minimum(arrivals.total_N, 1 + (rng.random(len(votes.items)) < second))
-    asked = max(1, round(step * np.count_nonzero(arrivals.total_N)))
+    items = np.count_nonzero(arrivals.total_N)
+    asked = max(1, round(step * items))
+    count_N = np.minimum(arrivals.total_N, 1)
+    count_N[rng.permutation(np.flatnonzero(arrivals.total_N > 1))[: math.ceil(second * items)]] += 1
     while True:
         fusion = fit(arrivals.first(count_N))
         person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)

@@ -26,8 +26,8 @@ SHORTLIST = 3
 """Classes of an item that a plan of several answers tells apart, the likeliest; a single answer is weighed over all."""
 BLOCK = 4_000_000
 """Numbers in a table of items by classes by answers that is held at once."""
-WORTH = 0.02
-"""Labels right for each unit of cost below which nobody is asked: one label for fifty answers."""
+WORTH = 0.01
+"""Labels right for each unit of cost below which nobody is asked: one label for a hundred answers."""
 EXPERT_RIGHT, EXPERT_COST = 0.98, 5.0
 """How often an expert is right, and what an expert's answer costs where an answer of the crowd costs 1."""
 UNLIMITED = 1_000_000
@@ -160,9 +160,9 @@ def gain_from(standing: Standing, source: Source) -> np.ndarray:
     """Expected labels right for each answer of a source, per item (N); zero where there is nobody left to ask."""
     gain_N = np.zeros(len(source.who_N))
     for number, person in enumerate(source.people):
-        rows = np.flatnonzero((source.who_N == number) & (source.left_N > 0))
-        if len(rows):
-            gain_N[rows] = gain_per_answer(standing[rows], person, min(AHEAD, int(source.left_N[rows].max())))
+        for ahead in range(1, AHEAD + 1):  # no plan of more answers than there are to be had
+            rows = np.flatnonzero((source.who_N == number) & (np.minimum(source.left_N, AHEAD) == ahead))
+            gain_N[rows] = gain_per_answer(standing[rows], person, ahead)
     return gain_N
 
 

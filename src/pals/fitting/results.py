@@ -31,6 +31,7 @@ def write(findings: Findings) -> Path:
     write_text(folder / "votes.csv", csv_text(trained.loaded.votes.to_frame(trained.plan.data.separator)))
     for name, table in findings.tables.items():
         write_text(folder / f"{name}.csv", csv_text(table))
+    findings.kept.save(folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)
     write_json(folder / "summary.json", findings.numbers)
