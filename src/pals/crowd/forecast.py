@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.stopping import ENOUGH, WORTH, Source, Standing, decide
+from pals.crowd.stopping import ENOUGH, Source, Standing, decide
 
 DRAWS = 5
 """Times that the asking is played; the forecast is the mean."""
 ROUNDS = 20
 """In which a budget is spent: whoever is asked in one round does not know of the answers of the others."""
-MOST = 5
-"""Answers an item, on average, after which a forecast without a budget ends."""
 
 
 class Forecast(NamedTuple):
@@ -26,36 +24,30 @@ class Forecast(NamedTuple):
     right_K: np.ndarray
 
 
-def forecast(
-    standing: Standing, sources: Sequence[Source], *, worth: float = WORTH, budget: float | None = None, seed: int = 0
-) -> Forecast:
-    """By the rule: always the answers that add most for their cost, until the budget is spent or, without one, until all items
-    have enough. What people say is drawn by what is believed of the items, and changes it by Bayes' rule."""
-    limit = MOST * len(standing.belief_NC) if budget is None else budget
-    least = max(source.cost for source in sources)
-    step = max(least, (len(standing.belief_NC) if budget is None else budget) / ROUNDS)
+def forecast(standing: Standing, sources: Sequence[Source], budget: float, seed: int = 0) -> Forecast:
+    """By the rule: always the answers that add most for their cost, until the budget is spent or nothing is left to gain. What
+    people say is drawn by what is believed of the items, and changes it by Bayes' rule."""
+    step = max(budget / ROUNDS, *(source.cost for source in sources), 0.0)
     rng = np.random.default_rng(seed)
-    curves = [_play(standing, sources, 0.0 if budget is not None else worth, limit, step, rng) for _ in range(DRAWS)]
+    curves = [_play(standing, sources, budget, step, rng) for _ in range(DRAWS)]
     longest = max(len(curve) for curve in curves)
     filled = np.stack([np.pad(curve, ((0, longest - len(curve)), (0, 0)), mode="edge") for curve in curves])
     return Forecast(*filled.mean(axis=0).T)
 
 
-def _play(
-    standing: Standing, sources: Sequence[Source], worth: float, limit: float, step: float, rng: np.random.Generator
-) -> np.ndarray:
+def _play(standing: Standing, sources: Sequence[Source], budget: float, step: float, rng: np.random.Generator) -> np.ndarray:
     """Rows of answers, cost and share of labels right, the first before anything is asked."""
     held = Standing(*(table_NC.copy() for table_NC in vars(standing).values()))
     asking = [replace(source, left_N=source.left_N.copy()) for source in sources]
     cost_V = np.array([source.cost for source in sources])
-    found, right_N = decide(held, asking, worth), held.right_N
+    found, right_N = decide(held, asking, 0.0), held.right_N
     points = [(0.0, 0.0, right_N.mean())]
     while True:
         answers, spent, _ = points[-1]
         order = np.flatnonzero(found.kind_N != ENOUGH)
         order = order[np.argsort(-found.rate_N[order], kind="stable")]
         cost = spent + np.cumsum(cost_V[found.source_N[order]])
-        rows = order[cost <= min(spent + step, limit) + 1e-9]
+        rows = order[cost <= min(spent + step, budget) + 1e-9]
         if not len(rows):
             return np.array(points)
         for number, source in enumerate(asking):
@@ -64,7 +56,7 @@ def _play(
             source.left_N[asked] -= 1
             for other in asking if source.expert else ():
                 other.left_N[asked] = 0
-        again = decide(held[rows], [source[rows] for source in asking], worth)
+        again = decide(held[rows], [source[rows] for source in asking], 0.0)
         for table_N, new_M in zip(found, again, strict=True):
             table_N[rows] = new_M
         right_N[rows] = held[rows].right_N

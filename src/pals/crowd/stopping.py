@@ -10,15 +10,18 @@ One answer alone may be unable to turn a label that two would turn. So the worth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
 from pals.crowd.fusion import Fusion
+from pals.crowd.left_out import tempered
 
 AHEAD = 3
 """Answers that a plan looks ahead."""
@@ -34,6 +37,8 @@ UNLIMITED = 1_000_000
 """Answers to one item that a crowd can give."""
 DECISIONS = ("enough", "one more", "expert")
 ENOUGH, ONE_MORE, EXPERT = range(3)
+MOST_POWER = 2.0
+"""Logarithm of the largest power that beliefs are raised to, so as to agree with an estimate."""
 LEAST = 1e-300
 RATES = 8
 """Rounds in which the best plan is sought, at most; it is nearly always found in three or four."""
@@ -91,6 +96,23 @@ def standing_of(fusion: Fusion) -> Standing:
     posterior_NC = found.posterior_NC
     hard_NC = np.divide(found.hard_NC, posterior_NC, out=np.zeros_like(posterior_NC), where=posterior_NC > LEAST)
     return Standing(posterior_NC, fusion.posterior_NC, hard_NC)
+
+
+def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
+    """The same, with all beliefs raised to the power at which this share of the labels of these items is right: what a fit
+    believes of its items one by one does not add up to what it estimates for all together."""
+
+    def surplus(log_power: float) -> float:
+        return float(tempered(standing.belief_NC[rows], np.array([math.exp(-log_power)])).max(axis=1).mean()) - right
+
+    if not len(rows):
+        return standing
+    ends = surplus(-MOST_POWER), surplus(MOST_POWER)
+    if ends[0] < 0 < ends[1]:
+        power = float(brentq(surplus, -MOST_POWER, MOST_POWER, xtol=1e-4))
+    else:
+        power = MOST_POWER if ends[1] <= 0 else -MOST_POWER
+    return replace(standing, belief_NC=tempered(standing.belief_NC, np.array([math.exp(-power)])))
 
 
 def typical_person(answers: Answers, annotators: Annotators, share_W: np.ndarray | None = None) -> Person:

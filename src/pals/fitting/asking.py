@@ -27,6 +27,7 @@ from pals.crowd.stopping import (
     Person,
     Source,
     Standing,
+    as_sure_as,
     decide,
     expert,
     standing_of,
@@ -35,7 +36,7 @@ from pals.crowd.stopping import (
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
 from pals.util.errors import InputError, unknown
-from pals.util.files import read_object, write_bytes
+from pals.util.files import write_bytes
 from pals.util.words import how_many
 
 FILE_NAME = "standing.npz"
@@ -55,16 +56,19 @@ class Kept:
     easy_KCC: np.ndarray
 
     @classmethod
-    def of(cls, fusion: Fusion, result: Result) -> Kept:
+    def of(cls, fusion: Fusion, result: Result, labels_wrong: float) -> Kept:
         """Numbers as they are kept, so that a run says the same whether it is in memory or read again. Of items that nobody
-        answered for the classifier may say more than the answers to all others."""
+        answered for the classifier may say more than the answers to all others. Of the others as many labels are
+        believed to be wrong as the fit estimates."""
         held, consensus = standing_of(fusion), fusion.consensus
-        unknown_N1 = ~consensus.answers.known_N[:, None]
-        decides_NC = np.where(unknown_N1, result.posterior_NC, held.decides_NC)
+        answers = consensus.answers
+        decides_NC = np.where(~answers.known_N[:, None], result.posterior_NC, held.decides_NC)
+        judged = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
+        held = as_sure_as(Standing(decides_NC, result.posterior_NC, held.hard_NC), 1 - labels_wrong, judged)
         names, easy_KCC = _of_people(fusion, result)
         return cls(
-            Standing(*map(_short, (decides_NC, result.posterior_NC, held.hard_NC))),
-            Person(*map(_short, typical_person(consensus.answers, consensus.annotators))),
+            Standing(*map(_short, vars(held).values())),
+            Person(*map(_short, typical_person(answers, consensus.annotators))),
             names,
             _short(easy_KCC),
         )
@@ -182,8 +186,7 @@ class NextAnswers:
     table: pd.DataFrame
     "One row per item: item, decision, who, gain (labels right for each answer), cost of an answer."
     forecast: pd.DataFrame
-    "Answers, their cost, and the share of the labels that is then expected to be right."
-    budget: float | None
+    "Answers, their cost, and the share of all labels that is then expected to be right."
 
     @property
     def sentences(self) -> list[str]:
@@ -192,7 +195,7 @@ class NextAnswers:
         enough, more, to_expert = (int(count.get(name, 0)) for name in DECISIONS)
         have = "has" if enough == 1 else "have"
         first = f"{how_many(enough, 'item').capitalize()} {have} enough answers; one more is worth asking for {more:,}"
-        return [f"{first}, an expert for {to_expert:,}.", _in_words(self.forecast, self.budget)]
+        return [f"{first}, an expert for {to_expert:,}.", _in_words(self.forecast)]
 
 
 def next_answers(
@@ -208,7 +211,7 @@ def next_answers(
 
     annotators: who can be asked; everybody by default, and of these no item twice. costs: of an answer of `expert`, of a person
     by name, of `anyone` (1). worth: labels right for each unit of cost below which nobody is asked. With a budget the best
-    answers for it are chosen instead, and the forecast is what they come to.
+    answers for it are chosen instead. The forecast is for the budget, or else for as many answers as are worth asking for.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
         raise InputError(f"--budget {budget:g}: give what may be spent, a number above zero; an answer of the crowd costs 1.")
@@ -225,9 +228,9 @@ def next_answers(
     found = decide(kept.standing, sources, worth if budget is None else 0.0)
     if budget is not None:
         found = _within(found, sources, budget)
-    curve = forecast(kept.standing, sources, worth=worth, budget=budget)
-    start = _right_now(folder, labels, kept.standing.right_N)
-    return NextAnswers(next_table(labels["item"].tolist(), found, sources), _forecast_table(curve, start), budget)
+    table = next_table(labels["item"].tolist(), found, sources)
+    curve = forecast(kept.standing, sources, float(table["cost"].sum()) if budget is None else budget)
+    return NextAnswers(table, _forecast_table(curve))
 
 
 def next_table(items: Sequence[str], found: Decisions, sources: Sequence[Source]) -> pd.DataFrame:
@@ -268,28 +271,21 @@ def _within(found: Decisions, sources: Sequence[Source], budget: float) -> Decis
     return found._replace(kind_N=kind_N)
 
 
-def _right_now(folder: Path, labels: pd.DataFrame, right_N: np.ndarray) -> float:
-    """Share of the labels that is right: what the run says of those that people answered for, and the confidence of others."""
-    path = folder / "summary.json"
-    wrong = read_object(path).get("labels_wrong") if path.is_file() else None
-    if not isinstance(wrong, float):
-        return float(right_N.mean())
-    estimated_N = ~labels["status"].isin(("gold", "no-answer")).to_numpy()
-    return float(np.where(estimated_N, 1 - wrong, right_N).mean())
+def _forecast_table(curve: Forecast) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "answers": curve.answers_K.round().astype(np.int64),
+            "cost": curve.cost_K.round(1),
+            "right": curve.right_K.round(DIGITS),
+        }
+    )
 
 
-def _forecast_table(curve: Forecast, start: float) -> pd.DataFrame:
-    right_K = (start + curve.right_K - curve.right_K[0]).clip(max=1.0)
-    return pd.DataFrame({"answers": curve.answers_K.round(), "cost": curve.cost_K.round(1), "right": right_K.round(DIGITS)})
-
-
-def _in_words(table: pd.DataFrame, budget: float | None) -> str:
+def _in_words(table: pd.DataFrame) -> str:
     first, last = table.iloc[0], table.iloc[-1]
-    more = how_many(int(last["answers"]), "more answer")
     if not last["answers"]:
-        return f"No further answer is worth its cost: about {100 * first['right']:.1f}% of the labels are right."
+        return f"No further answer is worth its cost; about {100 * first['right']:.1f}% of the labels are right."
+    more = how_many(int(last["answers"]), "more answer")
     cost = f" (cost {last['cost']:,.0f})" if last["cost"] > last["answers"] else ""
-    rise = f"labels right from {100 * first['right']:.1f} to about {100 * last['right']:.1f}%"
-    if budget is not None:
-        return f"{more}{cost} raise {rise}."
-    return f"Asking until all items have enough takes about {more}{cost} and raises {rise}."
+    verb = "raises" if last["answers"] == 1 else "raise"
+    return f"{more}{cost} {verb} labels right from {100 * first['right']:.1f} to about {100 * last['right']:.1f}%."

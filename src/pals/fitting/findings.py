@@ -113,7 +113,8 @@ def find(trained: Trained) -> Findings:
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
     result = Result(votes, posterior_NC)
     neighbor_NK, similarity_NK = _neighbors(trained)
-    doubts, people, kept = rank_doubts(result), agreement(votes), Kept.of(fusion, result)
+    doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
+    kept = Kept.of(fusion, result, noise.labels_wrong)
     tables = _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     truth = trained.loaded.truth
     return Findings(
@@ -121,7 +122,7 @@ def find(trained: Trained) -> Findings:
         result=result,
         neighbor_NK=neighbor_NK,
         similarity_NK=similarity_NK,
-        noise=estimate_noise(votes, fusion),
+        noise=noise,
         people=people,
         kept=kept,
         tables={**tables, "next": default_table(kept, votes.items)},
