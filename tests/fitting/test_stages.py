@@ -45,6 +45,8 @@ TABLES = (
     "confusion.csv",
     "classes.csv",
     "agreement.csv",
+    "next.csv",
+    "standing.npz",
     "votes.csv",
     "model.safetensors",
 )
