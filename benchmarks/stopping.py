@@ -57,10 +57,10 @@ def main() -> None:
 
 def show_replay(kind: str, found: Replay) -> None:
     print(f"\n### Replay, {kind}, {found.seeds} random orders\n")
-    print("| asking | answers an item | right | enough |\n|---|---:|---:|---|")
+    print("| asking | answers an item | right |\n|---|---:|---:|")
     for asking in (RULE, EQUALLY):
         for row in found.curve(asking).itertuples():
-            print(f"| {asking} | {row.answers_an_item:.2f} | {100 * row.right:.2f} | {'yes' if row.enough else ''} |")
+            print(f"| {asking} | {row.answers_an_item:.2f} | {100 * row.right:.2f} |")
     print(f"\nThe same, within {100 * SAME:g} points:\n")
     print("| everyone equally | right | by the rule | saved |\n|---:|---:|---:|---:|")
     for row in found.saved.itertuples():

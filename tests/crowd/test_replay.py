@@ -39,7 +39,7 @@ def test_answers_arrive_whole_and_in_another_order_each_time() -> None:
 def test_steps_of_both_ways() -> None:
     votes, _ = simulated(60, [0.8] * 3, seed=1)
     rule, equal = Recorder(), Recorder()
-    points = list(by_the_rule(votes, rule, step=0.5, second=0.1))
+    points = list(by_the_rule(votes, rule, step=0.5, second=0.1, worth=0.0))
     assert [point.answers for point in points] == [66, 96, 126, 156, 180]
     assert rule.counts[0].min() == 1 and (rule.counts[0] == 2).sum() == 6 and rule.counts[-1].min() == 3
     assert all((after >= before).all() for before, after in zip(rule.counts, rule.counts[1:], strict=False))

@@ -19,6 +19,9 @@ SECOND = 0.05
 """Share of the items that get two answers at first: where nobody agrees or disagrees with anybody, nothing tells how often
 people are right."""
 
+SETTLED = 0.002
+"""Share of the items that may still be worth an answer where the rule says enough: they trickle in for long."""
+
 Fit = Callable[[Votes], Fusion]
 
 
@@ -57,25 +60,28 @@ class Arrivals:
 def by_the_rule(
     votes: Votes, fit: Fit, *, worth: float = WORTH, step: float = STEP, second: float = SECOND, seed: int = 0
 ) -> Iterator[Point]:
-    """One answer to each item and a second one to a few at random, then always the answers that are worth most, until none is
-    left."""
+    """One answer to each item and a second one to a few at random, then always the answers that are worth most. Once all items
+    have enough, the rest of the answers is played as well, in the same order."""
     rng = np.random.default_rng(seed)
     arrivals = Arrivals(votes, rng)
     items = np.count_nonzero(arrivals.total_N)
     asked = max(1, round(step * items))
     count_N = np.minimum(arrivals.total_N, 1)
     count_N[rng.permutation(np.flatnonzero(arrivals.total_N > 1))[: math.ceil(second * items)]] += 1
+    enough = False
     while True:
         fusion = fit(arrivals.first(count_N))
         person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
         crowd = Source("", 1.0, (person,), np.zeros(len(count_N), dtype=np.int64), arrivals.total_N - count_N)
         found = decide(standing_of(fusion), [crowd], worth)
-        left = np.flatnonzero(count_N < arrivals.total_N)
-        yield Point(int(count_N.sum()), fusion, not found.kind_N.any())
+        left = rng.permutation(np.flatnonzero(count_N < arrivals.total_N))  # ties are broken at random
+        left = left[np.argsort(-found.rate_N[left], kind="stable")]
+        worthy = int(np.count_nonzero(found.kind_N))
+        enough = enough or worthy <= int(SETTLED * items)
+        yield Point(int(count_N.sum()), fusion, enough)
         if not len(left):
             return
-        shuffled = rng.permutation(left)  # ties are broken at random
-        count_N[shuffled[np.argsort(-found.rate_N[shuffled], kind="stable")[:asked]]] += 1
+        count_N[left[: asked if enough else min(asked, worthy)]] += 1
 
 
 def everyone_equally(votes: Votes, fit: Fit, *, step: float = STEP, seed: int = 0) -> Iterator[Point]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -35,7 +36,7 @@ from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.util.words import how_many
 
-RULE, EQUALLY = "by the rule", "everyone equally"
+ASKING = RULE, EQUALLY = "by the rule", "everyone equally"
 COARSER = 2.5
 """Steps of asking everyone equally, in steps of the rule: that curve is smooth."""
 SAME = 0.001
@@ -43,12 +44,20 @@ SAME = 0.001
 COLOURS = {RULE: "#0072B2", EQUALLY: "#E69F00"}
 
 
+class Stop(NamedTuple):
+    """Where the rule says enough."""
+
+    answers_an_item: float
+    right: float
+
+
 @dataclass(frozen=True)
 class Replay:
-    """Two ways to ask for the same answers. `table`: for each of them (asking) and each step the answers so far, in all and an
-    item, the share of the labels that is right, and whether the rule would stop; means over the seeds."""
+    """Two ways to ask for the same answers. `table`: for each of them (asking) and each step the answers an item so far and the
+    share of the labels that is right; means over the seeds, as in `stop`."""
 
     table: pd.DataFrame
+    stop: Stop
     truth: bool
     "Whether right is meant by a truth; otherwise it is: as with all answers."
     pictures: bool
@@ -74,7 +83,7 @@ class Replay:
 
     @property
     def sentences(self) -> list[str]:
-        last, rule = self.saved.iloc[-1], self.curve(RULE)
+        last = self.saved.iloc[-1]
         right = "right" if self.truth else "the same"
         lines = [
             f"With {'pictures and ' if self.pictures else ''}answers; mean of {how_many(self.seeds, 'random order')}."
@@ -86,10 +95,9 @@ class Replay:
                 f"By the rule {last['by_the_rule']:.2f} an item come to the same, within {100 * SAME:g} points: "
                 f"{_percent(last['saved'])} of the answers are saved."
             )
-        stop = rule[rule["enough"]].iloc[0]
         lines.append(
-            f"The rule says enough at {stop['answers_an_item']:.2f} an item, with {_percent(stop['right'])} {right}; "
-            f"everyone asked equally needs {self._equally(stop['right'])} for that."
+            f"The rule says enough at {self.stop.answers_an_item:.2f} an item, with {_percent(self.stop.right)} {right}; "
+            f"everyone asked equally needs {self._equally(self.stop.right)} for that."
         )
         return lines
 
@@ -108,9 +116,7 @@ class Replay:
                 axes.plot(
                     curve["answers_an_item"], 100 * curve["right"], style, color=COLOURS[asking], label=asking, markersize=3.5
                 )
-            rule = self.curve(RULE)
-            stop = rule[rule["enough"]].iloc[0]
-            axes.plot(stop["answers_an_item"], 100 * stop["right"], "D", color=COLOURS[RULE], label="the rule says enough")
+            axes.plot(self.stop.answers_an_item, 100 * self.stop.right, "D", color=COLOURS[RULE], label="the rule says enough")
             axes.set_xlabel("answers an item")
             axes.set_ylabel("labels right (%)" if self.truth else "labels as with all answers (%)")
             axes.grid(color="#ECEEF0")
@@ -189,30 +195,33 @@ def play(
     count_N, truth = count_answers(votes), graded is not None
     if count_N.max(initial=0) < 2:
         raise InputError("No item has two answers: there is nothing to play back.")
-    items = np.count_nonzero(count_N)
+    items, total = int(np.count_nonzero(count_N)), int(count_N.sum())
     if graded is None:
         rows = np.flatnonzero((count_N > 0) & (votes.gold_I < 0))
         graded = Graded(rows, Truth.of(new_fit()(votes).label_N[rows], votes.class_names), whole=True)
-    monitor, frames = monitor or Monitor(), []
+    monitor, curves = monitor or Monitor(), []
     with monitor.counting("estimates") as tell:
-        total = seeds * (_steps(count_N, step) + _steps(count_N, COARSER * step))
         for seed in range(seeds):
             rule = by_the_rule(votes, new_fit(), worth=worth, step=step, seed=seed)
             equal = everyone_equally(votes, new_fit(), step=COARSER * step, seed=seed)
             for asking, points in ((RULE, rule), (EQUALLY, equal)):
-                for number, point in enumerate(points):
-                    frames.append((asking, number, point.answers, point.answers / items, _right(point, graded), point.enough))
-                    tell(min(len(frames), total), total)
-    columns = ["asking", "number", "answers", "answers_an_item", "right", "enough"]
-    table = pd.DataFrame(frames, columns=columns).groupby(["asking", "number"], sort=True).mean().reset_index()
-    table["enough"] = table["enough"] >= 0.5
-    kept = table[["asking", "answers", "answers_an_item", "right", "enough"]].round(DIGITS)
-    return Replay(kept, truth, pictures, seeds)
+                curve = []
+                for point in points:
+                    curve.append((point.answers, _right(point, graded), point.enough))
+                    tell(seed * len(ASKING) * total + (asking == EQUALLY) * total + point.answers, seeds * len(ASKING) * total)
+                curves.append((asking, np.array(curve, dtype=np.float64)))
+    means = [_mean([curve for name, curve in curves if name == asking], items) for asking in ASKING]
+    table = pd.concat([mean.assign(asking=asking) for asking, mean in zip(ASKING, means, strict=True)], ignore_index=True)
+    stops = np.array([curve[curve[:, 2] > 0][0] for asking, curve in curves if asking == RULE]).mean(axis=0)
+    stop = Stop(float(stops[0]) / items, float(stops[1]))
+    return Replay(table[["asking", "answers_an_item", "right"]].round(DIGITS), stop, truth, pictures, seeds)
 
 
-def _steps(count_N: np.ndarray, step: float) -> int:
-    items = np.count_nonzero(count_N)
-    return 2 + int((count_N.sum() - items) / max(1, round(step * items)))
+def _mean(curves: Sequence[np.ndarray], items: int) -> pd.DataFrame:
+    """Of several curves that begin and end together, at the points of the first."""
+    answers_K = curves[0][:, 0]
+    right_K = np.mean([np.interp(answers_K, curve[:, 0], curve[:, 1]) for curve in curves], axis=0)
+    return pd.DataFrame({"answers_an_item": answers_K / items, "right": right_K})
 
 
 def _right(point: Point, graded: Graded) -> float:
