@@ -116,10 +116,12 @@ def test_the_best_plan_is_found(seed: int, ahead: int) -> None:
         assert slow_best(standing, person, item, ahead, rate + 0.01) < 0
 
 
-def test_one_answer_is_weighed_over_all_classes() -> None:
+def test_one_answer_is_weighed_over_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     standing, person = random_case(9, classes=7)
     exact = [slow_best(standing, person, item, 1, 0.0) for item in range(4)]
     assert gain_of_one(standing, person).tolist() == pytest.approx(exact)
+    monkeypatch.setattr("pals.crowd.stopping.EXACT", 6)
+    assert gain_of_one(standing, person).tolist() == pytest.approx(exact, abs=0.02)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))

@@ -25,8 +25,8 @@ from pals.crowd.left_out import tempered
 
 AHEAD = 3
 """Answers that a plan looks ahead."""
-SHORTLIST = 3
-"""Classes of an item that a plan of several answers tells apart, the likeliest; a single answer is weighed over all."""
+EXACT, SHORTLIST = 20, 3
+"""Classes of an item, the likeliest, that are told apart for a single answer and for a plan of several."""
 BLOCK = 4_000_000
 """Numbers in a table of items by classes by answers that is held at once."""
 WORTH = 0.01
@@ -192,15 +192,13 @@ def gain_from(standing: Standing, source: Source) -> np.ndarray:
 
 
 def gain_of_one(standing: Standing, person: Person) -> np.ndarray:
-    """Expected labels right that one answer adds, per item (N): exact, over all answers. Never below zero."""
+    """Expected labels right that one answer adds, per item (N): exact, over all answers (of more than `EXACT` classes, over the
+    likeliest). Never below zero."""
     items, classes = standing.belief_NC.shape
-    gain_N = np.zeros(items)
-    for rows in _blocks(items, classes * classes):
-        part = standing[rows]
-        chance_NCA = person.chance_NCA(part.hard_NC)
-        label_N1A = (part.decides_NC[:, :, None] * chance_NCA).argmax(axis=1, keepdims=True)
-        right_NCA = part.belief_NC[:, :, None] * chance_NCA
-        gain_N[rows] = np.take_along_axis(right_NCA, label_N1A, axis=1).sum(axis=(1, 2)) - part.right_N
+    kept, gain_N = min(EXACT, classes), np.zeros(items)
+    for rows in _blocks(items, 2 * kept * (kept + 1)):
+        _, (now_N, then_NA) = _paths(standing[rows], person, kept, ahead=1)
+        gain_N[rows] = then_NA.sum(axis=1) - now_N
     return gain_N.clip(min=0)
 
 
