@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pals.data import load_dataset as load_dataset
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.fitting import fit as fit
+    from pals.fitting import next_answers as next_answers
     from pals.labeling import nearest as nearest
     from pals.labeling import pseudo_label as pseudo_label
     from pals.labeling.pruning import prune as prune
@@ -72,7 +73,7 @@ _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
     "pals.data": ("DATASETS", "Dataset", "Items", "Loader", "load_dataset"),
     "pals.estimator": ("PALSClassifier",),
-    "pals.fitting": ("fit",),
+    "pals.fitting": ("fit", "next_answers"),
     "pals.labeling": ("nearest", "pseudo_label"),
     "pals.labeling.pruning": ("prune",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),

@@ -38,6 +38,8 @@ FILES = {
         "confusion.csv",
         "classes.csv",
         "agreement.csv",
+        "next.csv",
+        "standing.npz",
         "report.json",
         "report.html",
     ),

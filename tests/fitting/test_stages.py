@@ -45,6 +45,8 @@ TABLES = (
     "confusion.csv",
     "classes.csv",
     "agreement.csv",
+    "next.csv",
+    "standing.npz",
     "votes.csv",
     "model.safetensors",
 )
@@ -274,7 +276,18 @@ def test_other_vectors_under_the_same_name_are_refused(folds: int, folder: Path)
 
 
 SUMMARY = {
-    *("format", "items", "answers", "annotators", "classes", "doubtful_answers", "status", "answers_wrong", "labels_wrong"),
+    *(
+        "format",
+        "items",
+        "answers",
+        "annotators",
+        "classes",
+        "doubtful_answers",
+        "status",
+        "answers_wrong",
+        "asking",
+        "labels_wrong",
+    ),
     *("labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "temperature", "held_out", "grades", "training"),
 }
 TRAINING = {"method", "data", "seed", "items", "mean_set_size", "engine", "epochs"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -271,37 +270,6 @@ def export(
         raise InputError(f"--numbers {numbers!r}: choose uint8 or float32.")
     kind: Literal["uint8", "float32"] = "uint8" if numbers == "uint8" else "float32"
     say(str(export_onnx(run, onnx, numbers=kind)))
-
-
-@app.command()
-def relabel(
-    run: Run,
-    out: Annotated[Path, typer.Option(help="File to write: .csv, or .json for Label Studio.")],
-    top: Annotated[int, typer.Option(min=1, help="How many items.")] = 200,
-    to: Annotated[str, typer.Option(help="csv or label-studio.")] = "csv",
-    prefix: Annotated[
-        str, typer.Option(help="For Label Studio: what stands before a picture's path.")
-    ] = "/data/local-files/?d=",
-) -> None:
-    """The items that a person should look at next, most useful first, with a suggestion for each.
-
-    Fill in the columns label and annotator, then: pals update RUN queue.csv
-
-    Example:  pals relabel runs/ponds --top 200 --out queue.csv
-    """
-    from pals.fitting.relabel import relabel_queue, to_fill_in, to_label_studio
-    from pals.util.files import write_text
-
-    if to not in ("csv", "label-studio"):
-        raise InputError(f"--to {to!r}: choose csv or label-studio.")
-    queue = relabel_queue(run, top)
-    if to == "csv":
-        text = to_fill_in(queue).to_csv(index=False)
-        # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
-        write_text(out, text if text.isascii() else f"\ufeff{text}")
-    else:
-        write_text(out, json.dumps(to_label_studio(queue, prefix=prefix), ensure_ascii=False, indent=1))
-    say(f"{how_many(len(queue), 'item')} to look at in {out}")
 
 
 @app.command()

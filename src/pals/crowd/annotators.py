@@ -96,23 +96,27 @@ class ItemPosterior:
         return posterior_NC
 
 
-def confusion_matrices(answers: Answers, annotators: Annotators) -> np.ndarray:
+def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
     """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is that of all
-    unnamed answers."""
-    people, classes = annotators.habit_WC.shape
-    if people * classes**2 > LARGEST_CONFUSION:
-        raise InputError(f"{people:,} confusion matrices of {classes:,} classes are too large to be written out.")
-    count_WCC = np.zeros((people, classes, classes))
-    count_WCC[answers.worker_P, :, answers.label_P] = annotators.count_PC
-    care_W11 = annotators.care_W[:, None, None]
-    like_all_WCC = np.broadcast_to(annotators.shared_CC, count_WCC.shape)
+    unnamed answers. With `only_K` those of these annotators."""
+    workers, classes = annotators.habit_WC.shape
+    only_K = np.arange(workers) if only_K is None else only_K
+    if len(only_K) * classes**2 > LARGEST_CONFUSION:
+        raise InputError(f"{len(only_K):,} confusion matrices of {classes:,} classes are too large to be written out.")
+    place_W = np.full(workers, -1)
+    place_W[only_K] = np.arange(len(only_K))
+    pair = np.flatnonzero(place_W[answers.worker_P] >= 0)
+    count_KCC = np.zeros((len(only_K), classes, classes))
+    count_KCC[place_W[answers.worker_P[pair]], :, answers.label_P[pair]] = annotators.count_PC[pair]
+    care_K11 = annotators.care_W[only_K, None, None]
+    like_all_KCC = np.broadcast_to(annotators.shared_CC, count_KCC.shape)
     if annotators.levels is not None:
-        worker_P, label_P = (number.ravel() for number in np.indices((people, classes)))
-        like_all_WCC = annotators.like_all(worker_P, label_P).reshape(people, classes, classes).transpose(0, 2, 1)
-    prior_WCC = care_W11 * like_all_WCC + (1 - care_W11) * annotators.habit_WC[:, None, :]
-    said_WCC = count_WCC + annotators.strength * prior_WCC
-    confusion_WCC: np.ndarray = said_WCC / (annotators.total_WC[:, :, None] + annotators.strength)
-    return confusion_WCC
+        place_P, label_P = (number.ravel() for number in np.indices((len(only_K), classes)))
+        like_all_KCC = annotators.like_all(only_K[place_P], label_P).reshape(count_KCC.shape).transpose(0, 2, 1)
+    prior_KCC = care_K11 * like_all_KCC + (1 - care_K11) * annotators.habit_WC[only_K, None, :]
+    said_KCC = count_KCC + annotators.strength * prior_KCC
+    confusion_KCC: np.ndarray = said_KCC / (annotators.total_WC[only_K, :, None] + annotators.strength)
+    return confusion_KCC
 
 
 def e_step(

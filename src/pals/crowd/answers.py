@@ -3,7 +3,7 @@ by classes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -149,6 +149,12 @@ def subset(votes: Votes, chosen: np.ndarray) -> Votes:
         unknown_item_U=place_I[votes.unknown_item_U[unknown]],
         unknown_worker_U=worker[len(rows) : -1] - 1,
     )
+
+
+def with_rows(votes: Votes, rows: np.ndarray) -> Votes:
+    """The votes with these rows alone; items and people stay."""
+    columns = {column.name: getattr(votes, column.name)[rows] for column in fields(votes) if column.name.endswith("_R")}
+    return replace(votes, **columns | {"answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
 
 def relative(weight_A: np.ndarray) -> np.ndarray:

@@ -112,7 +112,7 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
     people, _ = _alternate(setting, None, strength)
     both, opinion, spectrum = people, Opinion(None, 0.0, 0.0, 0.0), None
     if setting.answers.known_N.any():
-        spectrum = decompose(signed_root(features_ND.detach().float()), setting.answers.known_N)
+        spectrum = spectrum_of(features_ND, setting.answers.known_N)
         both, opinion = _alternate(setting, spectrum, strength)
     if spectrum is None or opinion.slope == 0:
         shares_NC = np.array(setting.log_prior(None, 0.0))
@@ -127,6 +127,28 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
         weight_DC=opinion.slope * weight_DC,
         bias_C=opinion.slope * bias_C + calibration.bias_C,
     )
+
+
+def spectrum_of(features_ND: Tensor, known_N: np.ndarray) -> Spectrum:
+    """What the closed form regresses on, decomposed; items of which nothing is known teach nothing."""
+    return decompose(signed_root(features_ND.detach().float()), known_N)
+
+
+class Again:
+    """The closed form for the same items time and again, with more and more answers to them: the features are decomposed once,
+    and the penalty is that of the first time. `alone` of what it gives is not computed: it is the result itself."""
+
+    def __init__(self, spectrum: Spectrum, *, strength: float = STRENGTH) -> None:
+        self.spectrum, self.strength = spectrum, strength
+        self.penalties: tuple[float, ...] = PENALTIES
+
+    def __call__(self, votes: Votes) -> Fusion:
+        setting = _setting(votes)
+        both, opinion = _alternate(setting, self.spectrum, self.strength, self.penalties)
+        self.penalties = (opinion.penalty,)
+        said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
+        calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C)) if opinion.slope else None
+        return combine(both, both, said_NC, calibration, opinion.gain)
 
 
 def _setting(votes: Votes) -> Setting:
@@ -146,7 +168,9 @@ def _setting(votes: Votes) -> Setting:
     )
 
 
-def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> tuple[Consensus, Opinion]:
+def _alternate(
+    setting: Setting, spectrum: Spectrum | None, strength: float, penalties: tuple[float, ...] = PENALTIES
+) -> tuple[Consensus, Opinion]:
     """To convergence, beginning with a majority vote. Without a spectrum the answers are alone."""
     answers, opinion = setting.answers, Opinion(None, 0.0, 0.0, 0.0)
     annotators = initial_annotators(answers, strength, hard=True, first=FIRST)
@@ -155,7 +179,7 @@ def _alternate(setting: Setting, spectrum: Spectrum | None, strength: float) -> 
     while done < ITERATIONS and change > TOLERANCE:
         annotators = m_step(answers, found, annotators)
         if spectrum is not None and (done == 0 or opinion.slope > 0):
-            tried = PENALTIES if done < SEARCHED else (opinion.penalty,)
+            tried = penalties if done < SEARCHED else (opinion.penalty,)
             opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), found.posterior_NC)
         prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
         before, found = found, e_step(answers, annotators, prior_NC, found)
@@ -228,7 +252,7 @@ def picture_gain(votes: Votes, features_ND: Tensor) -> float:
     setting = _setting(votes)
     people, _ = _alternate(setting, None, STRENGTH)
     answers = setting.answers
-    spectrum = decompose(signed_root(features_ND.detach().float()), answers.known_N)
+    spectrum = spectrum_of(features_ND, answers.known_N)
     evidence = gather(answers, people.annotators, people.found)
     best = _look(setting, spectrum, PENALTIES, evidence, people.posterior_NC)
     return best.gain / max(len(evidence.item_E), 1) if best.slope > 0 else 0.0

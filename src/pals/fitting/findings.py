@@ -21,6 +21,7 @@ from pals.crowd import (
     rank_doubts,
 )
 from pals.crowd.agreement import Agreement, agreement
+from pals.fitting.asking import Kept, default_table
 from pals.fitting.grading import grade
 from pals.fitting.sentences import in_sentences, numbers
 from pals.fitting.tables import agreement_table, annotators_table, classes_table, confusion_table, doubtful_table, labels_table
@@ -47,6 +48,8 @@ class Findings:
     noise: NoiseEstimate
     people: Agreement
     "How far people agree with one another, beyond chance."
+    kept: Kept
+    "What is held of items and people, for those who ask later whom to ask again."
     tables: Mapping[str, pd.DataFrame]
     grades: Mapping[str, float]
     "How right the result is, where the truth is known."
@@ -111,20 +114,19 @@ def find(trained: Trained) -> Findings:
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
     result = Result(votes, posterior_NC)
     neighbor_NK, similarity_NK = _neighbors(trained)
-    doubts, people = rank_doubts(result), agreement(votes)
+    doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
+    kept = Kept.of(fusion, result, noise.labels_wrong)
+    tables = _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     truth = trained.loaded.truth
     return Findings(
         trained=trained,
         result=result,
         neighbor_NK=neighbor_NK,
         similarity_NK=similarity_NK,
-        noise=estimate_noise(votes, fusion),
+        noise=noise,
         people=people,
-        tables=with_taxonomy(
-            _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people),
-            result,
-            trained.plan.data.sure,
-        ),
+        kept=kept,
+        tables={**with_taxonomy(tables, result, trained.plan.data.sure), "next": default_table(kept, votes.items)},
         grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
     )
 

@@ -39,7 +39,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     """
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
-    labels, doubtful, votes = (_read(Path(run), name) for name in NEEDED)
+    labels, doubtful, votes = (read_table(Path(run), name) for name in NEEDED)
     separator = _separator(Path(run))
     labels = labels[labels["status"] != "gold"]
     benefit_N = expected_benefit(
@@ -141,7 +141,8 @@ def to_fill_in(queue: pd.DataFrame) -> pd.DataFrame:
     file, saved as CSV, is read like any other with votes. No cell is one that a spreadsheet takes for a formula."""
     texts = {name: queue[name].map(mark_as_text) for name in ("item", "suggestion", "second", "reason", "said")}
     blank = queue.assign(**texts, **dict.fromkeys(TO_FILL_IN, ""))
-    return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:]]]
+    more = [name for name in queue.columns if name not in COLUMNS]
+    return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:], *more]]
 
 
 def to_label_studio(
@@ -179,7 +180,7 @@ def to_label_studio(
 # ---- what comes in
 
 
-def _read(run: Path, name: str) -> pd.DataFrame:
+def read_table(run: Path, name: str) -> pd.DataFrame:
     """A table of the run, all cells as text."""
     path = run / name
     if not path.is_file():

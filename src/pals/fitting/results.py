@@ -35,6 +35,7 @@ def write(findings: Findings) -> Path:
         write_text(folder / TAXONOMY, trained.loaded.votes.taxonomy.to_csv())
     for name, table in findings.tables.items():
         write_text(folder / f"{name}.csv", csv_text(table))
+    findings.kept.save(folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)
     write_json(folder / "summary.json", findings.numbers)

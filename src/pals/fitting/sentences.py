@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.fitting.asking import counts
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many
 
@@ -33,6 +34,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "classes": len(votes.class_names),
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
+        "asking": counts(findings.tables["next"]),
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],

@@ -1,0 +1,151 @@
+"""Commands about further answers: which items to ask about next, and what a rule for that would have saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pals.cli.base import app, say
+from pals.cli.crowd import Cache, Run, Terminal, TruthFile
+from pals.util.errors import InputError
+from pals.util.words import how_many
+
+if TYPE_CHECKING:
+    from pals.fitting.asking import NextAnswers
+
+Worth = Annotated[
+    float, typer.Option(help="Labels right that an answer of cost 1 must bring; below that an item has enough answers.")
+]
+
+
+@app.command()
+def relabel(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="File to write: .csv, or .json for Label Studio.")],
+    top: Annotated[int, typer.Option(min=1, help="How many items.")] = 200,
+    to: Annotated[str, typer.Option(help="csv or label-studio.")] = "csv",
+    prefix: Annotated[
+        str, typer.Option(help="For Label Studio: what stands before a picture's path.")
+    ] = "/data/local-files/?d=",
+    annotators: Annotated[
+        str | None, typer.Option(help="Who can be asked, separated by commas (default: people like those who answered).")
+    ] = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option("--cost", help="What an answer of somebody costs, e.g. expert=5; anyone else's costs 1. May be repeated."),
+    ] = None,
+    expert_right: Annotated[float, typer.Option(help="Share of an expert's answers that is right.")] = 0.98,
+    budget: Annotated[float | None, typer.Option(help="What may be spent: the best answers for it, and a forecast.")] = None,
+    worth: Worth = 0.01,
+) -> None:
+    """The items that a person should look at next, most useful first, with a suggestion for each.
+
+    Beside it, for every item, whether it has enough answers, needs one more, or an expert (NAME-next.csv), and how many labels
+    further answers would make right (NAME-forecast.csv).
+
+    Fill in the columns label and annotator, then: pals update RUN queue.csv
+
+    Example:  pals relabel runs/ponds --top 200 --out queue.csv
+
+    Example:  pals relabel runs/ponds --out queue.csv --budget 400 --cost expert=5 --annotators ana,ben
+    """
+    from pals.fitting.asking import FILE_NAME, next_answers
+    from pals.fitting.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.util.files import write_text
+
+    if to not in ("csv", "label-studio"):
+        raise InputError(f"--to {to!r}: choose csv or label-studio.")
+    people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
+    queue = relabel_queue(run, top)
+    asked = annotators is not None or bool(cost) or budget is not None
+    found = None
+    if asked or (run / FILE_NAME).is_file():
+        found = next_answers(
+            run, annotators=people, costs=_costs(cost or []), budget=budget, expert_right=expert_right, worth=worth
+        )
+        queue = queue.merge(found.table[["item", "decision", "gain"]], on="item", how="left")
+    if to == "csv":
+        text = to_fill_in(queue).to_csv(index=False)
+        # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
+        write_text(out, text if text.isascii() else f"\ufeff{text}")
+    else:
+        write_text(out, json.dumps(to_label_studio(queue, prefix=prefix), ensure_ascii=False, indent=1))
+    say(f"{how_many(len(queue), 'item')} to look at in {out}")
+    if found is None:
+        say(f"Which items have enough answers is not known: {run} is of an earlier version. Fit again to learn it.")
+    else:
+        _tell_next(found, out)
+
+
+@app.command()
+def replay(
+    run: Run,
+    truth: TruthFile = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Table to write, .csv; the curve is beside it, .png (default: in RUN).")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Random orders in which the answers arrive; means of them are shown.")] = 1,
+    step: Annotated[float, typer.Option(help="Answers an item between two estimates.")] = 0.1,
+    worth: Worth = 0.01,
+    answers_only: Annotated[bool, typer.Option("--answers-only", help="Leave the pictures out.")] = False,
+    cache: Cache = None,
+) -> None:
+    """Play a finished run back: how many answers the rule of `pals relabel` would have saved.
+
+    The answers arrive in a random order, one for each item first; then the rule says which item is asked about next.
+
+    Example:  pals replay runs/ponds --truth truth.csv
+
+    Example:  pals replay runs/ponds --seeds 3 --answers-only --out replay.csv
+    """
+    from pals.fitting.replay import replay as replay_
+    from pals.fitting.tables import csv_text
+    from pals.util.files import write_text
+
+    out = out or run / "replay.csv"
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"--out {out}: the table is a CSV file; choose a name that ends in .csv.")
+    found = replay_(
+        run,
+        truth=truth,
+        seeds=seeds,
+        step=step,
+        worth=worth,
+        answers_only=answers_only,
+        cache=cache,
+        monitor=Terminal(),
+    )
+    write_text(out, csv_text(found.table))
+    write_text(out.with_name(f"{out.stem}-saved.csv"), csv_text(found.saved))
+    found.draw(out.with_suffix(".png"))
+    for line in found.sentences:
+        say(line)
+    say(f"The curves are in {out} and {out.with_suffix('.png').name}, what was saved in {out.stem}-saved.csv")
+
+
+def _tell_next(found: NextAnswers, out: Path) -> None:
+    """Beside the queue: the decision for every item, and the forecast."""
+    from pals.fitting.tables import csv_text
+    from pals.util.files import write_text
+
+    for line in found.sentences:
+        say(line)
+    for name, table in (("next", found.table), ("forecast", found.forecast)):
+        write_text(out.with_name(f"{out.stem}-{name}.csv"), csv_text(table))
+    say(f"All items: {out.stem}-next.csv; the forecast, step by step: {out.stem}-forecast.csv")
+
+
+def _costs(given: list[str]) -> dict[str, float]:
+    costs: dict[str, float] = {}
+    for text in given:
+        name, equals, number = text.rpartition("=")
+        try:
+            costs[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise InputError(f"--cost {text!r}: write who and what an answer of theirs costs, such as expert=5.")
+    return costs
