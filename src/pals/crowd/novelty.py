@@ -83,8 +83,14 @@ def none_of_these(
     rng = np.random.default_rng(seed)
     playing = np.sort(rng.permutation(playing)[:PLAYED])
     look = Look.of(features_ND, share_NC, neighbor_NK)
-    score_NF = look.scores(share_NC)
-    played_PNF = np.stack([look.scores(hide(said, label_N, hidden, classes, rng)) for hidden in playing])
+    score_NF, opinion_NC = look.scores(share_NC), look.opinion(share_NC)
+    looks_P = rng.permutation((np.arange(len(playing)) + 0.5) / len(playing))
+    played_PNF = np.stack(
+        [
+            look.scores(hide(said, label_N, opinion_NC, *one, rng))
+            for one in zip(playing.tolist(), looks_P.tolist(), strict=True)
+        ]
+    )
     open_N = votes.gold_I < 0
     probability_N, share = learn(score_NF, played_PNF, label_N == playing[:, None], open_N)
     return Novelty(np.where(open_N, probability_N, 0.0), share)
@@ -104,14 +110,17 @@ def gather(votes: Votes) -> Said:
     )
 
 
-def hide(said: Said, label_N: np.ndarray, hidden: int, classes: int, rng: np.random.Generator) -> np.ndarray:
-    """N x (C - 1): the shares of the answers had this class been missing. Who would have named it names what people take its
-    items for when they err. How often they all take an item for the same is not known, so it is another share for each."""
-    row = np.flatnonzero(said.label_R == hidden)
-    item, items = said.item_R[row], len(label_N)
-    count_C = 1 / classes + np.bincount(said.label_R, said.part_R * (label_N[said.item_R] == hidden), minlength=classes)
-    count_C[hidden] = 0
-    taken_C = count_C / count_C.sum()
+def hide(
+    said: Said, label_N: np.ndarray, opinion_NC: np.ndarray, hidden: int, looks: float, rng: np.random.Generator
+) -> np.ndarray:
+    """N x (C - 1): the shares of the answers had this class been missing. A share `looks` of those who would have named it names
+    the class that its pictures look like, half of them the first such class, a quarter the second, and so on; the others name
+    what people take it for when they err. How often all take an item for the same is not known: a share of its own for each."""
+    row, (items, classes) = np.flatnonzero(said.label_R == hidden), opinion_NC.shape
+    item, of_it_N = said.item_R[row], label_N == hidden
+    mistaken_C = 1 / classes + np.bincount(said.label_R, said.part_R * of_it_N[said.item_R], minlength=classes)
+    order_C = np.argsort(np.argsort(-_without(opinion_NC[of_it_N].sum(axis=0), hidden)))
+    taken_C = looks * _without(0.5**order_C, hidden) + (1 - looks) * _without(mistaken_C, hidden)
     alike_N, habit_N = rng.choice(classes, items, p=taken_C), rng.random(items)
     label_R, part_R = said.label_R.copy(), said.part_R.copy()
     follows = rng.random(len(row)) < habit_N[item]
@@ -122,6 +131,13 @@ def hide(said: Said, label_N: np.ndarray, hidden: int, classes: int, rng: np.ran
     part_R[row[silent]] = 0
     unknown_N = said.unknown_N + np.bincount(item[silent], said.part_R[row[silent]], minlength=items)
     return Said(said.item_R, label_R, part_R, unknown_N).share_NC(classes - 1)
+
+
+def _without(weight_C: np.ndarray, hidden: int) -> np.ndarray:
+    """Shares of the other classes."""
+    others_C = np.where(np.arange(len(weight_C)) == hidden, 0.0, weight_C)
+    share_C: np.ndarray = others_C / others_C.sum()
+    return share_C
 
 
 @dataclass(frozen=True)
@@ -137,7 +153,7 @@ class Look:
 
     @staticmethod
     def of(features_ND: Tensor, share_NC: np.ndarray, neighbor_NK: np.ndarray) -> Look:
-        told_N = share_NC.any(axis=1)
+        told_N = share_NC.sum(axis=1) > 0
         spectrum = decompose(signed_root(features_ND.detach().float()), told_N)
         axes = spectrum.value_R.argsort(descending=True)[: max(1, min(AXES, int(told_N.sum()) // 5))]
         axes_NA = spectrum.code_NR[:, axes].double().cpu().numpy()
@@ -148,13 +164,17 @@ class Look:
     def scores(self, share_NC: np.ndarray) -> np.ndarray:
         """N x F: how far answers and pictures contradict each other for the item, around it, and for all pictures like it; how
         far people contradict each other; how far from all classes the pictures around it are."""
-        opinion_NC, _ = opinion(self.spectrum.left_out(share_NC, self.penalty), share_NC)
+        opinion_NC = self.opinion(share_NC)
         surprise_N = self.filled(-np.log((share_NC * opinion_NC).sum(axis=1) + TINY))
         quarrel_N = self.filled(1 - (share_NC**2).sum(axis=1))
         around_N = self.around(surprise_N)
         alike_N = self.spectrum.left_out(around_N[:, None], self.penalty)[:, 0]
         far_N = self.around(self.around(self.distance(share_NC * opinion_NC)))
         return np.stack([surprise_N, self.around(around_N), alike_N, quarrel_N, far_N], axis=1)
+
+    def opinion(self, share_NC: np.ndarray) -> np.ndarray:
+        """What the picture of each item looks like, by all others."""
+        return opinion(self.spectrum.left_out(share_NC, self.penalty), share_NC)[0]
 
     def around(self, value_N: np.ndarray) -> np.ndarray:
         """The mean over the neighbours of which anybody said anything."""
@@ -186,7 +206,8 @@ def opinion(score_NC: np.ndarray, share_NC: np.ndarray) -> tuple[np.ndarray, flo
 
     def said(slope: float, score_NC: np.ndarray) -> np.ndarray:
         logit_NC = slope * score_NC + np.log(share_C)
-        return (1 - DOUBT) * np.exp(logit_NC - log_sum(logit_NC)[:, None]) + DOUBT * share_C
+        said_NC: np.ndarray = (1 - DOUBT) * np.exp(logit_NC - log_sum(logit_NC)[:, None]) + DOUBT * share_C
+        return said_NC
 
     def loss(slope: float) -> float:
         return -float(np.log((said(slope, score_NC[told_N]) * share_NC[told_N]).sum(axis=1) + TINY).sum())
@@ -196,8 +217,8 @@ def opinion(score_NC: np.ndarray, share_NC: np.ndarray) -> tuple[np.ndarray, flo
 
 
 def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, open_N: np.ndarray) -> tuple[np.ndarray, float]:
-    """Probabilities by the scores of the items, learned from their scores with each of P classes missing in turn. Items that are
-    probably of a missing class would teach that the rest looks like one; they teach the less the likelier that is."""
+    """Probabilities by the scores of the items, learned from their scores with each of P classes missing in turn. Items that
+    are probably of a missing class would teach that the rest looks like one; they teach the less the likelier that is."""
     mean_F, std_F = played_PNF.mean(axis=(0, 1)), played_PNF.std(axis=(0, 1)) + TINY
     played_MF = ((played_PNF - mean_F) / std_F).reshape(-1, score_NF.shape[1])
     probability_N, share = np.zeros(len(score_NF)), 0.0
@@ -212,8 +233,8 @@ def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, o
 
 
 def missing_share(odds_N: np.ndarray) -> float:
-    """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would, by
-    Schwarz's criterion, less than one item."""
+    """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would,
+    by Schwarz's criterion, less than one item."""
     found = minimize_scalar(lambda share: -np.log1p(share * (odds_N - 1)).sum(), bounds=(0.0, 1.0), method="bounded")
     return float(found.x) if -found.fun > 0.5 * np.log(max(len(odds_N), 2)) else 1 / (len(odds_N) + 2)
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.fitting.novel import in_a_sentence
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "classes": len(votes.class_names),
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
+        "none_of_these": None if findings.result.none_N is None else sum(map(len, findings.groups)),
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
@@ -92,6 +94,7 @@ def in_sentences(findings: Findings) -> list[str]:
         *how_far_they_agree(findings.people),
         *_most_confused(findings.confusion),
         still_wrong(findings.noise),
+        *in_a_sentence(findings),
         *findings.trained.remarks,
     ]
     truth = findings.trained.loaded.truth

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pals.fitting.page import sections
+from pals.fitting.page import none_of_these, sections
 from pals.fitting.page.values import count, day, percent, pictures, shortened, text, texts
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_text
@@ -25,6 +25,7 @@ SCRIPTS = ("tools.js", "gallery.js", "heatmap.js", "tables.js")
 TITLES = {
     "overview": "Overview",
     "doubtful": "Doubtful answers",
+    "none-of-these": "None of these",
     "confusion": "Mix-ups",
     "people": "People",
     "classes": "Classes",
@@ -103,8 +104,10 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "easy": sections.examples(data.get("easy")),
         "hard": sections.examples(data.get("hard")),
         "curves": sections.curves(data),
+        "missing": none_of_these.groups(data),
     }
     here = {
+        "none-of-these": shown["missing"],
         "confusion": shown["confusion"],
         "people": shown["people"],
         "classes": shown["class_table"],
@@ -116,6 +119,7 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     wanted = [entry["item"] for entry in entries]
     wanted += [one["item"] for entry in entries for one in entry["neighbors"]]
     wanted += [one["item"] for one in (*shown["easy"], *shown["hard"])]
+    wanted += [one["item"] for group in shown["missing"] for one in group["shown"]]
     thumbs = pictures(data.get("thumbs"), wanted)
     shown["thumbs"] = thumbs
     return shown, {"gallery": entries, "thumbs": thumbs, "heat": heat, "statusWords": sections.STATUS_WORDS}
