@@ -2,17 +2,20 @@
 
     python benchmarks/none_of_these.py IMAGES VOTES TRUTH [--alike 0.7] [--unknown 0] [--encoder efficientnet-lite0]
 
-Whoever named the hidden class names another. Of items that are of it, what people take them for when they err: an answer follows
-with probability `--alike` one look-alike that is drawn for the item, so that answers agree, and is else drawn by itself. Of other
-items, what somebody else said of them. A share `--unknown` says "don't know" instead. Prints a table in Markdown: AUROC of the
-probability, the share of items that is estimated and that is flagged (probability above one half), how many of the flagged are of
-the hidden class and how many of the hidden class are flagged, expected and real number of hidden items by probability, CPU seconds.
+Whoever named the hidden class names another. Of its own items, what people take them for when they err: an answer follows with
+probability `--alike` one look-alike that is drawn for the item, so that answers agree, and is else drawn by itself. Of other
+items, what somebody else said of them. A share `--unknown` says "don't know" instead.
+
+Prints two tables in Markdown: for each class the AUROC of the probability, its share of the items, as it is and as estimated, the
+share that is flagged (probability above one half), how many of the flagged are of it, how many of its items are flagged, and CPU
+seconds; then for items by probability, how many are of the hidden class.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from time import process_time
 
@@ -62,7 +65,7 @@ def main() -> None:
     print_row("probability", "items", "mean probability", "really of the hidden class")
     print("|---|" + 3 * "---:|")
     chance_M, hidden_M = np.concatenate(chances), np.concatenate(hidden)
-    for low, high in zip(BINS, BINS[1:], strict=False):
+    for low, high in pairwise(BINS):
         inside = (chance_M >= low) & ((chance_M < high) | (high == BINS[-1]))
         shares = (f"{chance_M[inside].mean():.3f}", f"{hidden_M[inside].mean():.3f}") if inside.any() else ("", "")
         print_row(f"{low:.1f} to {high:.1f}", f"{inside.sum():,}", *shares)

@@ -85,12 +85,8 @@ def none_of_these(
     look = Look.of(features_ND, share_NC, neighbor_NK)
     score_NF, opinion_NC = look.scores(share_NC), look.opinion(share_NC)
     looks_P = rng.permutation((np.arange(len(playing)) + 0.5) / len(playing))
-    played_PNF = np.stack(
-        [
-            look.scores(hide(said, label_N, opinion_NC, *one, rng))
-            for one in zip(playing.tolist(), looks_P.tolist(), strict=True)
-        ]
-    )
+    worlds = zip(playing.tolist(), looks_P.tolist(), strict=True)
+    played_PNF = np.stack([look.scores(hide(said, label_N, opinion_NC, *world, rng)) for world in worlds])
     open_N = votes.gold_I < 0
     probability_N, share = learn(score_NF, played_PNF, label_N == playing[:, None], open_N)
     return Novelty(np.where(open_N, probability_N, 0.0), share)
@@ -113,10 +109,10 @@ def gather(votes: Votes) -> Said:
 def hide(
     said: Said, label_N: np.ndarray, opinion_NC: np.ndarray, hidden: int, looks: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """N x (C - 1): the shares of the answers had this class been missing. A share `looks` of those who would have named it names
-    the class that its pictures look like, half of them the first such class, a quarter the second, and so on; the others name
-    what people take it for when they err. How often all take an item for the same is not known: a share of its own for each."""
-    row, (items, classes) = np.flatnonzero(said.label_R == hidden), opinion_NC.shape
+    """N x (C - 1): the shares of the answers had this class been missing. A share `looks` of those who would have named it
+    names a class that its pictures look like, half of them the first such class, a quarter the second, and so on; the others
+    name what people take it for when they err. How often all take an item for the same is not known: each has its own share."""
+    row, items, classes = np.flatnonzero(said.label_R == hidden), len(label_N), opinion_NC.shape[1]
     item, of_it_N = said.item_R[row], label_N == hidden
     mistaken_C = 1 / classes + np.bincount(said.label_R, said.part_R * of_it_N[said.item_R], minlength=classes)
     order_C = np.argsort(np.argsort(-_without(opinion_NC[of_it_N].sum(axis=0), hidden)))
