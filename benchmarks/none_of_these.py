@@ -6,9 +6,9 @@ Whoever named the hidden class names another. Of its own items, what people take
 probability `--alike` one look-alike that is drawn for the item, so that answers agree, and is else drawn by itself. Of other
 items, what somebody else said of them. A share `--unknown` says "don't know" instead.
 
-Prints two tables in Markdown: for each class the AUROC of the probability, its share of the items, as it is and as estimated, the
-share that is flagged (probability above one half), how many of the flagged are of it, how many of its items are flagged, and CPU
-seconds; then for items by probability, how many are of the hidden class.
+Prints two tables in Markdown: for each class the AUROC of the probability, its share of the items, as it is and as estimated,
+the share that is flagged (probability above one half), how many of the flagged are of it, how many of its items are flagged, and
+CPU seconds; then for items by probability, how many are of the hidden class.
 """
 
 from __future__ import annotations

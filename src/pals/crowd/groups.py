@@ -24,10 +24,9 @@ def group_alike(features_MD: np.ndarray, seed: int = 0) -> list[np.ndarray]:
     left_MR, length_R, _ = np.linalg.svd(centred_MD, full_matrices=False)
     place_MA = (left_MR * length_R)[:, :AXES]
     best_M, best = np.zeros(rows, dtype=np.int64), WORTH
-    for groups in range(2, min(MOST, rows - 1) + 1):
+    different = len(np.unique(place_MA.round(9), axis=0))
+    for groups in range(2, min(MOST, rows - 1, different) + 1):
         group_M = KMeans(groups, n_init=4, random_state=seed).fit_predict(place_MA)
-        if len(np.unique(group_M)) < groups:  # fewer different items than groups
-            break
         worth = silhouette_score(place_MA, group_M, sample_size=min(LOOKED_AT, rows), random_state=seed)
         if worth > best:
             best_M, best = group_M, float(worth)
