@@ -31,7 +31,7 @@ def test_the_columns_of_every_table() -> None:
     result = Result(votes, dawid_skene(votes).posterior_NC)
     doubts = rank_doubts(result)
     tables = {
-        "item,label,confidence,votes,agreement,in_votes,status": labels_table(result),
+        "item,label,confidence,votes,agreement,in_votes,status,none_of_these": labels_table(result),
         "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
         "worker,answers,agreement,by_chance,above_chance,confused,right: c0,right: c1,right: c2": annotators_table(result),
         "worker,result,answer,count": confusion_table(result),
@@ -68,7 +68,7 @@ def test_tables_of_a_small_case() -> None:
     assert confusion_table(result)["count"].sum() == 7
     assert classes_table(result).set_index("class").loc["frog", "corrected"] == 1
     assert annotators_table(result).set_index("worker").loc["z", "confused"] == "newt -> frog 1 of 1"
-    assert csv_text(labels).splitlines()[1] == "a,newt,0.97,3,0.666667,true,agreed"
+    assert csv_text(labels).splitlines()[1] == "a,newt,0.97,3,0.666667,true,agreed,"
 
 
 def test_every_status() -> None:

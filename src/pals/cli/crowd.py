@@ -137,7 +137,7 @@ def fit(
 @app.command()
 def update(
     run: Run,
-    votes: Annotated[list[Path], typer.Argument(help="Files with further answers.")],
+    votes: Annotated[list[Path] | None, typer.Argument(help="Files with further answers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
@@ -152,19 +152,25 @@ def update(
     trust: Trust = None,
     taxonomy: TaxonomyFile = None,
     sure: Sure = None,
+    add_class: Annotated[str | None, typer.Option("--add-class", help="A new class; needs --items.")] = None,
+    items: Annotated[Path | None, typer.Option(help="For --add-class: a text file with its items, one a line.")] = None,
     plugin: Plugin = None,
 ) -> None:
-    """Go on from a finished run with further answers. The old run stays as it is.
+    """Go on from a finished run with further answers, or with a new class. The old run stays as it is.
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
+
+    Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
     from pals.fitting import update as update_
 
     started = time.perf_counter()
     findings = update_(
         run,
-        votes,
+        votes or (),
         out=out,
+        add_class=add_class,
+        items=items,
         columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
         classes=_names(classes),
         encoding=encoding,

@@ -8,23 +8,26 @@ from functools import cached_property
 import numpy as np
 
 from pals.crowd.answers import vote_shares
+from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
 from pals.util.errors import InputError
 
-GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER = range(6)
-STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer")
+GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER, NONE_OF_THESE = range(7)
+STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer", "none-of-these")
 
 
 @dataclass(frozen=True)
 class Result:
     """Probabilities of the classes beside the votes that they come from. N items, A answers, R rows (one per label of an
-    answer). `unsure`: a label less likely than this is called so. `doubtful`: an answer more likely wrong than this is."""
+    answer). `unsure`: a label less likely than this is called so. `doubtful`: an answer more likely wrong than this is.
+    `none_N`: how likely each item is of a class that is not among the classes, where that is known."""
 
     votes: Votes
     posterior_NC: np.ndarray
     unsure: float = 0.5
     doubtful: float = 0.5
+    none_N: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.votes.items), len(self.votes.class_names))
@@ -89,6 +92,8 @@ class Result:
         leads_N = self.leads_NC[np.arange(len(self.label_N)), self.label_N]
         status_N = np.where(leads_N, np.where(self.leads_NC.sum(axis=1) > 1, TIE_BROKEN, AGREED), CORRECTED)
         status_N[self.confidence_N < self.unsure] = UNSURE
+        if self.none_N is not None:
+            status_N[self.none_N > PROBABLE] = NONE_OF_THESE
         status_N[~self.share_NC.any(axis=1)] = NO_ANSWER
         status_N[self.votes.gold_I >= 0] = GOLD
         return status_N

@@ -14,6 +14,7 @@ from pals.fitting.findings import Findings, find
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.networks import lengths_of
+from pals.fitting.new_class import added_classes, refuse_without_features
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
 from pals.fitting.train import train
@@ -114,9 +115,11 @@ def fit(
 
 def update(
     run: PathLike,
-    votes: PathLike | Sequence[PathLike],
+    votes: PathLike | Sequence[PathLike] = (),
     *,
     out: PathLike | None = None,
+    add_class: str | None = None,
+    items: PathLike | None = None,
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -131,8 +134,11 @@ def update(
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
     """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
-    one is in `out`, by default RUN-updated."""
-    folder = Path(run)
+    one is in `out`, by default RUN-updated. add_class: a new class, of which the items in the text file `items` (one a line)
+    are known to be; others can then get it, too."""
+    folder, added = Path(run), added_classes(add_class, items)
+    if not added and not _files(votes):
+        raise InputError(f"Nothing to update {folder} with: give files with further answers, or --add-class and --items.")
     changes: dict[str, dict[str, Any]] = {
         "data": {
             "skip_bad": skip_bad or None,
@@ -140,11 +146,14 @@ def update(
             "trusted": _people(trust),
             "taxonomy": _absolute(taxonomy),
             "sure": sure,
+            "added": added or None,
         },
         "train": {"epochs": epochs},
         "engine": {"device": device},
     }
     values = merge(updated_settings(folder, _files(votes), columns, encoding), _given(changes))
+    if added:
+        refuse_without_features(folder, values)
     place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
     return run_stages(values, place, truth=truth, cache=cache, monitor=monitor_of(progress))
 
@@ -200,7 +209,7 @@ def updated_settings(
     if config is None or not isinstance(config.data, VotesConfig):
         raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
     Model.load(run, "cpu")  # refuses a damaged one before anything is done
-    values = config.to_dict()
+    values, names = config.to_dict(), config.data.class_names
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
         "votes": tuple(votes),
@@ -209,6 +218,8 @@ def updated_settings(
         "encoding": encoding,
         "trusted": (),  # what they said is gold in votes.csv
         "taxonomy": _absolute(run / TAXONOMY) if (run / TAXONOMY).exists() else None,
+        "added": {},  # so are the items of these
+        "class_names": names and (*names, *config.data.added),
         "fingerprint": "",
     }
     if not config.network.frozen and config.method_name != CLOSED_FORM:

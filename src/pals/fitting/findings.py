@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pals.crowd import (
 from pals.crowd.agreement import Agreement, agreement
 from pals.fitting.asking import Kept, default_table
 from pals.fitting.grading import grade
+from pals.fitting.novel import groups_of, none_of_these_N
 from pals.fitting.sentences import in_sentences, numbers
 from pals.fitting.tables import agreement_table, annotators_table, classes_table, confusion_table, doubtful_table, labels_table
 from pals.fitting.trained import Trained
@@ -84,6 +86,11 @@ class Findings:
         """How far people agree beyond chance: everybody, class by class, and pair by pair."""
         return self.tables["agreement"]
 
+    @cached_property
+    def groups(self) -> list[np.ndarray]:
+        """The items that are probably none of the classes, in groups that look alike, the largest first."""
+        return groups_of(self)
+
     @property
     def summary(self) -> list[str]:
         """The result in a few sentences."""
@@ -112,8 +119,8 @@ def find(trained: Trained) -> Findings:
     if fusion.calibration is None:
         unknown_N = ~fusion.consensus.answers.known_N
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
-    result = Result(votes, posterior_NC)
     neighbor_NK, similarity_NK = _neighbors(trained)
+    result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
     doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
     kept = Kept.of(fusion, result, noise.labels_wrong)
     tables = _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)

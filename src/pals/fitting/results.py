@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pals import __version__
-from pals.fitting import report_json
+from pals.fitting import novel, report_json
 from pals.fitting.encode import encoder_name
 from pals.fitting.findings import Findings
 from pals.fitting.page.render import write_report
@@ -36,6 +36,7 @@ def write(findings: Findings) -> Path:
     for name, table in findings.tables.items():
         write_text(folder / f"{name}.csv", csv_text(table))
     findings.kept.save(folder)
+    novel.write_lists(findings, folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)
     write_json(folder / "summary.json", findings.numbers)
@@ -62,7 +63,9 @@ def report_data(findings: Findings) -> dict[str, Any]:
         findings.doubtful, labels, votes, findings.trained.said_NC, findings.neighbor_NK, findings.similarity_NK
     )
     easy, hard = report_json.examples(labels, votes)
-    thumbs = report_json.pictures(report_json.names_shown(shown, easy, hard), votes, loaded.items.inputs)
+    missing = novel.for_report(findings)
+    names = report_json.names_shown(shown, easy, hard, *(group["items"] for group in missing))
+    thumbs = report_json.pictures(names, votes, loaded.items.inputs)
     return {
         "format": 1,
         "title": f"Report on {findings.folder.resolve().name}",
@@ -84,6 +87,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "hard": hard,
         "noise": _noise(findings),
         "taxonomy": report_tree(findings.result, findings.confusion, findings.trained.plan.data.sure),
+        "none_of_these": missing,
         "settings": to_yaml(findings.trained.plan.config.to_dict()),
     }
 

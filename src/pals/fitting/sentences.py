@@ -11,6 +11,7 @@ import pandas as pd
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
 from pals.fitting.asking import counts
+from pals.fitting.novel import in_a_sentence
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many
 
@@ -35,6 +36,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
         "asking": counts(findings.tables["next"]),
+        "none_of_these": None if findings.result.none_N is None else sum(map(len, findings.groups)),
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
@@ -97,6 +99,7 @@ def in_sentences(findings: Findings) -> list[str]:
         *_most_confused(mistakes(findings.confusion, votes_tree)),
         *tree_in_words(found["taxonomy"]),
         still_wrong(findings.noise),
+        *in_a_sentence(findings),
         *findings.trained.remarks,
     ]
     truth = findings.trained.loaded.truth

@@ -49,6 +49,7 @@ def labels_table(result: Result) -> pd.DataFrame:
             "agreement": result.agreement_N.round(DIGITS),
             "in_votes": result.said_N,
             "status": _text(STATUS)[result.status_N],
+            "none_of_these": np.full(len(result.label_N), np.nan) if result.none_N is None else result.none_N.round(DIGITS),
         }
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pals.fitting.new_class import add_classes
 from pals.fitting.vectors import row_names
 from pals.readers import Match, Votes, read_votes
 from pals.runs.settings import VotesConfig
@@ -47,6 +48,7 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
+    matched = add_classes(matched, config.added)
     _refuse_too_little(config, matched)
     where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
     (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()

@@ -93,6 +93,8 @@ class VotesConfig:
     "How long each of them is trained (by soft-votes, which is quick)."
     trusted: tuple[str, ...] = ()
     "People whose answers are right: they are never overruled."
+    added: dict[str, str] = Field(default_factory=dict)
+    "New classes, and for each a text file with one item per line that is known to be of it."
     fingerprint: str = ""
     "Of the items and answers: a run goes on only with those it began with."
     name: str = "votes"

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pals.fitting.page import sections
+from pals.fitting.page import none_of_these, sections
 from pals.fitting.page.tree import tree
 from pals.fitting.page.values import count, day, percent, pictures, shortened, text, texts
 from pals.util.errors import InputError
@@ -26,6 +26,7 @@ SCRIPTS = ("tools.js", "gallery.js", "heatmap.js", "tables.js")
 TITLES = {
     "overview": "Overview",
     "doubtful": "Doubtful answers",
+    "none-of-these": "None of these",
     "confusion": "Mix-ups",
     "tree": "Taxonomy",
     "people": "People",
@@ -106,9 +107,11 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "hard": sections.examples(data.get("hard")),
         "curves": sections.curves(data),
         "tree": tree(data),
+        "missing": none_of_these.groups(data),
     }
     here = {
         "tree": shown["tree"],
+        "none-of-these": shown["missing"],
         "confusion": shown["confusion"],
         "people": shown["people"],
         "classes": shown["class_table"],
@@ -120,6 +123,7 @@ def _content(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     wanted = [entry["item"] for entry in entries]
     wanted += [one["item"] for entry in entries for one in entry["neighbors"]]
     wanted += [one["item"] for one in (*shown["easy"], *shown["hard"])]
+    wanted += [one["item"] for group in shown["missing"] for one in group["shown"]]
     thumbs = pictures(data.get("thumbs"), wanted)
     shown["thumbs"] = thumbs
     return shown, {"gallery": entries, "thumbs": thumbs, "heat": heat, "statusWords": sections.STATUS_WORDS}

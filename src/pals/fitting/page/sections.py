@@ -28,6 +28,7 @@ STATUS_WORDS = {
     "corrected": "against what most people said",
     "unsure": "too close to call",
     "no-answer": "nobody answered; the model's label",
+    "none-of-these": "perhaps of a class that is missing",
 }
 
 

@@ -1,0 +1,266 @@
+"""None of these: items whose right class nobody could name, because it is not among the classes.
+
+Such items have in common that people's answers are not what the pictures let expect, and that the same holds of the pictures
+around them. How far that is the mark of a missing class is learned without one: each class plays the missing class once. Its
+answers are turned into others, as people give them who miss their word, everything is computed anew without it, and a logistic
+regression learns to tell its items from the rest. What share of the items is of a class that is really missing comes from
+how many of them look so; where no more do than by chance, it is less than one item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from pals.crowd.annotators import log_sum
+from pals.crowd.answers import ratio, relative
+from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST
+from pals.crowd.linear import LARGEST, Spectrum, decompose
+from pals.readers import Votes
+from pals.vision.backbones.small import signed_root
+
+PROBABLE = 0.5
+"""An item is called none of these if that is more likely than this."""
+PLAYED = 12
+"""Classes that play the missing one, at most; of more a random choice."""
+LEAST = 5
+"""Items of a class that can play, at least."""
+AXES = 200
+"""Principal axes along which distances are measured, at most; at least five items for each."""
+CAUTIOUS = 0.5
+"""Largest share of those who miss their class that say "don't know" instead, where people say it at all."""
+TRIED = PENALTIES[1::2]
+"""Penalties of the regression of which the best is taken."""
+ROUNDS = 8
+"""The items that are probably of a missing class are left out of what the next round learns from."""
+SHRINKAGE = 1.0
+"""L2 penalty on the weights of the logistic regression, whose inputs have deviation one."""
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Novelty:
+    """How likely each item is of a class that is not among the classes, and the share of items that are."""
+
+    probability_N: np.ndarray
+    share: float
+
+
+class Said(NamedTuple):
+    """The rows (R) of the votes as this module needs them; where the right label is known it stands for all answers."""
+
+    item_R: np.ndarray
+    label_R: np.ndarray
+    part_R: np.ndarray  # weight of the label
+    unknown_N: np.ndarray  # how many said "don't know"
+
+    def share_NC(self, classes: int) -> np.ndarray:
+        """Of each item's answers; whoever does not know names all classes alike. Zeros where nobody answered."""
+        items = len(self.unknown_N)
+        count = np.bincount(self.item_R * classes + self.label_R, self.part_R, minlength=items * classes)
+        count_NC = count.reshape(items, classes) + self.unknown_N[:, None] / classes
+        return ratio(count_NC, count_NC.sum(axis=1, keepdims=True), otherwise=0.0)
+
+
+def none_of_these(
+    votes: Votes, features_ND: Tensor, label_N: np.ndarray, neighbor_NK: np.ndarray, *, seed: int = 0
+) -> Novelty | None:
+    """From the answers, frozen features, the result so far and each item's nearest neighbours in the features.
+
+    Items whose right label is known have probability zero. None where it cannot be learned: fewer than two classes would be
+    left, or have enough items, or the features are too many for an exact regression. Deterministic for a seed.
+    """
+    classes, said = len(votes.class_names), gather(votes)
+    share_NC = said.share_NC(classes)
+    counts_C = np.bincount(label_N[share_NC.any(axis=1)], minlength=classes)
+    playing = np.flatnonzero(counts_C >= LEAST)
+    if classes < 3 or len(playing) < 2 or min(features_ND.shape) > LARGEST:
+        return None
+    rng = np.random.default_rng(seed)
+    playing = np.sort(rng.permutation(playing)[:PLAYED])
+    look = Look.of(features_ND, share_NC, neighbor_NK)
+    score_NF, opinion_NC = look.scores(share_NC), look.opinion(share_NC)
+    looks_P = rng.permutation((np.arange(len(playing)) + 0.5) / len(playing))
+    worlds = zip(playing.tolist(), looks_P.tolist(), strict=True)
+    played_PNF = np.stack([look.scores(hide(said, label_N, opinion_NC, *world, rng)) for world in worlds])
+    open_N = votes.gold_I < 0
+    probability_N, share = learn(score_NF, played_PNF, label_N == playing[:, None], open_N)
+    return Novelty(np.where(open_N, probability_N, 0.0), share)
+
+
+def gather(votes: Votes) -> Said:
+    """Each answer's weight split evenly over its labels."""
+    part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
+    known, kept = np.flatnonzero(votes.gold_I >= 0), votes.gold_I[votes.item_R] < 0
+    unknown_N = np.bincount(votes.unknown_item_U, minlength=len(votes.items)).astype(np.float64)
+    unknown_N[known] = 0
+    return Said(
+        np.append(votes.item_R[kept], known),
+        np.append(votes.label_R[kept], votes.gold_I[known]),
+        np.append(part_R[kept], np.ones(len(known))),
+        unknown_N,
+    )
+
+
+def hide(
+    said: Said, label_N: np.ndarray, opinion_NC: np.ndarray, hidden: int, looks: float, rng: np.random.Generator
+) -> np.ndarray:
+    """N x (C - 1): the shares of the answers had this class been missing. A share `looks` of those who would have named it
+    names a class that its pictures look like, half of them the first such class, a quarter the second, and so on; the others
+    name what people take it for when they err. How often all take an item for the same is not known: each has its own share."""
+    row, items, classes = np.flatnonzero(said.label_R == hidden), len(label_N), opinion_NC.shape[1]
+    item, of_it_N = said.item_R[row], label_N == hidden
+    mistaken_C = 1 / classes + np.bincount(said.label_R, said.part_R * of_it_N[said.item_R], minlength=classes)
+    order_C = np.argsort(np.argsort(-_without(opinion_NC[of_it_N].sum(axis=0), hidden)))
+    taken_C = looks * _without(0.5**order_C, hidden) + (1 - looks) * _without(mistaken_C, hidden)
+    alike_N, habit_N = rng.choice(classes, items, p=taken_C), rng.random(items)
+    label_R, part_R = said.label_R.copy(), said.part_R.copy()
+    follows = rng.random(len(row)) < habit_N[item]
+    label_R[row] = np.where(follows, alike_N[item], rng.choice(classes, len(row), p=taken_C))
+    label_R -= label_R > hidden
+    caution = CAUTIOUS * rng.random() if said.unknown_N.any() else 0.0
+    silent = rng.random(len(row)) < caution
+    part_R[row[silent]] = 0
+    unknown_N = said.unknown_N + np.bincount(item[silent], said.part_R[row[silent]], minlength=items)
+    return Said(said.item_R, label_R, part_R, unknown_N).share_NC(classes - 1)
+
+
+def _without(weight_C: np.ndarray, hidden: int) -> np.ndarray:
+    """Shares of the other classes."""
+    others_C = np.where(np.arange(len(weight_C)) == hidden, 0.0, weight_C)
+    share_C: np.ndarray = others_C / others_C.sum()
+    return share_C
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of the pictures stays the same whichever class is missing."""
+
+    spectrum: Spectrum
+    axes_NA: np.ndarray  # the items along the leading principal axes
+    common_N: np.ndarray  # squared distance from the mean of all items
+    neighbor_NK: np.ndarray
+    told_N: np.ndarray  # whether anybody said anything of the item
+    penalty: float
+
+    @staticmethod
+    def of(features_ND: Tensor, share_NC: np.ndarray, neighbor_NK: np.ndarray) -> Look:
+        told_N = share_NC.sum(axis=1) > 0
+        spectrum = decompose(signed_root(features_ND.detach().float()), told_N)
+        axes = spectrum.value_R.argsort(descending=True)[: max(1, min(AXES, int(told_N.sum()) // 5))]
+        axes_NA = spectrum.code_NR[:, axes].double().cpu().numpy()
+        common_N = (axes_NA**2 / ((axes_NA[told_N] ** 2).mean(axis=0) + TINY)).sum(axis=1)
+        losses = [opinion(spectrum.left_out(share_NC, penalty), share_NC)[1] for penalty in TRIED]
+        return Look(spectrum, axes_NA, common_N, neighbor_NK, told_N, TRIED[int(np.argmin(losses))])
+
+    def scores(self, share_NC: np.ndarray) -> np.ndarray:
+        """N x F: how far answers and pictures contradict each other for the item, around it, and for all pictures like it; how
+        far people contradict each other; how far from all classes the pictures around it are."""
+        opinion_NC = self.opinion(share_NC)
+        surprise_N = self.filled(-np.log((share_NC * opinion_NC).sum(axis=1) + TINY))
+        quarrel_N = self.filled(1 - (share_NC**2).sum(axis=1))
+        around_N = self.around(surprise_N)
+        alike_N = self.spectrum.left_out(around_N[:, None], self.penalty)[:, 0]
+        far_N = self.around(self.around(self.distance(share_NC * opinion_NC)))
+        return np.stack([surprise_N, self.around(around_N), alike_N, quarrel_N, far_N], axis=1)
+
+    def opinion(self, share_NC: np.ndarray) -> np.ndarray:
+        """What the picture of each item looks like, by all others."""
+        return opinion(self.spectrum.left_out(share_NC, self.penalty), share_NC)[0]
+
+    def around(self, value_N: np.ndarray) -> np.ndarray:
+        """The mean over the neighbours of which anybody said anything."""
+        told_NK = self.told_N[self.neighbor_NK]
+        return ratio((value_N[self.neighbor_NK] * told_NK).sum(axis=1), told_NK.sum(axis=1), value_N[self.told_N].mean())
+
+    def filled(self, value_N: np.ndarray) -> np.ndarray:
+        """Items of which nobody said anything have the mean of their neighbours."""
+        return np.where(self.told_N, value_N, self.around(value_N))
+
+    def distance(self, weight_NC: np.ndarray) -> np.ndarray:
+        """Relative Mahalanobis distance: squared, from the nearest class, less that from the mean of all items."""
+        weight_NC = ratio(weight_NC, weight_NC.sum(axis=1, keepdims=True), otherwise=0.0)
+        mean_CA = (weight_NC.T @ self.axes_NA) / (weight_NC.sum(axis=0)[:, None] + TINY)
+        rest_MA = (self.axes_NA - weight_NC @ mean_CA)[self.told_N]
+        spread_AA = rest_MA.T @ rest_MA / len(rest_MA)
+        spread_AA += (1e-6 * np.trace(spread_AA) / len(spread_AA) + TINY) * np.eye(len(spread_AA))
+        inverse_AA = np.linalg.inv(spread_AA)
+        white_NA, white_CA = self.axes_NA @ inverse_AA, mean_CA @ inverse_AA
+        square_NC = (white_NA * self.axes_NA).sum(axis=1)[:, None] - 2 * white_NA @ mean_CA.T + (white_CA * mean_CA).sum(axis=1)
+        nearest_N: np.ndarray = square_NC.min(axis=1) - self.common_N
+        return nearest_N
+
+
+def opinion(score_NC: np.ndarray, share_NC: np.ndarray) -> tuple[np.ndarray, float]:
+    """The probabilities, N x C, into which scores turn so that they predict the answers best, and the loss in nats."""
+    told_N = share_NC.any(axis=1)
+    share_C = (share_NC.sum(axis=0) + 1) / (share_NC.sum() + share_NC.shape[1])
+
+    def said(slope: float, score_NC: np.ndarray) -> np.ndarray:
+        logit_NC = slope * score_NC + np.log(share_C)
+        said_NC: np.ndarray = (1 - DOUBT) * np.exp(logit_NC - log_sum(logit_NC)[:, None]) + DOUBT * share_C
+        return said_NC
+
+    def loss(slope: float) -> float:
+        return -float(np.log((said(slope, score_NC[told_N]) * share_NC[told_N]).sum(axis=1) + TINY).sum())
+
+    found = minimize_scalar(loss, bounds=(0.0, STEEPEST), method="bounded", options={"xatol": 0.05})
+    return said(float(found.x), score_NC), float(found.fun)
+
+
+def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, open_N: np.ndarray) -> tuple[np.ndarray, float]:
+    """Probabilities by the scores of the items, learned from their scores with each of P classes missing in turn. Items that
+    are probably of a missing class would teach that the rest looks like one; they teach the less the likelier that is."""
+    mean_F, std_F = played_PNF.mean(axis=(0, 1)), played_PNF.std(axis=(0, 1)) + TINY
+    played_MF = ((played_PNF - mean_F) / std_F).reshape(-1, score_NF.shape[1])
+    probability_N, share = np.zeros(len(score_NF)), 0.0
+    for _ in range(ROUNDS):
+        weight_PN = np.where(hidden_PN, *(_evenly(part_PN, 1 - probability_N) for part_PN in (hidden_PN, ~hidden_PN)))
+        weight_F1 = _logistic(played_MF, hidden_PN.ravel(), weight_PN.ravel() / weight_PN.mean())
+        odds_N = np.exp(np.clip(_with_one((score_NF - mean_F) / std_F) @ weight_F1, -30, 30))
+        share = missing_share(odds_N[open_N])
+        # While it is learned, as many items as an average class has may be of a missing one.
+        probability_N = _posterior(odds_N, max(share, 1 / (len(hidden_PN) + 1))) * open_N
+    return _posterior(odds_N, share), share
+
+
+def missing_share(odds_N: np.ndarray) -> float:
+    """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would,
+    by Schwarz's criterion, less than one item."""
+    found = minimize_scalar(lambda share: -np.log1p(share * (odds_N - 1)).sum(), bounds=(0.0, 1.0), method="bounded")
+    return float(found.x) if -found.fun > 0.5 * np.log(max(len(odds_N), 2)) else 1 / (len(odds_N) + 2)
+
+
+def _posterior(odds_N: np.ndarray, share: float) -> np.ndarray:
+    posterior_N: np.ndarray = share * odds_N / (share * odds_N + 1 - share)
+    return posterior_N
+
+
+def _evenly(part_PN: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
+    """Weights that sum to one for each class that plays."""
+    weight_PN = part_PN * weight_N
+    return ratio(weight_PN, weight_PN.sum(axis=1, keepdims=True), otherwise=0.0)
+
+
+def _with_one(x_MF: np.ndarray) -> np.ndarray:
+    return np.concatenate([x_MF, np.ones((len(x_MF), 1))], axis=1)
+
+
+def _logistic(x_MF: np.ndarray, y_M: np.ndarray, weight_M: np.ndarray, steps: int = 25) -> np.ndarray:
+    """Logistic regression by Newton's method; the intercept, which comes last, is not penalised."""
+    x_MF = _with_one(x_MF)
+    penalty_F = np.append(np.full(x_MF.shape[1] - 1, SHRINKAGE), TINY)
+    beta_F = np.zeros(x_MF.shape[1])
+    for _ in range(steps):
+        chance_M = 1 / (1 + np.exp(-np.clip(x_MF @ beta_F, -30, 30)))
+        gradient_F = x_MF.T @ (weight_M * (chance_M - y_M)) + penalty_F * beta_F
+        curved_FF = (x_MF * (weight_M * chance_M * (1 - chance_M))[:, None]).T @ x_MF + np.diag(penalty_F)
+        step_F = np.linalg.solve(curved_FF + TINY * np.eye(len(beta_F)), gradient_F)
+        beta_F = beta_F - step_F
+        if np.abs(step_F).max() < 1e-6:
+            break
+    return beta_F

@@ -1,0 +1,68 @@
+"""A new class from a list of items: what `pals update --add-class NAME --items FILE` does to the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pals.readers import Votes
+from pals.readers.matching import match_names
+from pals.runs.settings import CLOSED_FORM
+from pals.util.errors import InputError
+
+
+def add_classes(votes: Votes, lists: Mapping[str, str]) -> Votes:
+    """The votes with a further class for each name, of which the items in its file are known to be (gold). What people said of
+    them stays: it shows what they take the new class for."""
+    for name, path in lists.items():
+        votes = _add(votes, name, Path(path))
+    return votes
+
+
+def _add(votes: Votes, name: str, path: Path) -> Votes:
+    if name in votes.class_names:
+        raise InputError(f"--add-class {name}: there is a class of this name already. Choose another name.")
+    listed = read_list(path)
+    place_L = match_names(tuple(listed), votes.items).file_I
+    gold_L = votes.gold_I[place_L]
+    for item, place, gold in zip(listed, place_L.tolist(), gold_L.tolist(), strict=True):
+        where = f"{path}, line {listed[item]}: {item!r}"
+        if place < 0:
+            raise InputError(f"{where} is no item of the run. Write items as labels.csv has them, one a line.")
+        if gold >= 0:
+            raise InputError(f"{where} is known to be {votes.class_names[gold]!r} (gold). Take it off the list.")
+    gold_I = votes.gold_I.copy()
+    gold_I[place_L] = len(votes.class_names)
+    return replace(votes, class_names=(*votes.class_names, name), gold_I=gold_I)
+
+
+def read_list(path: Path) -> dict[str, int]:
+    """The items in a text file, one a line, and their lines."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--items: cannot read {path} ({error}). Give a text file in UTF-8, one item a line.") from None
+    found = {line.strip(): number for number, line in enumerate(lines, start=1) if line.strip()}
+    if not found:
+        raise InputError(f"--items: {path} names no item. Write at least one into it, one a line.")
+    return found
+
+
+def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
+    """The setting `data.added` for what was asked for."""
+    if name is None and items is None:
+        return {}
+    if name is None or items is None:
+        raise InputError("Give --add-class NAME and --items FILE together: the name of the new class, and a list of its items.")
+    if not name.strip():
+        raise InputError("--add-class: the new class needs a name.")
+    return {name.strip(): str(Path(items).resolve())}
+
+
+def refuse_without_features(run: Path, settings: Mapping[str, Any]) -> None:
+    """A network that was trained would have to learn the new class; frozen features tell of it at once."""
+    data = settings["data"]
+    if settings["method"]["name"] != CLOSED_FORM or (data["images"] is None and data["features"] is None):
+        raise InputError(f"--add-class needs frozen features, and {run} has none. Fit again with --encoder auto first.")

@@ -1,0 +1,128 @@
+"""Items whose class is missing from the list: found, told apart from what is just hard, and put into groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+from _crowd import votes_of
+from pals.crowd import Result, dawid_skene
+from pals.crowd.groups import group_alike
+from pals.crowd.novelty import PROBABLE, Novelty, hide, missing_share, none_of_these
+from pals.crowd.novelty import gather as rows_of_votes
+from pals.crowd.result import NONE_OF_THESE
+from pals.labeling import nearest
+from pals.readers import Votes
+
+ITEMS, HIDDEN, LOOKS = 700, 7, 0.85
+
+
+def digits(hidden: int | None, seed: int = 0) -> tuple[Votes, torch.Tensor, np.ndarray]:
+    """Three people look at digits; who cannot find the digit on the list, or does not look, says any other."""
+    x_ND, y_N = load_digits(return_X_y=True)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(y_N))[:ITEMS]
+    allowed = [digit for digit in range(10) if digit != hidden]
+    rows = [
+        (item, person, allowed.index(digit if digit != hidden and rng.random() < LOOKS else rng.choice(allowed)))
+        for item, digit in enumerate(y_N[order].tolist())
+        for person in range(3)
+    ]
+    return votes_of(rows, ITEMS, len(allowed)), torch.from_numpy(x_ND[order]).float(), y_N[order] == hidden
+
+
+def find(votes: Votes, features_ND: torch.Tensor) -> Novelty:
+    unit_ND = torch.nn.functional.normalize(features_ND - features_ND.mean(dim=0))
+    neighbor_NK = nearest(unit_ND, 15, include_self=False).index_NK.numpy()
+    found = none_of_these(votes, features_ND, dawid_skene(votes).label_N, neighbor_NK)
+    assert found is not None
+    return found
+
+
+def test_a_missing_class_is_found() -> None:
+    votes, features_ND, hidden_N = digits(HIDDEN)
+    found = find(votes, features_ND)
+    flagged_N = found.probability_N > PROBABLE
+    assert roc_auc_score(hidden_N, found.probability_N) > 0.95
+    assert hidden_N[flagged_N].mean() > 0.8 and flagged_N[hidden_N].mean() > 0.9
+    assert abs(found.share - hidden_N.mean()) < 0.05
+    assert (find(votes, features_ND).probability_N == found.probability_N).all()
+
+
+def test_where_none_is_missing_nothing_is_flagged() -> None:
+    votes, features_ND, _ = digits(None)
+    found = find(votes, features_ND)
+    assert not (found.probability_N > PROBABLE).any()
+    assert found.probability_N.sum() < 1
+
+
+def test_what_is_known_is_never_of_a_missing_class() -> None:
+    votes, features_ND, hidden_N = digits(HIDDEN)
+    known = np.flatnonzero(hidden_N)[:5]
+    gold_I = np.full(ITEMS, -1)
+    gold_I[known] = 1
+    assert (find(replace(votes, gold_I=gold_I), features_ND).probability_N[known] == 0).all()
+
+
+def test_whoever_does_not_know_says_so_too() -> None:
+    """The same item with "don't know" instead of an answer that agrees with the picture is likelier of a missing class."""
+    votes, features_ND, hidden_N = digits(HIDDEN)
+    rest = np.flatnonzero(~hidden_N)[:40]
+    before = find(votes, features_ND).probability_N[rest]
+    asked = np.isin(votes.item_R, rest)
+    unknown = replace(
+        votes.take(np.flatnonzero(~asked)), unknown_item_U=votes.item_R[asked], unknown_worker_U=votes.worker_R[asked]
+    )
+    assert np.log(find(unknown, features_ND).probability_N[rest] / before).mean() > 1
+
+
+def test_items_without_an_answer_are_judged_by_their_neighbours() -> None:
+    votes, features_ND, hidden_N = digits(HIDDEN)
+    silent_N = np.arange(ITEMS) % 10 == 0
+    found = find(votes.take(np.flatnonzero(~silent_N[votes.item_R])), features_ND)
+    assert roc_auc_score(hidden_N[silent_N], found.probability_N[silent_N]) > 0.9
+
+
+def test_two_classes_or_too_few_items_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    features_ND, neighbor_NK = torch.randn(30, 4), np.tile(np.arange(1, 4), (30, 1))
+    two = votes_of([(item, 0, int(rng.integers(2))) for item in range(30)], 30, 2)
+    assert none_of_these(two, features_ND, np.zeros(30, dtype=int), neighbor_NK) is None
+    few = votes_of([(item, 0, 0 if item > 2 else item) for item in range(30)], 30, 3)
+    assert none_of_these(few, features_ND, dawid_skene(few).label_N, neighbor_NK) is None
+
+
+def test_hiding_leaves_other_answers_alone() -> None:
+    votes = votes_of([(0, 0, 0), (0, 1, 2), (1, 0, 1), (2, 0, 2)], 4)
+    opinion_NC, label_N = np.tile([0.5, 0.3, 0.2], (4, 1)), np.array([0, 1, 2, 0])
+    share_ND = hide(rows_of_votes(votes), label_N, opinion_NC, 0, 1.0, np.random.default_rng(0))
+    assert share_ND.shape == (4, 2)
+    assert share_ND[1:].tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert share_ND[0].sum() == 1 and share_ND[0, 1] >= 0.5
+
+
+@pytest.mark.parametrize(("odds", "share"), [([1e6] * 10 + [1e-6] * 90, 0.1), ([0.5] * 100, 1 / 102), ([1.0] * 100, 1 / 102)])
+def test_the_share_that_is_missing(odds: list[float], share: float) -> None:
+    assert missing_share(np.array(odds)) == pytest.approx(share, abs=1e-3)
+
+
+def test_the_status_gives_way_to_what_is_known() -> None:
+    votes = votes_of([(0, 0, 0), (1, 0, 0), (2, 0, 1)], 4, gold={1: 0})
+    posterior_NC = np.tile([0.8, 0.1, 0.1], (4, 1))
+    result = Result(votes, posterior_NC, none_N=np.array([0.9, 0.9, 0.4, 0.9]))
+    assert (result.status_N == NONE_OF_THESE).tolist() == [True, False, False, False]  # the last has no answer
+
+
+def test_groups_are_those_that_look_alike() -> None:
+    rng = np.random.default_rng(0)
+    one_MD = rng.normal(size=(60, 20))
+    assert [len(rows) for rows in group_alike(one_MD)] == [60]
+    two_MD = np.concatenate([one_MD, one_MD[:25] + 8])
+    assert [rows.tolist() for rows in group_alike(two_MD)] == [list(range(60)), list(range(60, 85))]
+    assert [len(rows) for rows in group_alike(one_MD[:1])] == [1]
+    assert [len(rows) for rows in group_alike(np.zeros((5, 3)))] == [5]
