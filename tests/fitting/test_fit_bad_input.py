@@ -84,6 +84,7 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "a 0-byte picture": (lambda data: picture(data, "empty.png"), ("'empty.png'", "empty", "--skip-bad")),
     "no path within the folder": (all_paths_lead_out, ("votes.csv", "images", "--item-column")),
+    "a name without an end": (lambda data: replace_votes(data, b"picture,who,class\n%s,ann,dark\n" % (b"x" * 9999)), ("xxx...xxx",)),
     "one class only": (lambda data: replace_votes(data, b"picture,who,class\n001.png,ann,dark\n"), ("class",)),
 }
 
@@ -95,7 +96,7 @@ def test_one_sentence_and_nothing_written(case: str, pals: Pals, data: Path) -> 
     assert answer.code == 2, answer
     (line,) = answer.err.splitlines()
     assert line.startswith("Error: ")
-    assert line.endswith((".", "?"))
+    assert line.endswith((".", "?")) and len(line) < 500
     for word in words:
         assert word in line, line
     assert not Path("run").exists()
@@ -212,6 +213,8 @@ def test_a_truth_that_is_not_whole_grades_what_it_knows(pals: Pals, data: Path) 
     ("text", "words"),
     [
         ("image,label\nelsewhere.png,dark\n", ("truth.csv has no label for any item with answers", "'001.png'")),
+        ("image,label\n001.png,dark\n001.png,bright\n", ("truth.csv has two true labels for '001.png', 'bright' and 'dark'",)),
+        ("image,label\n001.png,dark|bright\n", ("truth.csv has two true labels for '001.png', 'bright' and 'dark'",)),
         ("image,label\n001.png,spotted\n", ("row 2: Unknown label 'spotted'", "--classes")),
     ],
 )

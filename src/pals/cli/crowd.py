@@ -266,14 +266,14 @@ def relabel(
 
     Example:  pals relabel runs/ponds --top 200 --out queue.csv
     """
-    from pals.fitting.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.fitting.relabel import relabel_queue, separator_of, to_fill_in, to_label_studio
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
         raise InputError(f"--to {to!r}: choose csv or label-studio.")
     queue = relabel_queue(run, top)
     if to == "csv":
-        text = to_fill_in(queue).to_csv(index=False)
+        text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
         # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
         write_text(out, text if text.isascii() else f"\ufeff{text}")
     else:

@@ -10,6 +10,7 @@ import numpy as np
 from pals.crowd.answers import vote_shares
 from pals.readers import Votes
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER = range(6)
 STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer")
@@ -37,7 +38,7 @@ class Result:
         bad_N = ~(np.isfinite(posterior_NC) & (posterior_NC >= 0)).all(axis=1) | (abs(posterior_NC.sum(axis=1) - 1) > 1e-3)
         if bad_N.any():
             name = self.votes.items[int(bad_N.argmax())]
-            raise InputError(f"The probabilities of item {name!r} are not shares that sum to one.")
+            raise InputError(f"The probabilities of item {quoted(name)} are not shares that sum to one.")
 
     # ---- items
 

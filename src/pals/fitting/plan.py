@@ -85,6 +85,8 @@ def plan(
         values, reasons = choose(given, facts)
         reasons = [*compared, *(reasons[1:] if compared else reasons)]
         values = merge(_usual_method(values["method"], facts), values)
+        if sources.earlier is not None:  # of an update nothing is open
+            reasons = [f"Network, method and their settings are those of {Path(sources.earlier).parent}."]
     else:
         _refuse_other_answers(folder, sources, mark)
         reasons = [f"{folder} exists: its settings are kept."]

@@ -46,7 +46,7 @@ def build(
     for table in tables:
         skipped.merge(table.skipped)
     rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
-    clean = [_with_labels(_with_names(table), no_answer, separator) for table in tables]
+    clean = [_with_labels(_with_names(table), no_answer, separator, frozenset(class_names or ())) for table in tables]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
@@ -103,13 +103,16 @@ def _recoded(column: Coded, names: Sequence[str]) -> Coded:
     return Coded(np.append(number, -1)[column.code_R], unique)
 
 
-def _with_labels(table: Table, no_answer: Collection[str], separator: str | None) -> Table:
-    """Single labels, without blanks; a cell that holds several becomes several rows of one answer."""
+def _with_labels(table: Table, no_answer: Collection[str], separator: str | None, given: Collection[str]) -> Table:
+    """Single labels, without blanks; a cell that holds several becomes several rows of one answer. One that is the name of a
+    given class, separator and all, is that class, unless its parts are given classes, too."""
     unsure = {word.casefold() for word in no_answer}
 
     def parts(cell: str) -> list[str]:
         pieces = split_labels(cell, separator) if separator and table.splits else [cell]
         labels = [piece.strip() for piece in pieces]
+        if len(labels) > 1 and cell.strip() in given and not all(label in given for label in labels):
+            labels = [cell.strip()]
         return [label for label in labels if label not in MISSING and label.casefold() not in unsure]
 
     parts_L = [parts(name) for name in table.label.names]

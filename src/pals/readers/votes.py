@@ -15,6 +15,7 @@ from pals.readers.matching import Match, match_names
 from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.util.errors import InputError, unknown
+from pals.util.words import quoted
 
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
 
@@ -88,7 +89,7 @@ class Votes:
         if items * classes > LARGEST_TABLE:
             raise InputError(
                 f"{items:,} items with {classes:,} different labels are too many for one table. Labels such as "
-                f"{self.class_names[0]!r} look like free text or names of items: check which column holds the label."
+                f"{quoted(self.class_names[0])} look like free text or names of items: check which column holds the label."
             )
         size_A = np.bincount(self.answer_R)
         part_R = self.weight_R / size_A[self.answer_R]
