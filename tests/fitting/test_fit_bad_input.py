@@ -84,7 +84,10 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "a 0-byte picture": (lambda data: picture(data, "empty.png"), ("'empty.png'", "empty", "--skip-bad")),
     "no path within the folder": (all_paths_lead_out, ("votes.csv", "images", "--item-column")),
-    "a name without an end": (lambda data: replace_votes(data, b"picture,who,class\n%s,ann,dark\n" % (b"x" * 9999)), ("xxx...xxx",)),
+    "a name without an end": (
+        lambda data: replace_votes(data, b"picture,who,class\n%s,ann,dark\n" % (b"x" * 9999)),
+        ("votes.csv", "'xxx", "xxx...xxx"),
+    ),
     "one class only": (lambda data: replace_votes(data, b"picture,who,class\n001.png,ann,dark\n"), ("class",)),
 }
 
