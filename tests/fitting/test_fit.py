@@ -157,7 +157,7 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
     answer = pals("update", "run", "filled.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
     assert "1 class is new ('drak'); mend the file if that is a slip" in answer.out
-    assert f"Network, method and their settings are those of {Path('run').resolve()}." in answer.out
+    assert f"Network and method are those of {Path('run').resolve()}." in answer.out
     assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
     updated = read_votes("run-updated/votes.csv")
     assert updated.num_answers == 190

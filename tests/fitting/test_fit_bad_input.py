@@ -232,6 +232,26 @@ def test_a_truth_of_other_items_or_classes_is_refused_before_the_training(
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("", ("config.yaml is not of a run of `pals fit`", "another --out", "from a copy")),
+        ("data:\n  name: digits\n", ("config.yaml is not of a run of `pals fit`",)),
+        ("bogus: 3\n", ("config.yaml", "Unknown section 'bogus'")),
+        ("data: [1\n", ("config.yaml, line 2", "from a copy")),
+    ],
+)
+def test_a_folder_whose_settings_are_not_those_of_a_fit(pals: Pals, data: Path, config: str, words: tuple[str, ...]) -> None:
+    """The pictures or the answers were blamed."""
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(config)
+    answer = fit(pals, data)
+    assert answer.code == 2
+    for word in words:
+        assert word in answer.err
+    assert [path.name for path in Path("run").iterdir()] == ["config.yaml"]
+
+
 def test_the_tables_keep_what_nobody_chose_and_who_is_alone(pals: Pals, data: Path) -> None:
     one_annotator(data)
     assert fit(pals, data, "--classes", ",".join((*CLASSES, "spotted"))).code == 0
