@@ -151,12 +151,15 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
     queue = pd.read_csv("queue.csv")
     assert len(queue) == 10
     queue["label"], queue["annotator"] = queue["suggestion"], "eve"
+    queue.loc[0, "label"] = "drak"
     queue.to_csv("filled.csv", index=False)
     assert pals("relabel", "run", "--top", "5", "--to", "label-studio", "--out", "queue.json").code == 0
     assert len(json.loads(Path("queue.json").read_text())) == 5
 
     answer = pals("update", "run", "filled.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
+    assert "1 class is new ('drak'); mend the file if that is a slip" in answer.out
+    assert f"Network and method are those of {Path('run').resolve()}." in answer.out
     assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
     updated = read_votes("run-updated/votes.csv")
     assert updated.num_answers == 190

@@ -84,6 +84,10 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "a 0-byte picture": (lambda data: picture(data, "empty.png"), ("'empty.png'", "empty", "--skip-bad")),
     "no path within the folder": (all_paths_lead_out, ("votes.csv", "images", "--item-column")),
+    "a name without an end": (
+        lambda data: replace_votes(data, b"picture,who,class\n%s,ann,dark\n" % (b"x" * 9999)),
+        ("votes.csv", "'xxx", "xxx...xxx"),
+    ),
     "one class only": (lambda data: replace_votes(data, b"picture,who,class\n001.png,ann,dark\n"), ("class",)),
 }
 
@@ -95,7 +99,7 @@ def test_one_sentence_and_nothing_written(case: str, pals: Pals, data: Path) -> 
     assert answer.code == 2, answer
     (line,) = answer.err.splitlines()
     assert line.startswith("Error: ")
-    assert line.endswith((".", "?"))
+    assert line.endswith((".", "?")) and len(line) < 500
     for word in words:
         assert word in line, line
     assert not Path("run").exists()
@@ -212,6 +216,8 @@ def test_a_truth_that_is_not_whole_grades_what_it_knows(pals: Pals, data: Path) 
     ("text", "words"),
     [
         ("image,label\nelsewhere.png,dark\n", ("truth.csv has no label for any item with answers", "'001.png'")),
+        ("image,label\n001.png,dark\n001.png,bright\n", ("truth.csv has two true labels for '001.png', 'bright' and 'dark'",)),
+        ("image,label\n001.png,dark|bright\n", ("truth.csv has two true labels for '001.png', 'bright' and 'dark'",)),
         ("image,label\n001.png,spotted\n", ("row 2: Unknown label 'spotted'", "--classes")),
     ],
 )
@@ -224,6 +230,26 @@ def test_a_truth_of_other_items_or_classes_is_refused_before_the_training(
     for word in words:
         assert word in answer.err
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("", ("config.yaml is not of a run of `pals fit`", "another --out", "from a copy")),
+        ("data:\n  name: digits\n", ("config.yaml is not of a run of `pals fit`",)),
+        ("bogus: 3\n", ("config.yaml", "Unknown section 'bogus'")),
+        ("data: [1\n", ("config.yaml, line 2", "from a copy")),
+    ],
+)
+def test_a_folder_whose_settings_are_not_those_of_a_fit(pals: Pals, data: Path, config: str, words: tuple[str, ...]) -> None:
+    """The pictures or the answers were blamed."""
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text(config)
+    answer = fit(pals, data)
+    assert answer.code == 2
+    for word in words:
+        assert word in answer.err
+    assert [path.name for path in Path("run").iterdir()] == ["config.yaml"]
 
 
 def test_the_tables_keep_what_nobody_chose_and_who_is_alone(pals: Pals, data: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fitting.relabel import expected_benefit, relabel_queue, spread_over_classes, to_fill_in, to_label_studio
+from pals.fitting.relabel import expected_benefit, relabel_queue, separator_of, spread_over_classes, to_fill_in, to_label_studio
 from pals.readers import read_votes
 from pals.util.errors import InputError
 
@@ -231,6 +231,16 @@ def test_a_spreadsheet_and_back(run: Path, tmp_path: Path) -> None:
     assert votes.num_answers == 3 and votes.weight_R.tolist() == [1.0] * 4
     together = read_votes([run / "votes.csv", path])  # as an update reads them
     assert together.summary.answers == 18 and "dora" in together.workers
+
+
+def test_a_label_that_holds_the_separator_is_copied_as_it_stands(run: Path) -> None:
+    """Its suggestion made two classes of one."""
+    for name in ("labels.csv", "votes.csv"):
+        (run / name).write_text((run / name).read_text().replace("newt", "red\\|black" if name == "votes.csv" else "red|black"))
+    sheet = to_fill_in(relabel_queue(run), separator_of(run))
+    sheet["label"], sheet["annotator"] = sheet["suggestion"], "dora"
+    sheet.to_csv(run / "queue.csv", index=False)
+    assert read_votes([run / "votes.csv", run / "queue.csv"]).class_names == ("frog", "red|black", "toad", "toad, common")
 
 
 def annotated(tasks: list[dict[str, Any]], choices: dict[int, str], worker: Any = 3) -> list[dict[str, Any]]:

@@ -99,10 +99,25 @@ def test_a_coco_id_twice(write: Write) -> None:
         ('{"id":1,"file_name":"a01.jpg"}', '{"id":1,"file_name":"a01.jpg"},{"id":1,"file_name":"a02.jpg"}'),
         ('{"id":2,"name":"newt"}', '{"id":1,"name":"newt"}'),
     ):
-        with pytest.raises(InputError, match=r"entry 2 of `\w+` has the id '1' again: is it '.*' and '.*'\. Give every entry"):
+        with pytest.raises(InputError, match=r"entry 2 of `\w+` has the id '1' again, which would mean '.*' and '.*'\. Give"):
             read_votes(write(COCO.replace(old, new), "c.json"))
     same = COCO.replace('{"id":2,"name":"newt"}', '{"id":2,"name":"newt"},{"id":2,"name":"newt"}')
     assert read_votes(write(same, "c.json")).class_names == ("frog", "newt")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"image_id":1', '"image_id":9', "annotation 1 has the image_id '9', which is not among `images`"),
+        ('"category_id":2', '"category_id":7', "annotation 1 has the category_id '7', which is not among `categories`"),
+        ('"category_id":2,', "", "annotation 1 has the category_id None"),
+        ('"score":0.9', '"score":-1', "annotation 1 has the score -1, which is no weight"),
+    ],
+)
+def test_a_coco_annotation_of_nothing(write: Write, old: str, new: str, message: str) -> None:
+    assert old in COCO
+    with pytest.raises(InputError, match=message):
+        read_votes(write(COCO.replace(old, new, 1), "c.json"))
 
 
 def test_cvat_images_inside_something_else(write: Write) -> None:
@@ -188,6 +203,15 @@ def test_an_answer_is_one_persons_to_one_item(write: Write) -> None:
 
 
 name_ = st.text(st.sampled_from("ab|\\=+-@'\t ,;\"é"), min_size=1, max_size=4).map(str.strip).filter(bool)
+
+
+def test_a_cell_that_is_a_known_class_as_it_stands(write: Write) -> None:
+    """As labels.csv has it, which may come back as the truth; where its parts are classes, too, it is both of those."""
+    path = write("item,label\na,red|black\nb,newt\n")
+    assert read_votes(path, class_names=["newt", "red|black"]).label_R.tolist() == [1, 0]
+    assert read_votes(path, class_names=["black", "newt", "red", "red|black"]).label_R.tolist() == [2, 0, 1]
+    with pytest.raises(InputError, match="row 2: Unknown label"):
+        read_votes(path, class_names=["newt", "red"])
 
 
 @given(labels=st.lists(name_, min_size=1, max_size=4), separator=st.sampled_from(["|", ";", "a"]))

@@ -149,6 +149,19 @@ def test_weights_that_are_no_numbers(value: float, pals: Pals) -> None:
         assert "classifier.weight are NaN or infinite" in answer and "run/checkpoint.pt" in answer
 
 
+def test_momenta_that_are_no_numbers(pals: Pals) -> None:
+    """Training went on from them, diverged, and the learning rate was blamed."""
+    assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
+
+    def spoil(state: dict[str, Any]) -> None:
+        next(iter(state["optimizer"]["state"].values()))["momentum_buffer"].view(-1)[0] = torch.inf
+
+    change_state(Path("run/checkpoint.pt"), spoil)
+    answer = one_sentence(pals(*TRAIN, "--out", "run"))
+    assert "momentum_buffer are NaN or infinite" in answer and "delete it to start the run again" in answer
+    assert pals("evaluate", "run").code == 0  # the network itself is whole
+
+
 def test_a_classifier_whose_weights_are_no_numbers(tmp_path: Path) -> None:
     network = build_network("mlp", (3,), 2)
     with torch.no_grad():

@@ -53,7 +53,7 @@ def relabel(
     Example:  pals relabel runs/ponds --out queue.csv --budget 400 --cost expert=5 --annotators ana,ben
     """
     from pals.fitting.asking import FILE_NAME, next_answers
-    from pals.fitting.relabel import relabel_queue, to_fill_in, to_label_studio
+    from pals.fitting.relabel import relabel_queue, separator_of, to_fill_in, to_label_studio
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
@@ -68,7 +68,7 @@ def relabel(
         )
         queue = queue.merge(found.table[["item", "decision", "gain"]], on="item", how="left")
     if to == "csv":
-        text = to_fill_in(queue).to_csv(index=False)
+        text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
         # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
         write_text(out, text if text.isascii() else f"\ufeff{text}")
     else:

@@ -12,6 +12,7 @@ from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER, NONE_OF_THESE = range(7)
 STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer", "none-of-these")
@@ -41,7 +42,7 @@ class Result:
         bad_N = ~(np.isfinite(posterior_NC) & (posterior_NC >= 0)).all(axis=1) | (abs(posterior_NC.sum(axis=1) - 1) > 1e-3)
         if bad_N.any():
             name = self.votes.items[int(bad_N.argmax())]
-            raise InputError(f"The probabilities of item {name!r} are not shares that sum to one.")
+            raise InputError(f"The probabilities of item {quoted(name)} are not shares that sum to one.")
 
     # ---- items
 

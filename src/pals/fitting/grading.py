@@ -13,6 +13,7 @@ from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of, share_covered
 from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 GRADED = 100  # doubtful answers that are graded, the surest first
 
@@ -30,14 +31,24 @@ def read_truth(path: Path, votes: Votes) -> Graded:
     """The true labels of items that have answers, of all or of some: a table with an item and a label column."""
     found = read_votes(path, format="long", class_names=votes.class_names)
     matched, _ = found.match(votes.items)
+    _refuse_two_truths(path, matched)
     label_N = np.full(len(votes.items), -1)
     label_N[matched.item_R] = matched.label_R
     label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
     answered_N = answered(votes)
     row_G = ((label_N >= 0) & answered_N).nonzero()[0]
     if not len(row_G):
-        raise InputError(f"{path} has no label for any item with answers (the first of those is {votes.items[0]!r}).")
+        raise InputError(f"{path} has no label for any item with answers (the first of those is {quoted(votes.items[0])}).")
     return Graded(row_G, Truth.of(label_N[row_G], votes.class_names), len(row_G) == int(answered_N.sum()))
+
+
+def _refuse_two_truths(path: Path, truth: Votes) -> None:
+    pairs = np.unique(np.stack([truth.item_R, truth.label_R]), axis=1)
+    twice = np.flatnonzero(pairs[0, 1:] == pairs[0, :-1])
+    if len(twice):
+        one, two = (quoted(truth.class_names[label]) for label in pairs[1, twice[0] : twice[0] + 2])
+        item = quoted(truth.items[pairs[0, twice[0]]])
+        raise InputError(f"{path} has two true labels for {item}, {one} and {two}. Keep the right one.")
 
 
 def grade(known: Graded, result: Result, answer_M: np.ndarray, consensus: Consensus) -> dict[str, float]:

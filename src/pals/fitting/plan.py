@@ -13,7 +13,7 @@ from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.methods import preset_for
 from pals.readers import Votes
-from pals.runs import check_folder
+from pals.runs import check_folder, load_run_config
 from pals.runs.encoders import AUTO
 from pals.runs.front_end import SMALLEST
 from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
@@ -72,7 +72,7 @@ def plan(
 ) -> Plan:
     """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
     of the files that `data.votes` names."""
-    earlier = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else None
+    earlier = _begun(folder)
     if earlier is not None and dict(given.get("network") or {}).get("name") == AUTO:
         given = {**given, "network": {}}  # it was chosen when the run was begun
     values = merge(earlier or {}, given)
@@ -85,6 +85,8 @@ def plan(
         values, reasons = choose(given, facts)
         reasons = [*compared, *(reasons[1:] if compared else reasons)]
         values = merge(_usual_method(values["method"], facts), values)
+        if sources.earlier is not None:  # of an update nothing is open
+            reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
         _refuse_other_answers(folder, sources, mark)
         reasons = [f"{folder} exists: its settings are kept."]
@@ -92,6 +94,16 @@ def plan(
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
     return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache)
+
+
+def _begun(folder: Path) -> dict[str, Any] | None:
+    """The settings of the run in the folder, if there is one."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return None
+    if not isinstance(load_run_config(folder).data, VotesConfig):
+        raise InputError(f"{path} is not of a run of `pals fit`. Choose another --out, or restore that file from a copy.")
+    return read_yaml(path)
 
 
 def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:

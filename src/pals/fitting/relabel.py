@@ -10,15 +10,17 @@ import numpy as np
 import pandas as pd
 
 from pals.fitting.tables import UNNAMED, tally
-from pals.readers.separator import split_labels
+from pals.readers.separator import join_labels, split_labels
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import mark_as_text, without_mark
+from pals.util.words import quoted
 
 TRUST = 0.75
 """How far the result's own confidence is trusted to say whether it is wrong; the rest is left to the votes."""
 COLUMNS = ("rank", "item", "suggestion", "confidence", "second", "reason", "said")
 TO_FILL_IN = ("label", "annotator")
+LABELS = ("suggestion", "second")
 NEEDED = {
     "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
     "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
@@ -40,7 +42,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
     labels, doubtful, votes = (read_table(Path(run), name) for name in NEEDED)
-    separator = _separator(Path(run))
+    separator = separator_of(run)
     labels = labels[labels["status"] != "gold"]
     benefit_N = expected_benefit(
         _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
@@ -136,10 +138,13 @@ def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | N
 # ---- what goes out
 
 
-def to_fill_in(queue: pd.DataFrame) -> pd.DataFrame:
+def to_fill_in(queue: pd.DataFrame, separator: str | None = SEVERAL) -> pd.DataFrame:
     """The queue with two blank columns, label and annotator, for a person to fill in. What is left blank is no answer; the
-    file, saved as CSV, is read like any other with votes. No cell is one that a spreadsheet takes for a formula."""
-    texts = {name: queue[name].map(mark_as_text) for name in ("item", "suggestion", "second", "reason", "said")}
+    file, saved as CSV, is read like any other with votes. No cell is one that a spreadsheet takes for a formula, and a label
+    with the separator in its name is written as it has to be copied: "red\\|black"."""
+    shown = {name: queue[name].map(lambda label: join_labels([label], separator)) for name in LABELS if separator}
+    queue = queue.assign(**shown)
+    texts = {name: queue[name].map(mark_as_text) for name in ("item", *LABELS, "reason", "said")}
     blank = queue.assign(**texts, **dict.fromkeys(TO_FILL_IN, ""))
     more = [name for name in queue.columns if name not in COLUMNS]
     return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:], *more]]
@@ -197,9 +202,9 @@ def read_table(run: Path, name: str) -> pd.DataFrame:
     return frame.map(without_mark)
 
 
-def _separator(run: Path) -> str | None:
+def separator_of(run: Path | str) -> str | None:
     """What stands between several labels in the run's votes.csv."""
-    path = run / "config.yaml"
+    path = Path(run) / "config.yaml"
     data = read_yaml(path).get("data") if path.is_file() else None
     separator = data.get("separator", SEVERAL) if isinstance(data, dict) else SEVERAL
     return None if separator is None else str(separator)
@@ -213,7 +218,7 @@ def _numbers(frame: pd.DataFrame, column: str, missing: float | None = None) -> 
     if len(bad):
         item = frame["item"].iloc[bad[0]]
         raise InputError(
-            f"The {column} of {item!r} is {cells.iloc[bad[0]]!r}, not a number. Fit again to have it written anew."
+            f"The {column} of {quoted(item)} is {quoted(cells.iloc[bad[0]])}, not a number. Fit again to have it written anew."
         )
     numbers: np.ndarray = values.to_numpy(dtype=np.float64)
     return numbers

@@ -9,6 +9,7 @@ import numpy as np
 from pals.readers import Votes
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 
 def row_names(config: VotesConfig, votes: Votes) -> list[str]:
@@ -23,8 +24,8 @@ def row_names(config: VotesConfig, votes: Votes) -> list[str]:
     if set(votes.items) <= set(numbers):
         return numbers
     raise InputError(
-        f"Which row of {config.features} is {votes.items[0]!r}? Give --names, a text file with one item per line in the order "
-        f"of the rows; or let the votes call the items by row number, from 0."
+        f"Which row of {config.features} is {quoted(votes.items[0])}? Give --names, a text file with one item per line in the "
+        f"order of the rows; or let the votes call the items by row number, from 0."
     )
 
 

@@ -13,9 +13,10 @@ import pandas as pd
 from pals.fitting.new_class import add_classes
 from pals.fitting.vectors import row_names
 from pals.readers import Match, Votes, read_votes
+from pals.readers.summary import some
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
-from pals.util.words import how_many
+from pals.util.words import how_many, quoted
 from pals.vision.images import list_images
 
 IN_MEMORY = "the votes given"
@@ -44,7 +45,7 @@ def answered(votes: Votes) -> np.ndarray:
 
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
     """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
-    votes = (_read(config) if given is None else given).trusting(config.trusted)
+    votes = (_with_news(_read(config), config) if given is None else given).trusting(config.trusted)
     names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
@@ -66,6 +67,18 @@ def _read(config: VotesConfig) -> Votes:
         encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
         taxonomy=config.taxonomy,
     )
+
+
+def _with_news(votes: Votes, config: VotesConfig) -> Votes:
+    """With a remark on the classes that further answers brought and nobody named: a slip makes one, too."""
+    if config.earlier is None or config.class_names is not None:
+        return votes
+    before = set(read_votes(config.earlier, separator=config.separator).class_names)
+    new = [name for name in votes.class_names if name not in before]
+    if not new:
+        return votes
+    remark = f"{how_many(len(new), 'class is', 'classes are')} new ({some(new, len(new))}); mend the file if that is a slip"
+    return replace(votes, summary=replace(votes.summary, notes=(*votes.summary.notes, remark)))
 
 
 def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
@@ -94,7 +107,7 @@ def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
     place = config.images or config.features
     raise InputError(
         f"No item of {_named(config)} is in {place} (the first of {len(votes.items):,} is "
-        f"{votes.items[0]!r}). Check that both belong together and which column names the item (--item-column)."
+        f"{quoted(votes.items[0])}). Check that both belong together and which column names the item (--item-column)."
     )
 
 
@@ -103,11 +116,11 @@ def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
     files, classes, answered_N = _named(config), votes.class_names, answered(votes)
     if len(classes) < 2:
         raise InputError(
-            f"{files}: all answers are {classes[0]!r}. Give answers of at least two classes, or name all: --classes."
+            f"{files}: all answers are {quoted(classes[0])}. Give answers of at least two classes, or name all: --classes."
         )
     if answered_N.sum() < 2:
         only = votes.items[int(answered_N.argmax())]
-        raise InputError(f"{files}: only {only!r} has an answer. Give answers for at least two items.")
+        raise InputError(f"{files}: only {quoted(only)} has an answer. Give answers for at least two items.")
 
 
 def answered_first(votes: Votes) -> Votes:

@@ -45,10 +45,11 @@ def build(
     for table in tables:
         skipped.merge(table.skipped)
     rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
-    written = [[_pieces(cell, table, separator) for cell in table.label.names] for table in tables]
     declared = [*(class_names or ()), *(name for table in tables for name in table.classes or ())]
     declared += taxonomy.nodes if taxonomy is not None else ()
-    marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
+    given = frozenset(declared)
+    written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
+    marks = Marks((name for cells in written for pieces in cells for name in pieces), given, no_answer, taxonomy)
     clean = [_with_labels(_with_names(table), cells, marks) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
@@ -110,10 +111,13 @@ def _recoded(column: Coded, names: Sequence[str]) -> Coded:
     return Coded(np.append(number, -1)[column.code_R], unique)
 
 
-def _pieces(cell: str, table: Table, separator: str | None) -> list[str]:
-    """What a cell names, without blanks."""
-    pieces = split_labels(cell, separator) if separator and table.splits else [cell]
-    return [name for name in map(str.strip, pieces) if name not in MISSING]
+def _pieces(cell: str, table: Table, separator: str | None, given: Collection[str]) -> list[str]:
+    """What a cell names, without blanks. One that is the name of a given class, separator and all, is that class, unless its
+    parts are given classes, too."""
+    names = [name.strip() for name in (split_labels(cell, separator) if separator and table.splits else [cell])]
+    if len(names) > 1 and cell.strip() in given and not all(name in given for name in names):
+        names = [cell.strip()]
+    return [name for name in names if name not in MISSING]
 
 
 def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks) -> Table:

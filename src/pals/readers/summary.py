@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pals.util.words import how_many
+from pals.util.words import how_many, quoted
 
 EXAMPLES = 3
 
@@ -61,5 +61,5 @@ class ReadSummary:
 
 def some(names: Iterable[str], count: int) -> str:
     """The first few of `count` names, for a message."""
-    shown = [repr(name) for name, _ in zip(names, range(EXAMPLES), strict=False)]
+    shown = [quoted(name, 100) for name, _ in zip(names, range(EXAMPLES), strict=False)]
     return ", ".join(shown) + (", ..." if count > len(shown) else "")

@@ -17,6 +17,7 @@ from pals.readers.nodes import node_of_groups
 from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.util.errors import InputError, unknown
+from pals.util.words import quoted
 
 DONT_KNOW = "don't know"
 """How `Votes.to_frame` writes an answer of somebody who does not know."""
@@ -125,7 +126,7 @@ class Votes:
         if items * classes > LARGEST_TABLE:
             raise InputError(
                 f"{items:,} items with {classes:,} different labels are too many for one table. Labels such as "
-                f"{self.class_names[0]!r} look like free text or names of items: check which column holds the label."
+                f"{quoted(self.class_names[0])} look like free text or names of items: check which column holds the label."
             )
         size_A = np.bincount(self.answer_R)
         part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT) / size_A[self.answer_R]

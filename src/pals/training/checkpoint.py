@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pals.util.config import differences
 from pals.util.errors import InputError
@@ -50,6 +51,15 @@ def incomplete(path: Path, key: str, content: Mapping[str, Any]) -> InputError:
     """An error about something that every checkpoint holds."""
     found = f"its {key!r} is of the type {type(content[key]).__name__}" if key in content else f"it has no {key!r}"
     return InputError(f"The checkpoint {path} is incomplete: {found}. {REMEDY}.")
+
+
+def tensors_in(content: object, name: str) -> Iterator[tuple[str, Tensor]]:
+    """All tensors in dictionaries within dictionaries, each with the names that lead to it."""
+    if isinstance(content, Tensor):
+        yield name, content
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from tensors_in(value, f"{name}.{key}")
 
 
 def _read(path: Path) -> Any:

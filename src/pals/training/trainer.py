@@ -20,7 +20,7 @@ from pals.labels import metrics
 from pals.labels.candidates import Truth
 from pals.methods import Batch, Group, Method, Phase, Plan
 from pals.methods.parts.sampling import shuffled
-from pals.training.checkpoint import Complete, incomplete, load_checkpoint, save_checkpoint
+from pals.training.checkpoint import REMEDY, Complete, incomplete, load_checkpoint, save_checkpoint, tensors_in
 from pals.training.engine import Engine, Step
 from pals.training.inference import Link, infer
 from pals.training.log import RunLog
@@ -342,7 +342,8 @@ class Trainer:
         for key, kind in SAVED.items():
             if key not in state or not isinstance(state[key], kind):
                 raise incomplete(path, key, state)
-        refuse_not_finite(self._weights(state["method"]), path)
+        momenta = dict(tensors_in(state["optimizer"], "optimizer")) if to_train else {}
+        refuse_not_finite(self._weights(state["method"]) | momenta, path, REMEDY)
         try:
             self.load_method(state)
             if to_train:

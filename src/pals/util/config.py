@@ -16,6 +16,7 @@ STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
+MEND = "Mend it, or restore it from a copy."
 MOST_VALUES = 1_000_000  # in one file of settings
 
 SEEDS = 2**32  # as many as every generator used here can tell apart
@@ -93,11 +94,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the settings file {path}: {error}.") from None
-    values = _parse(text, str(path))
+    values = _parse(text, str(path), f" {MEND}")
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(f"{path} should hold sections such as `train:`; found {type(values).__name__}.")
+        raise InputError(f"{path} should hold sections such as `train:`; found {type(values).__name__}. {MEND}")
     return values
 
 
@@ -120,7 +121,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
             yield f"{prefix}{key}", a, b
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str, remedy: str = "") -> Any:
     try:
         value = yaml.safe_load(text)
         _refuse_endless(value, where)
@@ -130,7 +131,7 @@ def _parse(text: str, where: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise InputError(f"Cannot read {where}{line}: {reason}.") from None
+        raise InputError(f"Cannot read {where}{line}: {reason}.{remedy}") from None
     return _number(value) if isinstance(value, str) else value
 
 

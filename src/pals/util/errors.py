@@ -18,7 +18,7 @@ def unknown(kind: str, found: object, known: Iterable[str], most: int = MOST_NAM
     """An error that names the nearest known word, and `most` of them, or all where there are fewer."""
     names, word = sorted(known), str(found)
     near = difflib.get_close_matches(word[:LONGEST].lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    hint = f"did you mean {_cut(near[0])!r}? " if near else ""
     listed = ", ".join(_cut(name) for name in names[:most]) or "none"
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return InputError(f"Unknown {kind} {_cut(word)!r}: {hint}Known: {listed}{rest}.")

@@ -63,7 +63,7 @@ def read_json(path: Path) -> Any:
     except RecursionError:
         raise InputError(f"Cannot read {path}: it is nested too deeply. Write it anew.") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, not JSON, or a number with thousands of digits
-        raise InputError(f"Cannot read {path}: {error}.") from None
+        raise InputError(f"Cannot read {path}: {error}. Restore it from a copy, or have it written anew.") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:

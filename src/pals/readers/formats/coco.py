@@ -24,11 +24,11 @@ def read_coco(source: Source, columns: Columns) -> Table:
     unsure: set[tuple[str, str]] = set()
     for number, entry in enumerate(source.as_list(content.get("annotations"), "`annotations`", REMEDY), start=1):
         found = source.as_dict(entry, f"annotation {number}", REMEDY)
-        image = images.get(source.as_name(found.get("image_id"), f"annotation {number}", REMEDY) or "")
-        label = classes.get(source.as_name(found.get("category_id"), f"annotation {number}", REMEDY) or "")
+        image = _named(source, found, number, "image_id", images, "images")
+        label = _named(source, found, number, "category_id", classes, "categories")
         score = weight_of(found.get("score", 1.0))
-        if image is None or label is None or score != score:
-            source.refuse(f"annotation {number} names an unknown image or category, or has a score that is none", REMEDY)
+        if score != score:
+            source.refuse(f"annotation {number} has the score {quoted(found['score'], 40)}, which is no weight", REMEDY)
         labels[image][label] = max(score, labels[image].get(label, 0.0))
         if not attributes_sure(source.as_dict(found.get("attributes") or {}, f"`attributes` of annotation {number}", REMEDY)):
             unsure.add((image, label))
@@ -37,6 +37,14 @@ def read_coco(source: Source, columns: Columns) -> Table:
         sure = [(image, label) not in unsure for label in scores] or True
         records.add(image, None, list(scores), number, weights=list(scores.values()) or [1.0], sure=sure)
     return records.table(classes=list(dict.fromkeys(classes.values())))
+
+
+def _named(source: Source, found: dict[str, Any], number: int, key: str, names: dict[str, str], section: str) -> str:
+    """What the annotation's `key` stands for."""
+    wanted = source.as_name(found.get(key), f"annotation {number}", REMEDY)
+    if wanted is None or wanted not in names:
+        source.refuse(f"annotation {number} has the {key} {quoted(wanted, 40)}, which is not among `{section}`", REMEDY)
+    return names[wanted]
 
 
 def _by_id(source: Source, content: dict[str, Any], key: str, name: str) -> dict[str, str]:
@@ -48,5 +56,6 @@ def _by_id(source: Source, content: dict[str, Any], key: str, name: str) -> dict
             source.refuse(f"{where} has no id or no {name}", REMEDY)
         if found.setdefault(values[0], values[1]) != values[1]:
             both = f"{quoted(found[values[0]], 40)} and {quoted(values[1], 40)}"
-            source.refuse(f"{where} has the id {quoted(values[0], 20)} again: is it {both}", "Give every entry its own id.")
+            again = f"{where} has the id {quoted(values[0], 20)} again, which would mean {both}"
+            source.refuse(again, "Give every entry its own id.")
     return found

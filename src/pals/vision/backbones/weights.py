@@ -150,14 +150,14 @@ def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
         refuse_not_finite({name: value.to(own[name].dtype)}, path)
 
 
-def refuse_not_finite(weights: Mapping[str, Tensor], path: Path) -> None:
-    """NaN and infinity are no numbers that a network answers with."""
+def refuse_not_finite(weights: Mapping[str, Tensor], path: Path, remedy: str = "Take one from before that happened") -> None:
+    """NaN and infinity are no numbers that a network answers with, or learns with."""
     for name, value in weights.items():
         bad = int((~value.isfinite()).sum())
         if bad:
             raise InputError(
                 f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {name} are NaN or infinite. "
-                "Take a checkpoint from before that happened."
+                f"{remedy}."
             )
 
 
