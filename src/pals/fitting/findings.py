@@ -25,6 +25,7 @@ from pals.fitting.grading import grade
 from pals.fitting.sentences import in_sentences, numbers
 from pals.fitting.tables import agreement_table, annotators_table, classes_table, confusion_table, doubtful_table, labels_table
 from pals.fitting.trained import Trained
+from pals.fitting.unsure import with_marks
 from pals.labeling.neighbors import nearest
 from pals.model import Model
 
@@ -119,7 +120,11 @@ def find(trained: Trained) -> Findings:
         similarity_NK=similarity_NK,
         noise=estimate_noise(votes, fusion),
         people=people,
-        tables=_tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people),
+        tables=with_marks(
+            _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people),
+            result,
+            fusion.consensus.annotators,
+        ),
         grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
     )
 

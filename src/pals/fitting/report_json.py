@@ -13,7 +13,9 @@ import pandas as pd
 from PIL import Image
 from torch import Tensor
 
+from pals.fitting.unsure import unknown_of
 from pals.readers import Votes
+from pals.readers.votes import DONT_KNOW
 
 GALLERY = 200  # items with doubtful answers that the page shows
 SHOWN = 24  # easy and hard examples each
@@ -58,8 +60,11 @@ def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, A
                 "worker": votes.workers[worker] if worker >= 0 else "",
                 "label": votes.class_names[int(votes.label_R[row])],
                 "weight": float(votes.weight_R[row]),
+                **({} if votes.sure_R[row] else {"sure": False}),
             }
         )
+    for item in said if len(votes.unknown_item_U) else ():
+        said[item] += [{"worker": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown_of(votes, item)]
     return said
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.fitting.unsure import in_a_sentence
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def in_sentences(findings: Findings) -> list[str]:
         f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}.",
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
+        *in_a_sentence(findings.result, findings.trained.fusion.consensus.annotators),
         *how_far_they_agree(findings.people),
         *_most_confused(findings.confusion),
         still_wrong(findings.noise),

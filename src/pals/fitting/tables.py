@@ -13,6 +13,7 @@ from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+from pals.readers.votes import DONT_KNOW
 from pals.util.files import mark_as_text
 
 UNNAMED = "(unnamed)"
@@ -61,7 +62,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
         {
             "rank": np.arange(1, len(item_M) + 1),
             "item": _text(result.votes.items)[item_M],
-            "worker": _people(result)[result.worker_A[doubts.answer_M]],
+            "worker": people_of(result)[result.worker_A[doubts.answer_M]],
             "answer": answer,
             "suggestion": names_C[doubts.suggestion_M],
             "probability_wrong": doubts.wrong_M.round(DIGITS),
@@ -90,7 +91,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
     counts = _confusions(result)
     table = pd.DataFrame(
         {
-            "worker": _people(result),
+            "worker": people_of(result),
             "answers": answers_W,
             "agreement": agreement_W.round(DIGITS),
             "by_chance": chance_W.round(DIGITS),
@@ -112,7 +113,7 @@ def confusion_table(result: Result) -> pd.DataFrame:
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
         {
-            "worker": _people(result)[counts.worker_X],
+            "worker": people_of(result)[counts.worker_X],
             "result": names_C[counts.result_X],
             "answer": names_C[counts.answer_X],
             "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
@@ -199,21 +200,30 @@ def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: _C
 
 
 def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
-    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog")."""
+    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog?; don't
+    know")."""
     names, item_M = result.votes.class_names, result.item_A[answer_M]
     wanted_N = np.zeros(len(result.label_N), dtype=bool)
     wanted_N[item_M] = True
     row = np.flatnonzero(wanted_N[result.votes.item_R])
     row = row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))]
     said: dict[int, str] = {}
+    marked: dict[int, str] = {}
     of_item: dict[int, dict[int, None]] = defaultdict(dict)
-    for answer, item, label in zip(
-        result.answer_R[row].tolist(), result.votes.item_R[row].tolist(), result.votes.label_R[row].tolist(), strict=True
+    for answer, item, label, sure in zip(
+        *(column[row].tolist() for column in (result.answer_R, result.votes.item_R, result.votes.label_R, result.votes.sure_R)),
+        strict=True,
     ):
         said[answer] = f"{said[answer]} + {names[label]}" if answer in said else names[label]
+        word = names[label] if sure else f"{names[label]}?"
+        marked[answer] = f"{marked[answer]} + {word}" if answer in marked else word
         of_item[item][answer] = None
+    unknown = Counter(result.votes.unknown_item_U.tolist())
     others = [
-        tally(dict(Counter(said[other] for other in of_item[item] if other != answer).most_common()))
+        tally(
+            dict(Counter(marked[other] for other in of_item[item] if other != answer).most_common())
+            | ({DONT_KNOW: unknown[item]} if item in unknown else {})
+        )
         for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
     ]
     return [said[answer] for answer in answer_M.tolist()], others
@@ -230,7 +240,7 @@ def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> l
     ]
 
 
-def _people(result: Result) -> np.ndarray:
+def people_of(result: Result) -> np.ndarray:
     """Names by number; -1, which numpy takes for the last, has the last."""
     return _text((*result.votes.workers, UNNAMED))
 

@@ -45,6 +45,8 @@ def build(
     rows = sum(len(table.place_R) for table in tables) + sum(count for count, _ in skipped.found.values())
     written = [[_pieces(cell, table, separator) for cell in table.label.names] for table in tables]
     declared = [*(class_names or ()), *(name for table in tables for name in table.classes or ())]
+    for table, cells in zip(tables, written, strict=True):
+        declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer)
     clean = [_with_labels(_with_names(table), cells, marks) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
