@@ -32,7 +32,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     answers.loc[ann & (answers["item"] % 4 == 0), "label"] += "?"
     answers.loc[cho, "label"] = "don't know"
     dan = pd.DataFrame({"item": range(5, 15), "worker": "dan", "label": "?"})
-    return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run")
+    answers.loc[cho & (answers["item"] == 3), "label"] = "weiß nicht"
+    settings = {"data": {"dont_know": ("weiß nicht",)}}
+    return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run", settings=settings)
 
 
 def test_people(found: Findings) -> None:
@@ -69,7 +71,7 @@ def test_the_run_keeps_them(found: Findings) -> None:
 
 def test_an_update_takes_them_in(found: Findings, tmp_path: Path) -> None:
     more = tmp_path / "more.csv"
-    more.write_text("item,worker,label\n0,cho,d3?\n1,eve,can't tell\n2,bob,d3?\n")
+    more.write_text("item,worker,label\n0,cho,d3?\n1,eve,Weiß nicht\n2,bob,d3?\n")
     after = update(found.folder, more, out=tmp_path / "updated")
     table = after.annotators.set_index("worker")
     assert table.loc["cho", "answers"] == 111 and table.loc["cho", "dont_know"] == pytest.approx(9 / 120, abs=1e-6)

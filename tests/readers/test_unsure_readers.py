@@ -208,7 +208,7 @@ def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write)
 # ---- don't know
 
 
-@pytest.mark.parametrize("word", ["?", "??", "Don't know", "not sure", "SKIP", "don't know?"])
+@pytest.mark.parametrize("word", ["?", "??", "Don't know", "dont know", "Can’t tell.", "not sure", "SKIP", "don't know?"])
 def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
     votes = read_votes(write(f"item,worker,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
     assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]

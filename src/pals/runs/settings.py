@@ -70,6 +70,8 @@ class VotesConfig:
     "All classes, also those that nobody chose; by default those that occur."
     separator: str | None = "|"
     "Between several labels in one cell."
+    dont_know: tuple[str, ...] = ()
+    'Further words for "don\'t know", beside those of docs/formats.md.'
     encoding: str | None = None
     "Of a text file that is neither UTF-8 nor marked."
     size: int = Field(default=32, ge=8)
