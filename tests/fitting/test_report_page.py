@@ -250,8 +250,8 @@ def test_answers_without_a_name_and_with_a_weight() -> None:
         {"label": "x", "weight": 0.25},
     ]
     assert Page(render(data)).data["gallery"][0]["votes"] == [
-        {"label": "y", "voters": ["somebody"], "weight": 1.0},
-        {"label": "x", "voters": ["a", "somebody"], "weight": 0.75},
+        {"label": "y", "mark": "", "voters": ["somebody"], "weight": 1.0},
+        {"label": "x", "mark": "", "voters": ["a", "somebody"], "weight": 0.75},
     ]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from _reader_examples import answers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pals.fitting.tables import csv_text
 from pals.readers import Votes, read_votes
@@ -208,7 +210,7 @@ def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write)
 # ---- don't know
 
 
-@pytest.mark.parametrize("word", ["?", "??", "Don't know", "not sure", "SKIP", "don't know?"])
+@pytest.mark.parametrize("word", ["?", "??", "Don't know", "dont know", "Can’t tell.", "not sure", "SKIP", "don't know?"])
 def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
     votes = read_votes(write(f"item,worker,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
     assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]
@@ -276,3 +278,45 @@ c,,?
         again = read_votes(write(csv_text(votes.to_frame(separator)), "again.csv"), separator=separator)
         assert said(again) == said(votes)
         assert again.num_answers == votes.num_answers
+
+
+def test_a_name_with_a_mark_stays_one_beside_later_answers(write: Write) -> None:
+    """An update reads what PALS wrote together with a new file, in which question marks mean unsure."""
+    votes = read_votes(write("item,worker,label\na,ann,what?\nb,bob,gull\n"))
+    earlier = write(csv_text(votes.to_frame()), "earlier.csv")
+    both = read_votes([earlier, write("item,worker,label\nb,cho,gull?\n", "more.csv")])
+    assert said(both) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
+
+
+label_ = st.text(st.sampled_from("ab? ()|"), min_size=1, max_size=4).map(str.strip).filter(bool)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from("xyz"), st.sampled_from(["ann", "bob", None]), st.lists(label_, min_size=1, max_size=2)),
+        min_size=1,
+    ),
+    no_answer=st.sampled_from([(), ("?",)]),
+)
+def test_any_marks_come_back(
+    rows: list[tuple[str, str | None, list[str]]], no_answer: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("marks")
+    lines = [json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows]
+    plain = json.dumps({"item": "extra", "worker": "zoe", "label": "c"})
+    (folder / "v.jsonl").write_text("\n".join([*lines, plain]), encoding="utf-8")
+    votes = read_votes(folder / "v.jsonl", no_answer=no_answer)
+    (folder / "again.csv").write_text(csv_text(votes.to_frame()), encoding="utf-8")
+    words = (*no_answer, "don't know") if len(votes.unknown_item_U) else no_answer
+    again = read_votes(folder / "again.csv", no_answer=words)
+
+    def in_order(votes: Votes) -> list[tuple[object, ...]]:
+        people = [votes.workers[w] if w >= 0 else "" for w in votes.worker_R.tolist()]
+        names = [votes.class_names[c] for c in votes.label_R.tolist()]
+        unknown = zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True)
+        nobody = [(votes.items[i], votes.workers[w] if w >= 0 else "", "", False) for i, w in unknown]
+        return sorted(
+            [*zip([votes.items[i] for i in votes.item_R], people, names, votes.sure_R.tolist(), strict=True), *nobody]
+        )
+
+    assert in_order(again) == in_order(votes)

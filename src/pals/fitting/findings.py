@@ -29,6 +29,7 @@ from pals.fitting.sentences import in_sentences, numbers
 from pals.fitting.tables import agreement_table, annotators_table, classes_table, confusion_table, doubtful_table, labels_table
 from pals.fitting.trained import Trained
 from pals.fitting.tree import with_taxonomy
+from pals.fitting.unsure import with_marks
 from pals.labeling.neighbors import nearest
 from pals.model import Model
 
@@ -124,6 +125,7 @@ def find(trained: Trained) -> Findings:
     doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
     kept = Kept.of(fusion, result, noise.labels_wrong)
     tables = _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
+    tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)
     truth = trained.loaded.truth
     return Findings(
         trained=trained,
@@ -133,7 +135,7 @@ def find(trained: Trained) -> Findings:
         noise=noise,
         people=people,
         kept=kept,
-        tables={**with_taxonomy(tables, result, trained.plan.data.sure), "next": default_table(kept, votes.items)},
+        tables={**tables, "next": default_table(kept, votes.items)},
         grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
     )
 

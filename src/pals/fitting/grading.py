@@ -30,7 +30,7 @@ class Graded(NamedTuple):
 def read_truth(path: Path, votes: Votes) -> Graded:
     """The true labels of items that have answers, of all or of some: a table with an item and a label column."""
     found = read_votes(path, format="long", class_names=votes.class_names)
-    matched, _ = found.match(votes.items)
+    matched, _ = found.take(np.flatnonzero(found.sure_R)).match(votes.items)  # what is unsure is no truth
     _refuse_two_truths(path, matched)
     label_N = np.full(len(votes.items), -1)
     label_N[matched.item_R] = matched.label_R

@@ -9,7 +9,8 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from pals.fitting.tables import UNNAMED, tally
+from pals.fitting.tables import UNNAMED
+from pals.fitting.unsure import counted, said_in_words
 from pals.readers.separator import join_labels, split_labels
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
@@ -48,7 +49,8 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
         _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
     )
     chosen = labels.iloc[spread_over_classes(benefit_N, labels["label"].to_numpy(dtype=object), top)]
-    said = _said(votes[votes["item"].isin(set(chosen["item"]))], separator)
+    given = _given(votes[votes["item"].isin(set(chosen["item"]))])
+    said, words = _said(counted(given), separator), said_in_words(given, separator, SEVERAL)
     worst = doubtful.drop_duplicates("item").set_index("item")  # the file has the most certain first
     rows = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
@@ -62,7 +64,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
                 "confidence": float(row["confidence"]),
                 "second": others[0] if others else "",
                 "reason": _reason(row, answers, worst.loc[row["item"]] if row["item"] in worst.index else None),
-                "said": tally({SEVERAL.join(labels): weight for labels, weight in answers.items()}),
+                "said": words.get(row["item"], ""),
             }
         )
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
@@ -89,10 +91,14 @@ def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) ->
     return order[:top]
 
 
+def _given(votes: pd.DataFrame) -> pd.DataFrame:
+    """What people said, weights as numbers."""
+    gold = votes["is_gold"].str.casefold().isin({"true", "1"})
+    return votes[~gold].assign(weight=lambda frame: _numbers(frame, "weight", missing=1.0))
+
+
 def _said(votes: pd.DataFrame, separator: str | None) -> dict[str, dict[Labels, float]]:
     """For each item its answers with their weight in votes, the most frequent first."""
-    gold = votes["is_gold"].str.casefold().isin({"true", "1"})
-    votes = votes[~gold].assign(weight=lambda frame: _numbers(frame, "weight", missing=1.0))
     counts = votes.groupby(["item", "label"], sort=True)["weight"].sum().sort_values(ascending=False, kind="stable")
     found: dict[str, dict[Labels, float]] = {}
     for (item, cell), weight in counts.items():

@@ -13,8 +13,10 @@ import pandas as pd
 from PIL import Image
 from torch import Tensor
 
+from pals.fitting.unsure import unknown_of
 from pals.readers import Votes
 from pals.readers.nodes import spoken
+from pals.readers.votes import DONT_KNOW
 
 GALLERY = 200  # items with doubtful answers that the page shows
 SHOWN = 24  # easy and hard examples each
@@ -59,8 +61,11 @@ def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, A
                 "worker": votes.workers[worker] if worker >= 0 else "",
                 "label": name,
                 "weight": float(votes.weight_R[row]),
+                **({} if votes.sure_R[row] else {"sure": False}),
             }
         )
+    for item in said if len(votes.unknown_item_U) else ():
+        said[item] += [{"worker": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown_of(votes, item)]
     return said
 
 

@@ -10,8 +10,8 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.fitting import novel, unsure
 from pals.fitting.asking import counts
-from pals.fitting.novel import in_a_sentence
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many
 
@@ -95,11 +95,12 @@ def in_sentences(findings: Findings) -> list[str]:
         f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}.",
         f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
         + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
+        *unsure.in_a_sentence(findings.result, findings.trained.fusion.consensus.annotators),
         *how_far_they_agree(findings.people),
         *_most_confused(mistakes(findings.confusion, votes_tree)),
         *tree_in_words(found["taxonomy"]),
         still_wrong(findings.noise),
-        *in_a_sentence(findings),
+        *novel.in_a_sentence(findings),
         *findings.trained.remarks,
     ]
     truth = findings.trained.loaded.truth

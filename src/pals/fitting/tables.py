@@ -14,6 +14,7 @@ from pals.crowd.answers import ratio
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.readers.nodes import spoken
+from pals.readers.votes import DONT_KNOW
 from pals.util.files import mark_as_text
 
 UNNAMED = "(unnamed)"
@@ -63,7 +64,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
         {
             "rank": np.arange(1, len(item_M) + 1),
             "item": _text(result.votes.items)[item_M],
-            "worker": _people(result)[result.worker_A[doubts.answer_M]],
+            "worker": people_of(result)[result.worker_A[doubts.answer_M]],
             "answer": answer,
             "suggestion": names_C[doubts.suggestion_M],
             "probability_wrong": doubts.wrong_M.round(DIGITS),
@@ -92,7 +93,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
     counts = _confusions(result)
     table = pd.DataFrame(
         {
-            "worker": _people(result),
+            "worker": people_of(result),
             "answers": answers_W,
             "agreement": agreement_W.round(DIGITS),
             "by_chance": chance_W.round(DIGITS),
@@ -115,7 +116,7 @@ def confusion_table(result: Result) -> pd.DataFrame:
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
         {
-            "worker": _people(result)[counts.worker_X],
+            "worker": people_of(result)[counts.worker_X],
             "result": names_C[counts.result_X],
             "answer": names_Y[counts.answer_X],
             "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
@@ -221,19 +222,28 @@ def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.nda
 
 
 def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
-    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog")."""
+    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog?; don't
+    know")."""
     item_M = result.item_A[answer_M]
     wanted_N = np.zeros(len(result.label_N), dtype=bool)
     wanted_N[item_M] = True
     row = np.flatnonzero(wanted_N[result.votes.item_R])
     row, names = spoken(result.votes, row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))])
     said: dict[int, str] = {}
+    marked: dict[int, str] = {}
     of_item: dict[int, dict[int, None]] = defaultdict(dict)
-    for answer, item, name in zip(result.answer_R[row].tolist(), result.votes.item_R[row].tolist(), names, strict=True):
+    columns = (result.answer_R, result.votes.item_R, result.votes.sure_R)
+    for answer, item, sure, name in zip(*(column[row].tolist() for column in columns), names, strict=True):
         said[answer] = f"{said[answer]} + {name}" if answer in said else name
+        word = name if sure else f"{name}?"
+        marked[answer] = f"{marked[answer]} + {word}" if answer in marked else word
         of_item[item][answer] = None
+    unknown = Counter(result.votes.unknown_item_U.tolist())
     others = [
-        tally(dict(Counter(said[other] for other in of_item[item] if other != answer).most_common()))
+        tally(
+            dict(Counter(marked[other] for other in of_item[item] if other != answer).most_common())
+            | ({DONT_KNOW: unknown[item]} if item in unknown else {})
+        )
         for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
     ]
     return [said[answer] for answer in answer_M.tolist()], others
@@ -250,7 +260,7 @@ def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> l
     ]
 
 
-def _people(result: Result) -> np.ndarray:
+def people_of(result: Result) -> np.ndarray:
     """Names by number; -1, which numpy takes for the last, has the last."""
     return _text((*result.votes.workers, UNNAMED))
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pals.fitting.new_class import add_classes
 from pals.fitting.vectors import row_names
-from pals.readers import Match, Votes, read_votes
+from pals.readers import NO_ANSWER, Match, Votes, read_votes
 from pals.readers.summary import some
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
@@ -63,6 +63,7 @@ def _read(config: VotesConfig) -> Votes:
         format=None if earlier else config.format,
         columns=[*({} for _ in earlier), *(config.columns for _ in config.votes)],
         class_names=config.class_names,
+        no_answer=NO_ANSWER.union(config.dont_know),
         separator=config.separator,
         encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
         taxonomy=config.taxonomy,
@@ -91,6 +92,7 @@ def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
             format=config.format,
             columns=config.columns,
             class_names=config.class_names,
+            no_answer=NO_ANSWER.union(config.dont_know),
             separator=config.separator,
             taxonomy=config.taxonomy,
         )

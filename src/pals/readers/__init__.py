@@ -68,7 +68,7 @@ def read_votes(
     tell; for several files that differ, one such mapping for each.
     class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
     where these are names count them from 0.
-    no_answer: labels, in small letters, that mean "don't know"; such an answer is no vote, but is kept apart.
+    no_answer: labels that mean "don't know", in capitals or not; such an answer is no vote, but is kept apart.
     separator: what stands between several labels in one cell of a table; None if labels may contain it.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
     limits: how much a file may claim to hold; by default what PALS_MAX_CELLS and PALS_MAX_BYTES say.

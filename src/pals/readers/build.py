@@ -49,7 +49,9 @@ def build(
     declared += taxonomy.nodes if taxonomy is not None else ()
     given = frozenset(declared)
     written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
-    marks = Marks((name for cells in written for pieces in cells for name in pieces), given, no_answer, taxonomy)
+    for table, cells in zip(tables, written, strict=True):
+        declared += [name for pieces in cells for name in pieces] if table.as_written else []
+    marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
     clean = [_with_labels(_with_names(table), cells, marks) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])

@@ -73,6 +73,7 @@ class Table:
     classes: tuple[str, ...] | None = None  # where the file declares them
     lone_items: tuple[str, ...] = ()  # named without any row
     splits: bool = False  # whether one cell may hold several labels with a separator between them
+    as_written: bool = False  # whether no label has a mark: the file says elsewhere what is unsure
     skipped: Tally = field(default_factory=Tally)
     notes: tuple[str, ...] = ()
 

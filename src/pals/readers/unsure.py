@@ -16,10 +16,10 @@ from pals.util.errors import InputError
 from pals.util.words import quoted
 
 NO_ANSWER = frozenset(
-    {"?", "don't know", "dont know", "don’t know", "do not know", "i don't know", "idk", "not sure", "unsure", "can't tell",
-     "cannot tell", "skip", "skipped"}
+    {"?", "don't know", "do not know", "i don't know", "i do not know", "idk", "dunno", "no idea", "not sure", "i'm not sure",
+     "unsure", "can't tell", "cannot tell", "can not tell", "skip", "skipped"}
 )  # fmt: skip
-"""What people write who do not know, in small letters."""
+"""What people write who do not know. Capitals and apostrophes do not matter."""
 
 SURE = frozenset({"sure", "very sure", "quite sure", "certain", "definite", "definitely", "confident", "high", "✓"})
 UNSURE = frozenset(
@@ -52,7 +52,7 @@ class Marks:
         taxonomy: Taxonomy | None = None,
     ) -> None:
         self.taxonomy = taxonomy
-        self.dont_know = {word.casefold() for word in no_answer}
+        self.dont_know = {_folded(word) for word in no_answer}
         names, known = set(written), set(declared)
         marked = {name: unmarked(name) for name in names - known}
         self.bare = {name: bare for name, bare in marked.items() if bare is not None and not self.is_unknown(name)}
@@ -62,8 +62,8 @@ class Marks:
 
     def is_unknown(self, name: str) -> bool:
         """Whether it says that somebody does not know."""
-        word = name.casefold()
-        return word in self.dont_know or (word.rstrip("? ") or "?") in self.dont_know
+        word = _folded(name)
+        return word in self.dont_know or (word.rstrip("?.! ") or "?") in self.dont_know
 
     def leaves(self, names: Sequence[str]) -> list[str]:
         """The same with the classes below it for every node of the taxonomy; what was marked stays so."""
@@ -85,6 +85,11 @@ class Marks:
             f"No label occurs both with and without a mark such as '?', which is taken for a part of the name "
             f"({some(self.kept, len(self.kept))}); if it means unsure, name the classes (--classes)"
         ]
+
+
+def _folded(word: str) -> str:
+    """In small letters, without apostrophes of any kind."""
+    return re.sub("['’`´]", "", word.casefold()).strip()
 
 
 def unmarked(name: str) -> str | None:

@@ -16,6 +16,7 @@ from pals.readers.matching import Match, match_names
 from pals.readers.nodes import node_of_groups
 from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
+from pals.readers.unsure import unmarked
 from pals.util.errors import InputError, unknown
 from pals.util.words import quoted
 
@@ -143,7 +144,7 @@ class Votes:
         worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
         with None, or where their weights or marks differ; those below a node of the taxonomy under the name of the node. A
         column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
-        unsure. Who does not know has "don't know" for a label."""
+        unsure, or a name looks as if it had a mark. Who does not know has "don't know" for a label."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         first, cells = self._cells(separator)
@@ -163,7 +164,7 @@ class Votes:
         if self._needs_ids(first):
             votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
             gold["answer_id"] = unknown["answer_id"] = ""
-        if not self.sure_R.all():
+        if not self.sure_R.all() or any(map(unmarked, self.class_names)):
             votes["sure"], gold["sure"], unknown["sure"] = self.sure_R[first], True, True
         return pd.concat([pd.DataFrame(part) for part in (votes, unknown, gold)], ignore_index=True)
 

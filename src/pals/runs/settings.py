@@ -75,6 +75,8 @@ class VotesConfig:
     "With a taxonomy: a result is rolled up to the deepest node that is likelier than this."
     separator: str | None = "|"
     "Between several labels in one cell."
+    dont_know: tuple[str, ...] = ()
+    'Further words for "don\'t know", beside those of docs/formats.md.'
     encoding: str | None = None
     "Of a text file that is neither UTF-8 nor marked."
     size: int = Field(default=32, ge=8)

@@ -21,6 +21,9 @@ MOST_MIX_UPS = 12
 MOST_PAIRS = 12  # of people, those that agree least
 MOST_STRIP = 40  # classes; more do not fit into a cell of the table
 MOST_CELLS = 60_000  # of the heat maps of single people, all together
+MARKS = {"unsure": "Unsure", "unsure_weight": "Unsure counts", "dont_know": "Don't know"}
+"""Columns of the people that are shown where there is anything in them."""
+
 STATUS_WORDS = {
     "gold": "the right answer was known",
     "agreed": "as most people said",
@@ -65,15 +68,20 @@ def _entry(row: Data) -> dict[str, Any]:
 
 
 def _by_label(votes: Sequence[Data]) -> list[dict[str, Any]]:
-    """Who said what, the answer with most weight first."""
-    voters: dict[str, list[str]] = {}
-    weight: dict[str, float] = {}
+    """Who said what, the answer with most weight first, unsure answers apart, and those who do not know last."""
+    voters: dict[tuple[str, str], list[str]] = {}
+    weight: dict[tuple[str, str], float] = {}
+    unknown: set[tuple[str, str]] = set()
     for vote in votes:
-        label, own = text(vote.get("label")), number(vote.get("weight"))
-        voters.setdefault(label, []).append(text(vote.get("worker")) or SOMEBODY)
-        weight[label] = weight.get(label, 0.0) + (1.0 if own is None else own)
-    order = sorted(voters, key=lambda label: -weight[label])
-    return [{"label": label, "voters": voters[label], "weight": round(weight[label], 2)} for label in order]
+        mark, own = "?" if vote.get("sure") is False else "", number(vote.get("weight"))
+        said = text(vote.get("label")), mark
+        voters.setdefault(said, []).append(text(vote.get("worker")) or SOMEBODY)
+        weight[said] = weight.get(said, 0.0) + (1.0 if own is None else own)
+        unknown |= {said} if vote.get("unknown") is True else set()
+    return [
+        {"label": said[0], "mark": said[1], "voters": voters[said], "weight": round(weight[said], 2)}
+        for said in sorted(voters, key=lambda said: (said in unknown, -weight[said]))
+    ]
 
 
 def doubted(entries: Sequence[Data]) -> tuple[Counter[str], Counter[str], Counter[tuple[str, str]]]:
@@ -208,7 +216,8 @@ def people(data: Data, by_person: Counter[str], *, with_confusion: Sequence[str]
     if not found:
         return None
     drawn = [_person(row, names, by_person, with_confusion=with_confusion) for row in found]
-    return {"rows": drawn, "strips": 0 < len(names) <= MOST_STRIP, "classes": names}
+    marks = {key: words for key, words in MARKS.items() if any(number(row.get(key)) is not None for row in found)}
+    return {"rows": drawn, "strips": 0 < len(names) <= MOST_STRIP, "classes": names, "marks": marks}
 
 
 def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_confusion: Sequence[str]) -> dict[str, Any]:
@@ -224,6 +233,7 @@ def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_co
         "agreement": agreement,
         "by_chance": chance,
         "above_chance": number(row.get("above_chance")),
+        "marks": {key: number(row.get(key)) for key in MARKS},
         "bar": bar(agreement, words, mark=chance),
         "strip": strip(right_C, names) if known and len(names) <= MOST_STRIP else Markup(""),
         "weakest": weakest[1] if weakest else "",
@@ -289,15 +299,13 @@ def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
 def examples(value: object) -> list[dict[str, Any]]:
     drawn = []
     for row in rows(value):
-        said = Counter(text(vote.get("label")) for vote in rows(row.get("votes")))
+        said = [(isolated(one["label"]) + one["mark"], len(one["voters"])) for one in _by_label(rows(row.get("votes")))]
         drawn.append(
             {
                 "item": text(row.get("item")),
                 "label": text(row.get("label")),
                 "confidence": number(row.get("confidence")),
-                "said": [
-                    f"{isolated(label)} ×{times}" if times > 1 else isolated(label) for label, times in said.most_common()
-                ],
+                "said": [f"{words} ×{times}" if times > 1 else words for words, times in said],
             }
         )
     return drawn

@@ -58,6 +58,7 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,
         splits=True,
+        as_written={"weight", "is_gold", "sure"} <= set(names),  # as `Votes.to_frame` writes it
         notes=not_read(names, found.values()),
     )
     return table, found

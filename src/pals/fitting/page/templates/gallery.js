@@ -60,10 +60,10 @@ function part(title, content) {
 // Who said what; an answer in doubt carries the chance that it is wrong.
 function votesOf(entry) {
   if (!entry.votes.length) return make("p", { class: "said" }, "Nobody answered.");
-  return make("ul", { class: "votes" }, ...entry.votes.map(({ label, voters, weight }) => {
+  return make("ul", { class: "votes" }, ...entry.votes.map(({ label, mark, voters, weight }) => {
     const doubts = entry.doubtful.filter((one) => one.answer === label);
     const kind = doubts.length ? "wrong" : label === entry.label ? "right" : "other";
-    return make("li", { class: kind }, name(label), " ", votersOf(voters, weight), ...doubtOf(doubts));
+    return make("li", { class: kind }, name(label), `${mark} `, votersOf(voters, weight), ...doubtOf(doubts));
   }));
 }
 

@@ -1,0 +1,119 @@
+"""Unsure answers and "don't know" from the file to the tables, the report, the queue and an update."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from _crowd import answered_digits, votes_of
+from pals.crowd import Result, dawid_skene, rank_doubts
+from pals.fitting import Findings, fit, update
+from pals.fitting.page import sections
+from pals.fitting.relabel import relabel_queue
+from pals.fitting.report_json import answers_of
+from pals.fitting.tables import annotators_table, doubtful_table, labels_table
+from pals.fitting.unsure import with_marks
+from pals.readers import Votes, read_votes
+
+ITEMS = 120
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """Digits, of which every fourth answer of ann is unsure; cho and dan, who says nothing else, do not know ten of them."""
+    folder = tmp_path_factory.mktemp("unsure")
+    x_ND, _, answers = answered_digits(ITEMS)
+    np.save(folder / "x.npy", x_ND[:ITEMS])
+    ann, cho = answers["worker"] == "ann", (answers["worker"] == "cho") & (answers["item"] < 10)
+    answers.loc[ann & (answers["item"] % 4 == 0), "label"] += "?"
+    answers.loc[cho, "label"] = "don't know"
+    dan = pd.DataFrame({"item": range(5, 15), "worker": "dan", "label": "?"})
+    answers.loc[cho & (answers["item"] == 3), "label"] = "weiß nicht"
+    settings = {"data": {"dont_know": ("weiß nicht",)}}
+    return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run", settings=settings)
+
+
+def test_people(found: Findings) -> None:
+    table = found.annotators.set_index("worker")
+    assert table.columns[:4].tolist() == ["answers", "unsure", "unsure_weight", "dont_know"]
+    assert table["answers"].to_dict() == {"ann": 120, "bob": 120, "cho": 110, "dan": 0}
+    assert table["unsure"].fillna(-1).to_dict() == {"ann": 0.25, "bob": 0, "cho": 0, "dan": -1}
+    assert table["dont_know"].to_dict() == pytest.approx({"ann": 0, "bob": 0, "cho": 10 / 120, "dan": 1}, abs=1e-6)
+    assert table["unsure_weight"].notna().to_dict() == {"ann": True, "bob": False, "cho": False, "dan": False}
+    assert 0.5 < table.loc["ann", "unsure_weight"] <= 1  # they are as good as her sure ones
+
+
+def test_items_and_sentences(found: Findings) -> None:
+    labels = found.labels.set_index("item")
+    assert labels.columns[:4].tolist() == ["label", "confidence", "votes", "dont_know"]
+    assert labels.loc["7", ["votes", "dont_know"]].tolist() == [2, 2]
+    assert labels.loc["12", ["votes", "dont_know"]].tolist() == [3, 1]
+    assert labels.loc["20", "dont_know"] == 0
+    assert found.numbers["answers"] == 350 and found.people.answers == 350
+    line = next(line for line in found.summary if "unsure, worth" in line)
+    assert line.startswith("30 answers are unsure, worth ")
+    assert line.endswith("each, on average; 20 times somebody did not know, about 15 items.")
+
+
+def test_the_run_keeps_them(found: Findings) -> None:
+    again = read_votes(found.folder / "votes.csv")
+    assert again.summary.unsure == 30 and again.summary.unknown == 20
+    page = (found.folder / "report.html").read_text(encoding="utf-8")
+    for words in ("Unsure counts", "Don&#39;t know", "what such an answer was found to be worth"):
+        assert words in page
+    data = json.loads((found.folder / "report.json").read_text())
+    assert data["annotators"][0]["unsure"] == 0.25
+
+
+def test_an_update_takes_them_in(found: Findings, tmp_path: Path) -> None:
+    more = tmp_path / "more.csv"
+    more.write_text("item,worker,label\n0,cho,d3?\n1,eve,Weiß nicht\n2,bob,d3?\n")
+    after = update(found.folder, more, out=tmp_path / "updated")
+    table = after.annotators.set_index("worker")
+    assert table.loc["cho", "answers"] == 111 and table.loc["cho", "dont_know"] == pytest.approx(9 / 120, abs=1e-6)
+    assert table.loc["eve", "dont_know"] == 1
+    votes = after.trained.loaded.votes
+    assert int((~votes.sure_R).sum()) == 32
+
+
+def test_the_queue(found: Findings) -> None:
+    queue = relabel_queue(found.folder, top=ITEMS).set_index("item")
+    for item in ("8", "12"):
+        assert "?" in queue.loc[item, "said"] and queue.loc[item, "said"].endswith(
+            "don't know" + (" x2" if item == "8" else "")
+        )
+    assert queue["second"].isin({"", *(f"d{digit}" for digit in range(10))}).all()
+    assert not queue["reason"].str.contains("know").any()
+
+
+@pytest.fixture
+def votes() -> Votes:
+    rows = [(0, 0, 1), (0, 1, 1), (0, 2, 0), (1, 0, 2), (1, 1, 2)]
+    return votes_of(rows, 2, sure=[True, False, False, True, True], unknown=[(0, 3), (0, -1), (1, 3)])
+
+
+def test_what_others_said(votes: Votes) -> None:
+    result = Result(votes, np.array([[0.05, 0.9, 0.05], [0.0, 0.1, 0.9]]))
+    table = doubtful_table(result, rank_doubts(result))
+    assert table[["answer", "others"]].to_numpy().tolist() == [["c0", "c1; c1?; don't know x2"]]
+
+
+def test_what_the_page_shows_of_an_item(votes: Votes) -> None:
+    said = answers_of(votes, [0])[0]
+    shown = sections.gallery({"gallery": [{"votes": said}]})[0]["votes"]
+    assert [(vote["label"] + vote["mark"], vote["voters"]) for vote in shown] == [
+        ("c1", ["w0"]), ("c1?", ["w1"]), ("c0?", ["w2"]), ("don't know", ["w3", "somebody"]),
+    ]  # fmt: skip
+    assert sections.examples([{"votes": said}])[0]["said"][-1].endswith("×2")
+
+
+def test_tables_without_marks_stay_as_they_are() -> None:
+    votes = votes_of([(0, 0, 1), (0, 1, 1), (1, 0, 2)], 2)
+    consensus = dawid_skene(votes)
+    result = Result(votes, consensus.posterior_NC)
+    tables = {"labels": labels_table(result), "annotators": annotators_table(result)}
+    assert with_marks(tables, result, consensus.annotators) == tables
