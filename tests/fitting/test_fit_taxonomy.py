@@ -17,6 +17,7 @@ from pals.cli import app
 from pals.fitting import fit
 from pals.fitting.api import update
 from pals.fitting.findings import Findings
+from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
@@ -100,7 +101,7 @@ def test_the_summary_tells_of_the_levels(found: Findings, place: Path) -> None:
     assert tree["coarse_answers"] == pd.read_csv(place / "votes.csv")["label"].isin({"gulls", "birds", "mammals"}).sum()
     assert tree["accuracy_per_level"] == sorted(tree["accuracy_per_level"], reverse=True)
     assert sum(tree["rolled_up"].values()) == ITEMS
-    assert any(line.startswith("Answers name the right branch for") for line in found.summary)
+    assert any("of the answers name the right branch, and" in line for line in found.summary)
 
 
 def test_the_report_has_the_tree(found: Findings, place: Path) -> None:
@@ -169,6 +170,24 @@ def test_votes_bring_their_own_tree(place: Path, tmp_path: Path) -> None:
     assert "rolled_up" in fit(None, votes, out=tmp_path / "run", **inputs(place)).labels
     with pytest.raises(InputError, match="which bring their taxonomy"):
         fit(None, votes, out=tmp_path / "other", taxonomy=place / "tree.csv", **inputs(place))
+
+
+def test_a_tree_of_roots_alone_will_do(place: Path, tmp_path: Path) -> None:
+    flat = pd.read_csv(place / "votes.csv").replace({"gulls": "kitti", "birds": "tern", "mammals": "grey"})
+    (tmp_path / "tree.csv").write_text(Taxonomy.from_parents(dict.fromkeys(CLASSES)).to_csv(), encoding="utf-8")
+    (tmp_path / "truth.csv").write_text("item,label\ni00,herring\n", encoding="utf-8")
+    options = {"taxonomy": tmp_path / "tree.csv", "truth": tmp_path / "truth.csv"}
+    plain = fit(None, flat, out=tmp_path / "run", **options, **inputs(place))
+    assert plain.numbers["taxonomy"]["levels"] == 1
+    assert any("rolled up to a coarser one" in line for line in plain.summary)
+
+
+def test_a_coarse_truth_grades_no_class(found: Findings, tmp_path: Path) -> None:
+    votes = found.result.votes
+    (tmp_path / "truth.csv").write_text("item,label\ni00,herring\ni01,gulls\ni02,tern\n", encoding="utf-8")
+    known = read_truth(tmp_path / "truth.csv", votes)
+    assert [votes.items[row] for row in known.row_G] == ["i00", "i02"]
+    assert known.truth.label_N.tolist() == [0, 2]
 
 
 def test_the_commands(found: Findings, place: Path, tmp_path: Path) -> None:
