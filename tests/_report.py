@@ -29,9 +29,10 @@ def picture(seed: int, size: int = 8) -> str:
 
 
 def report(
-    items: int = 30, classes: int = 3, people: int = 3, *, images: bool = True, names: tuple[str, ...] = ()
+    items: int = 30, classes: int = 3, people: int = 3, *, images: bool = True, names: tuple[str, ...] = (), tree: bool = False
 ) -> dict[str, Any]:
-    """A report with every key. `names` are used for classes, people and items alike, before the plain ones."""
+    """A report with every key, with a taxonomy if asked for. `names` are used for classes, people and items alike, before the
+    plain ones."""
     rng = np.random.default_rng(7)
     labels = [*names, *[f"class {k}" for k in range(classes)]][:classes]
     workers = [*names, *[f"person {k}" for k in range(people)]][:people]
@@ -69,8 +70,25 @@ def report(
         "hard": [
             {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, workers)} for name in files[4:8]
         ],
+        "taxonomy": _taxonomy(labels) if tree else None,
         "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
         "settings": f"seed: 1\ntitle: {labels[0]}\n",
+    }
+
+
+def _taxonomy(labels: list[str]) -> dict[str, Any]:
+    """One branch with all classes, and one pair of each kind of mix-up."""
+    counts = {"items": 7, "rolled_up": 2, "answers": 5, "answers_below": 20, "accuracy": 0.75}
+    pair = {"result": labels[0], "answer": labels[-1], "count": 3, "total": 40}
+    return {
+        "sure": 0.9,
+        "levels": [{"level": 1, "nodes": 2, "accuracy": 0.9}, {"level": 2, "nodes": len(labels), "accuracy": 0.8}],
+        "nodes": [
+            {"name": "everything", "depth": 1, "leaf": False, **counts},
+            *({"name": name, "depth": 2, "leaf": True, **counts} for name in labels),
+        ],
+        "within": {"answers": 3, "pairs": [pair]},
+        "across": {"answers": 0, "pairs": []},
     }
 
 

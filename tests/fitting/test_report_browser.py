@@ -34,9 +34,9 @@ FLAGS = (
 PAGE = 24  # cards drawn at a time
 REPORTS = {
     "plain": report(60, 4, 20),
-    "hostile": report(30, 9, 9, names=HOSTILE),
+    "hostile": report(30, 9, 9, names=HOSTILE, tree=True),
     "bare": report(5, 2, 1, images=False),
-    "many": report(3, 60, 40),
+    "many": report(3, 60, 40, tree=True),
     "empty": {"format": 1},
 }
 SHOWN = "return [document.getElementById('shown').innerText, document.querySelectorAll('.card > .path').length]"

@@ -76,12 +76,14 @@ def tree_in_words(found: Mapping[str, Any] | None) -> list[str]:
     if found is None:
         return []
     rolled, sure = found["rolled_up"], f"{100 * found['sure']:g}%"
-    branch, *_, leaf = (f"{100 * (share or 0):.1f}%" for share in found["accuracy_per_level"])
-    levels = f"Answers name the right branch for {branch}" + (f" and the right class for {leaf}" if found["levels"] > 1 else "")
-    return [
-        f"{levels}; {how_many(rolled['to_class'], 'label is', 'labels are')} more than {sure} sure, "
-        f"{how_many(rolled['to_inner_node'], 'item is', 'items are')} rolled up to a coarser one."
-    ]
+    shares = [f"{100 * (share or 0):.1f}%" for share in found["accuracy_per_level"]]
+    levels = f"{shares[0]} of the answers name the right branch, and {shares[-1]} of those that name a class the right one"
+    labels, items = (
+        how_many(rolled["to_class"], "label is", "labels are"),
+        how_many(rolled["to_inner_node"], "item is", "items are"),
+    )
+    sureness = f"{labels} more than {sure} sure, {items} rolled up to a coarser one."
+    return [f"{levels}; {sureness}" if found["levels"] > 1 else sureness]
 
 
 def report_tree(result: Result, confusion: pd.DataFrame, sure: float) -> dict[str, Any] | None:
