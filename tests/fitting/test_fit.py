@@ -66,8 +66,8 @@ def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     settings = read_yaml(Path("run/config.yaml"))
     name = settings["network"]["name"]
-    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .* nats an answer", answer.out)
-    assert re.search(rf"Closed form on {name} at \d+ px\.", answer.out)
+    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .*% likelier", answer.out)
+    assert re.search(rf"Closed form on {name} at \d+ px: ", answer.out)
     assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["method"]["name"] == "closed-form"
     grades = read_json(Path("run/summary.json"))["grades"]
@@ -236,7 +236,7 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     assert not Path("run").exists()
     answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
     assert answer.code == 0, answer.err
-    assert "Using imagenet-resnet18 as a frozen feature extractor" in answer.out
+    assert "Pictures are described by imagenet-resnet18, which stays as it is" in answer.out
     assert "pals with mlp on frozen imagenet-resnet18 on 64 px, 2 epochs" in answer.out
     model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
     assert model.encoder is not None

@@ -108,12 +108,12 @@ def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
         timed = said_once(count, monitor.say, "features")
         features_ND, fresh = encode_kept(loaded.items.inputs, _as_encoder(loaded, network), cache, device, timed)
     seconds, size = time.perf_counter() - started, loaded.plan.data.size
-    kept = f"; {len(features_ND) - fresh:,} were kept" if fresh < len(features_ND) else ""
+    kept = f"; {len(features_ND) - fresh:,} were known from before" if fresh < len(features_ND) else ""
     if fresh:
         pace = f"in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
-        monitor.say(f"Encoded {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
+        monitor.say(f"Looked at {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
     else:
-        monitor.say(f"Features of all {len(features_ND):,} pictures were kept.")
+        monitor.say(f"All {len(features_ND):,} pictures are known from before.")
     return Features(features_ND)
 
 
