@@ -104,7 +104,7 @@ def read_inputs(
 
 
 def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> Inputs:
-    with monitor.counting("pictures") as count:
+    with monitor.counting("Reading pictures") as count:
         table = load_images(
             Path(data.images or ""),
             data.size,
