@@ -170,7 +170,7 @@ def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compare
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
     findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)
-    assert f"Fine-tuning {LITE0} from the given weights." in lines
+    assert f"Training {LITE0} further, from the given weights." in lines
     assert findings.trained.plan.config.train.encoder_lr_scale == 0.1
     assert findings.trained.loaded.statistics.mean == (127 / 255,) * 3
     own, start = findings.model.network.state_dict(), encoders.find_encoder(LITE0).network.state_dict()

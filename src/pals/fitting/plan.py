@@ -65,7 +65,7 @@ class Plan:
             return f"Closed form on {seen}: labels follow from pictures and answers at once, nothing is trained"
         times = f", and {how_many(self.data.folds, 'more network')} as a second opinion on what each has not seen"
         times = times if self.data.folds else ""
-        size = f" on {self.data.size} px" if self.data.images is not None else ""
+        size = f" at {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on the features of {network.name}" if network.frozen else ""
         passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
         return f"Training a classifier (method {self.config.method_name}, {network.trained}{frozen}{size}) in {passes}{times}"
