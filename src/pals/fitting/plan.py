@@ -62,9 +62,9 @@ class Plan:
             return "No pictures: labels come from the answers alone, weighed by who errs how (Dawid and Skene's model)"
         if self.solved:
             seen = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
-            return f"Closed form on {seen}: labels follow from pictures and answers at once, nothing is trained"
-        times = f", and {how_many(self.data.folds, 'more network')} as a second opinion on what each has not seen"
-        times = times if self.data.folds else ""
+            return f"Closed form on {seen}: labels follow from these and the answers at once, nothing is trained"
+        folds = self.data.folds
+        times = f", and {how_many(folds, 'more network')} as a second opinion on what each has not seen" if folds else ""
         size = f" at {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on the features of {network.name}" if network.frozen else ""
         passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
