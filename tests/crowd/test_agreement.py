@@ -9,7 +9,14 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from _crowd import Row, simulated, votes_of
-from pals.crowd.agreement import Agreement, agreement, cohen_kappa, fleiss_kappa, krippendorff_alpha
+from pals.crowd.agreement import (
+    Agreement,
+    agreement,
+    cohen_kappa,
+    fleiss_kappa,
+    fleiss_kappa_of_classes,
+    krippendorff_alpha,
+)
 from pals.readers import Votes
 from pals.util.errors import InputError
 
@@ -17,6 +24,10 @@ from pals.util.errors import InputError
 UNITS = ("123321412...", "1233224125.3", ".3332342251.", "12332441251.")
 # Fleiss (1971) as retold everywhere: ten items, fourteen raters, five categories.
 RATED = """0 0 0 0 14  0 2 6 4 2  0 0 3 5 6  0 3 9 2 0  2 2 8 1 1  7 7 0 0 0  3 2 6 3 0  2 5 3 2 2  6 5 2 1 0  0 2 2 3 7"""
+
+# Fleiss (1971), table 1: thirty patients, six psychiatrists each, five diagnoses (depression, ..., neurosis, other).
+DIAGNOSES = """00060 03003 01401 00006 03030 20400 00402 20310 20040 00006 10050 11040 03300 10050 02031
+00501 30012 51000 02040 10203 00006 01050 02013 20040 10041 05010 40002 02040 10500 00006"""
 
 
 def units() -> Votes:
@@ -43,6 +54,12 @@ def test_fleiss_own_example() -> None:
     assert fleiss_kappa(count_NC) == pytest.approx(0.210, abs=5e-4)
 
 
+def test_fleiss_own_example_class_by_class() -> None:
+    count_NC = np.array([[int(count) for count in row] for row in DIAGNOSES.split()])
+    assert fleiss_kappa(count_NC) == pytest.approx(0.430, abs=5e-4)
+    assert fleiss_kappa_of_classes(count_NC) == pytest.approx([0.245, 0.245, 0.520, 0.471, 0.566], abs=5e-4)
+
+
 def test_cohens_kappa_of_a_table() -> None:
     assert cohen_kappa(np.array([[20.0, 5.0], [10.0, 15.0]])) == pytest.approx(0.4)
 
@@ -56,6 +73,9 @@ def test_like_the_reference_packages() -> None:
         krippendorff.alpha(value_counts=count_NC, level_of_measurement="nominal")
     )
     assert fleiss_kappa(count_NC) == pytest.approx(rater.fleiss_kappa(count_NC))
+    for label, kappa in enumerate(fleiss_kappa_of_classes(count_NC)):
+        own_N = count_NC[:, label]
+        assert kappa == pytest.approx(rater.fleiss_kappa(np.column_stack([own_N, count_NC.sum(axis=1) - own_N])))
     gaps_NC = counts(units())
     assert krippendorff_alpha(gaps_NC) == pytest.approx(
         krippendorff.alpha(value_counts=gaps_NC, level_of_measurement="nominal")
@@ -92,7 +112,8 @@ def test_classes_that_nobody_can_tell_apart() -> None:
     ]
     found = agreement(votes_of(rows, 400, 4), rounds=50)
     assert [of.value for of in found.alpha_of_class] == pytest.approx([1, 1, 1 / 3, 1 / 3], abs=0.06)
-    assert all(of.low <= of.value <= of.high for of in found.alpha_of_class)
+    assert [of.value for of in found.fleiss_of_class] == pytest.approx([1, 1, 1 / 3, 1 / 3], abs=0.06)
+    assert all(of.low <= of.value <= of.high for of in (*found.alpha_of_class, *found.fleiss_of_class))
 
 
 def test_the_last_answer_of_a_person_counts_and_nobodys_are_all_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from pals.fitting.tables import (
     csv_text,
     doubtful_table,
     labels_table,
+    probabilities_table,
 )
 from pals.util.errors import InputError
 from pals.util.files import without_mark
@@ -31,9 +33,12 @@ def test_the_columns_of_every_table() -> None:
     result = Result(votes, dawid_skene(votes).posterior_NC)
     doubts = rank_doubts(result)
     tables = {
-        "item,label,confidence,votes,agreement,in_votes,status,none_of_these": labels_table(result),
+        "item,label,confidence,second,second_probability,third,third_probability,majority,dawid_skene,votes,agreement,in_votes,"
+        "status,none_of_these": labels_table(result, dawid_skene(votes)),
+        "item,probability: c0,probability: c1,probability: c2": probabilities_table(result),
         "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
-        "worker,answers,agreement,by_chance,above_chance,confused,right: c0,right: c1,right: c2": annotators_table(result),
+        "worker,answers,agreement,agreement_low,agreement_high,by_chance,above_chance,flags,evidence,confused,right: c0,"
+        "right: c1,right: c2": annotators_table(result),
         "worker,result,answer,count": confusion_table(result),
         "class,items,answers,majority_items,agreement,confidence,corrected,unsure,doubtful_answers,confused": classes_table(
             result
@@ -68,7 +73,8 @@ def test_tables_of_a_small_case() -> None:
     assert confusion_table(result)["count"].sum() == 7
     assert classes_table(result).set_index("class").loc["frog", "corrected"] == 1
     assert annotators_table(result).set_index("worker").loc["z", "confused"] == "newt -> frog 1 of 1"
-    assert csv_text(labels).splitlines()[1] == "a,newt,0.97,3,0.666667,true,agreed,"
+    assert csv_text(labels).splitlines()[1] == "a,newt,0.97,frog,0.02,toad,0.01,newt,3,0.666667,true,agreed,"
+    assert labels["majority"].tolist() == ["newt", "frog|toad", "newt"]
 
 
 def test_every_status() -> None:
@@ -79,6 +85,40 @@ def test_every_status() -> None:
     assert labels_table(Result(votes, posterior_NC))["status"].tolist() == status
     assert labels_table(Result(votes, posterior_NC, unsure=0.95))["status"].tolist()[0] == "unsure"
     assert np.isnan(labels_table(Result(votes, posterior_NC))["agreement"][5])
+
+
+def test_choices_beside_the_result() -> None:
+    """Two classes have no third choice; nobody's items have no majority, and no label by Dawid and Skene."""
+    votes = votes_of([(0, 0, 1), (0, 1, 1)], 2, 2)
+    table = labels_table(Result(votes, np.array([[0.3, 0.7], [0.6, 0.4]])), dawid_skene(votes))
+    assert table["second"].tolist() == ["c0", "c1"] and table["second_probability"].tolist() == [0.3, 0.4]
+    assert table["third"].tolist() == ["", ""] and table["third_probability"].isna().all()
+    assert table["majority"].tolist() == table["dawid_skene"].tolist() == ["c1", ""]
+    assert probabilities_table(Result(votes, np.array([[0.3, 0.7], [0.6, 0.4]])))["probability: c1"].tolist() == [0.7, 0.4]
+
+
+def test_people_worst_first_with_flags_and_evidence() -> None:
+    """A clicker is flagged and first; then whoever surely agrees least, which one wrong answer does not show."""
+    rng = np.random.default_rng(0)
+    truth_N = rng.integers(3, size=300)
+    skills = (0.0, 0.95, 0.7, 0.9)
+    rows: list[tuple[int, int, int]] = [
+        (item, person, int(label if rng.random() < skill else rng.integers(3)))
+        for item, label in enumerate(truth_N)
+        for person, skill in enumerate(skills)
+    ]
+    votes = votes_of([*rows, (0, 4, int(truth_N[0] + 1) % 3)], 300)
+    table = annotators_table(Result(votes, np.eye(3)[truth_N]))
+    assert table["worker"].tolist() == ["w0", "w2", "w3", "w4", "w1"] or table["worker"].tolist() == [
+        "w0",
+        "w2",
+        "w4",
+        "w3",
+        "w1",
+    ]
+    assert table["flags"].tolist() == ["chance", "", "", "", ""]
+    assert re.fullmatch(r"agrees with others 3\d% of 300 times, where chance gives 3\d%", table["evidence"][0])
+    assert ((table["agreement_low"] <= table["agreement"]) & (table["agreement"] <= table["agreement_high"])).all()
 
 
 def test_names_with_commas_quotes_and_line_breaks_survive() -> None:
@@ -128,10 +168,9 @@ def test_agreement_in_a_table_and_a_sentence() -> None:
     votes, _ = simulated(60, (0.95, 0.9, 0.3), seed=4)
     result, found = Result(votes, dawid_skene(votes).posterior_NC), agreement(votes, rounds=100)
     table = agreement_table(found, result)
-    assert table["of"].tolist() == ["everybody"] * 2 + ["class"] * 3 + ["pair"] * 3
-    assert (
-        table["measure"].tolist() == ["krippendorff_alpha", "fleiss_kappa"] + ["krippendorff_alpha"] * 3 + ["cohen_kappa"] * 3
-    )
+    assert table["of"].tolist() == ["everybody"] * 2 + ["class"] * 6 + ["pair"] * 3
+    measures = ["krippendorff_alpha", "fleiss_kappa"]
+    assert table["measure"].tolist() == [*measures, *np.repeat(measures, 3), *["cohen_kappa"] * 3]
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     pairs = table[table["of"] == "pair"].set_index(["name", "other"])["value"]
     assert pairs.idxmax() == ("w0", "w1")

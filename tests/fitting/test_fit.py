@@ -44,6 +44,10 @@ FILES = {
         "report.html",
     ),
 }
+LABELS = [
+    *("item", "label", "confidence", "second", "second_probability", "third", "third_probability", "majority", "dawid_skene"),
+    *("votes", "agreement", "in_votes", "status"),
+]
 DOUBTFUL = ["rank", "item", "worker", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
 
 
@@ -68,8 +72,8 @@ def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     settings = read_yaml(Path("run/config.yaml"))
     name = settings["network"]["name"]
-    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .* nats an answer", answer.out)
-    assert re.search(rf"Closed form on {name} at \d+ px\.", answer.out)
+    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .*% likelier", answer.out)
+    assert re.search(rf"Closed form on {name} at \d+ px: ", answer.out)
     assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["method"]["name"] == "closed-form"
     grades = read_json(Path("run/summary.json"))["grades"]
@@ -88,7 +92,7 @@ def test_one_command(pals: Pals, data: Path) -> None:
         assert line in answer.out, line
 
     labels = pd.read_csv(run / "labels.csv")
-    assert list(labels) == ["item", "label", "confidence", "votes", "agreement", "in_votes", "status"]
+    assert list(labels) == LABELS
     assert len(labels) == 60
     assert set(labels["label"]) <= set(CLASSES)
     assert labels["confidence"].between(0, 1).all()
@@ -241,8 +245,8 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     assert not Path("run").exists()
     answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
     assert answer.code == 0, answer.err
-    assert "Using imagenet-resnet18 as a frozen feature extractor" in answer.out
-    assert "pals with mlp on frozen imagenet-resnet18 on 64 px, 2 epochs" in answer.out
+    assert "Pictures are described by imagenet-resnet18, which stays as it is" in answer.out
+    assert "(method pals, mlp on the features of imagenet-resnet18 at 64 px) in 2 epochs" in answer.out
     model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
     assert model.encoder is not None
     for name, value in model.encoder.state_dict().items():
@@ -260,7 +264,7 @@ def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path
     slow = ("--set", "train.lr=1e-9", "--set", "train.floor=0")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *QUICK, *more, *slow)
     assert answer.code == 0, answer.err
-    assert "Fine-tuning imagenet-resnet18 from the given weights" in answer.out
+    assert "Training imagenet-resnet18 further, from the given weights" in answer.out
     state, saved = torch.load(published, weights_only=True), Model.load("run", "cpu").network.state_dict()
     for name in ("conv1.weight", "layer4.1.conv2.weight"):
         torch.testing.assert_close(saved[name], state[name], atol=1e-5, rtol=0)

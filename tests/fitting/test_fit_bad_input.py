@@ -165,7 +165,7 @@ DONE: dict[str, tuple[Change, tuple[str, ...], int, int]] = {
         30,
         90,
     ),
-    "a picture without answers": (unanswered, ("1 had no answer",), 31, 90),
+    "a picture without answers": (unanswered, ("no answer",), 31, 90),
     "a class nobody chose": (lambda _: ("--classes", ",".join((*CLASSES, "spotted"))), ("in 4 classes",), 30, 90),
     "one annotator only": (one_annotator, ("of 1 person",), 30, 0),
     "a picture of 100 megapixels": (hundred_megapixels, (), 31, 91),

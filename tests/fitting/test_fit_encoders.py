@@ -62,8 +62,8 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[str]]) -> None:
     findings, lines = found
-    assert f"Closed form on {LITE0} at 64 px." in lines
-    assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "a second" in line for line in lines)
+    assert any(line.startswith(f"Closed form on {LITE0} at 64 px: ") for line in lines)
+    assert any(line.startswith("Looked at 30 pictures at 64 px in ") and "a second" in line for line in lines)
     assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
     settings = read_yaml(findings.folder / "config.yaml")
     assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
@@ -94,11 +94,11 @@ def test_one_file_of_onnx_with_encoder_and_head(found: tuple[Findings, list[str]
 
 def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:
     other, lines = run(data, "other", encoder=LITE0, method="pals", epochs=1, settings={"method": {"neighbors": 5}})
-    assert "Features of all 30 pictures were kept." in lines
+    assert "All 30 pictures are known from before." in lines
     assert other.numbers["training"]["method"] == "pals"
     assert any("the closed form" in line.lower() for line in other.summary)
     again, lines = run(data, "run", encoder="auto", truth=data / "truth.csv")  # what it was begun with is kept
-    assert "Features of all 30 pictures were kept." in lines
+    assert "All 30 pictures are known from before." in lines
     assert again.labels.equals(found[0].labels)
 
 
@@ -111,7 +111,7 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     pd.DataFrame({"item": findings.labels["item"][:4], "worker": "eve", "label": other}).to_csv(tmp_path / "q.csv", index=False)
     options: dict[str, Any] = {"cache": data.parent / "cache", "progress": lines.append, "device": "cpu"}
     updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", trust="eve", **options)
-    assert "Features of all 30 pictures were kept." in lines
+    assert "All 30 pictures are known from before." in lines
     after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
     assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
     further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", columns=COLUMNS, **options)
@@ -170,7 +170,7 @@ def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compare
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
     findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)
-    assert f"Fine-tuning {LITE0} from the given weights." in lines
+    assert f"Training {LITE0} further, from the given weights." in lines
     assert findings.trained.plan.config.train.encoder_lr_scale == 0.1
     assert findings.trained.loaded.statistics.mean == (127 / 255,) * 3
     own, start = findings.model.network.state_dict(), encoders.find_encoder(LITE0).network.state_dict()

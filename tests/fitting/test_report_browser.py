@@ -32,13 +32,21 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 PAGE = 24  # cards drawn at a time
+LONG = [f"Chroicocephalus novaehollandiae scopulinus ({number}. Red-billed Gull, tarāpunga)" for number in range(20)]
 REPORTS = {
     "plain": report(60, 4, 20),
     "hostile": report(30, 9, 9, names=HOSTILE, tree=True),
     "bare": report(5, 2, 1, images=False),
     "many": report(3, 60, 40, tree=True),
+    "long": report(12, 20, 4, names=tuple(LONG)),
     "empty": {"format": 1},
 }
+CUT = """
+const beyond = (one, style) => style.overflowX !== "visible" && one.scrollWidth > one.clientWidth;
+const cut = (one, style) => style.textOverflow === "ellipsis" || beyond(one, style);
+return [...document.querySelectorAll(".name, .class-key li, td, th")]
+  .filter((one) => one.getClientRects().length && cut(one, getComputedStyle(one))).map((one) => one.textContent);
+"""
 SHOWN = "return [document.getElementById('shown').innerText, document.querySelectorAll('.card > .path').length]"
 
 
@@ -327,6 +335,16 @@ def test_the_page_never_scrolls_sideways(browser: Browser, name: str) -> None:
         assert browser.run("return window.scrollX") == 0
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_names_are_whole(browser: Browser, width: int) -> None:
+    browser.screen(width, phone=width < 500)
+    browser.open("long")
+    assert browser.run(CUT) == []
+    assert browser.texts(".class-key li") == LONG
+    assert browser.texts(".heat.rows text") == [f"{number}{name}" for number, name in enumerate(LONG, start=1)]  # and its title
+    assert all(name in browser.find(".card").text or name in browser.find("#cards").text for name in LONG[:4])
+
+
 CONTRASTS = """
 const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
 const over = (top, below) => top.slice(0, 3).map((value, k) => value * (top[3] ?? 1) + below[k] * (1 - (top[3] ?? 1)));
@@ -385,7 +403,7 @@ def test_printing(browser: Browser) -> None:
     assert browser.run(visible, ".card") == 12
     assert browser.run(visible, "#people-table tbody tr") == 20
     assert browser.run("return getComputedStyle(document.body).color") == "rgb(26, 30, 35)"  # dark ink on paper
-    assert browser.find("#printed").text == "Printed: 12 of 60 items. All are in doubtful.csv."
+    assert browser.find("#printed").text == "Printed: 12 of 60 items. All are in labels.csv."
     browser.media(kind="")  # or the browser would print what is made for the screen
     pdf = base64.b64decode(browser.chrome.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert pdf.startswith(b"%PDF") and len(pdf) > 20_000

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _report import HOSTILE, picture, report
-from pals.fitting.page import sections, values
+from pals.fitting.page import contents, sections, values
 from pals.fitting.page.render import embedded, render, write_report
 from pals.fitting.page.svg import tag
 from pals.util.errors import InputError
 
-SECTIONS = ["overview", "doubtful", "confusion", "people", "classes", "examples", "training", "repeat"]
+SECTIONS = ["overview", "doubtful", "people", "confusion", "classes", "examples", "training", "repeat"]
 VOID = {"meta", "link", "img", "input"}
 
 
@@ -80,7 +80,7 @@ def test_the_page_has_all_its_parts_once() -> None:
 def test_people_with_a_screen_reader_find_their_way() -> None:
     page = Page(render(report()))
     ids = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
-    assert len(page.texts("caption")) == len(page.all("table")) == 3
+    assert len(page.texts("caption")) == len(page.all("table")) == 4
     assert all(label["for"] in ids for label in page.all("label"))
     labelled = {label["for"] for label in page.all("label")}
     fields = page.all("select") + page.all("input") + page.all("textarea")
@@ -228,18 +228,69 @@ def test_numbers_that_are_none_are_shown_as_a_dash() -> None:
     data["annotators"][0] |= {"agreement": math.inf, "by_chance": "", "above_chance": "nan"}
     page = Page(render(data))
     assert page.data["gallery"][0]["confidence"] is None
-    assert page.texts("td").count("–") == 3
+    assert page.texts("td").count("–") == 3 + 3  # and no Fleiss' kappa of three classes
 
 
 def test_agreement_of_classes_and_of_the_pairs_that_agree_least() -> None:
     data = report(2, people=20)
     page = render(data)
-    assert page.count('<td class="number" data-value="0.61">0.61</td>') == 3
-    assert "Shown are 12 of 19 pairs" in page
+    assert page.count('<td class="number">0.61 (0.50 to 0.70)</td>') == 3
+    assert "The first 12 of 19 pairs; all are in agreement.csv" in page
     assert "0.20 (0.10 to 0.40)" in page and "0.38 (" not in page  # the least first
     del data["agreement"]  # as in reports of earlier versions
     page = render(data)
     assert "alpha" not in page and "Who agrees least" not in page
+
+
+def test_measures_of_each_class_and_zeros_without_a_sign() -> None:
+    data = report(2)
+    kappa = {"of": "class", "name": "class 0", "measure": "fleiss_kappa", "value": -0.001, "low": -0.2, "high": 0.3}
+    data["agreement"].append(kappa)
+    shown = sections.agreement_by_class(data)[0]
+    assert shown == {"name": "class 0", "krippendorff_alpha": "0.61 (0.50 to 0.70)", "fleiss_kappa": "0.00 (-0.20 to 0.30)"}
+    assert values.percent(-0.0001) == "0.0%"
+
+
+def test_every_cut_is_said() -> None:
+    data = report(20, 5, 3, images=False)
+    whole = render(data)
+    assert "Here are the first" not in whole and "people; all are in" not in whole
+    data |= {"gallery_of": 412, "annotators_of": 1234, "examples_of": 999, "warnings": [f"warning {k}" for k in range(40)]}
+    page = render(data)
+    assert "Here are the first 20 of 412; all are in labels.csv" in page
+    assert "The first 3 of 1,234 people; all are in annotators.csv" in page
+    assert "Of each kind the first 4 of 999; all are in labels.csv" in page
+    mixed = sum(
+        count > 0 for row, counts in enumerate(data["confusion"]) for column, count in enumerate(counts) if row != column
+    )
+    assert mixed > 12 and f"The first 12 of {mixed}; all are in confusion.csv" in page
+    assert "warning 11" in page and "warning 12" not in page and "and 28 more, which the fit printed" in page
+
+
+def test_who_may_click_without_looking_is_said_with_the_evidence() -> None:
+    data = report(2)
+    data["annotators"][1] |= {"flags": "repeats; chance", "evidence": "same answer as before", "agreement_low": 0.5,
+                              "agreement_high": 0.75}  # fmt: skip
+    page = render(data)
+    assert "May answer without looking" in page and "</bdi>: same answer as before</li>" in page
+    assert '<span class="flag">repeats; chance</span>' in page and "50 to 75%" in page
+    assert "May answer without looking" not in render(report(2))
+
+
+def test_long_names_are_whole_and_the_heat_map_has_numbers() -> None:
+    data = report(4, 3, 2)
+    longest = "Chroicocephalus novaehollandiae scopulinus (Red-billed Gull, tarapunga)"
+    data = json.loads(json.dumps(data).replace('"class 1"', json.dumps(longest)))
+    page = Page(render(data))
+    assert "…" not in render(data) and page.texts("bdi").count(longest) >= 4
+    assert [word for word in page.texts("text") if word.isdigit()][:3] == ["1", "2", "3"]
+    assert "line-clamp" not in render(data) and "ellipsis" not in render(data)
+    assert not any("class-key" in found.get("class", "") for found in Page(render(report(4))).all("ol"))
+
+
+def test_a_section_is_a_line_in_a_list() -> None:
+    assert [section.key for section in contents.SECTIONS] == SECTIONS
+    assert all(section.build(contents.Page(report())) is not None for section in contents.SECTIONS)
 
 
 def test_answers_without_a_name_and_with_a_weight() -> None:
@@ -259,9 +310,9 @@ def test_answers_without_a_name_and_with_a_weight() -> None:
 def test_few_and_many(classes: int, people: int) -> None:
     data = report(4, classes, people, images=False)
     page = Page(render(data))
-    assert len(page.texts("caption")) == 2 + (people > 1)
+    assert len(page.texts("caption")) == 3 + (people > 1)
     assert ("whose" in {select["id"] for select in page.all("select")}) == (people > 1)
-    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == classes + people + min(
+    assert len([row for row in page.all("th") if row.get("scope") == "row"]) == 2 * classes + people + min(
         people - 1, sections.MOST_PAIRS
     )
 

@@ -276,19 +276,9 @@ def test_other_vectors_under_the_same_name_are_refused(folds: int, folder: Path)
 
 
 SUMMARY = {
-    *(
-        "format",
-        "items",
-        "answers",
-        "annotators",
-        "classes",
-        "doubtful_answers",
-        "status",
-        "answers_wrong",
-        "asking",
-        "labels_wrong",
-    ),
-    *("labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "temperature", "held_out", "grades", "training"),
+    *("format", "items", "answers", "annotators", "classes", "doubtful_answers", "status", "asking", "answers_wrong"),
+    *("labels_wrong", "labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "agreement_by_class", "flags"),
+    *("none_of_these", "taxonomy", "temperature", "held_out", "grades", "training"),
 }
 TRAINING = {"method", "data", "seed", "items", "mean_set_size", "engine", "epochs"}
 
@@ -340,7 +330,7 @@ def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     changes: dict[str, Any] = {"data": {"folds": 3, "fold_epochs": 2}}
     told = Counted()
     fitted(folder, "run", told, **changes)
-    assert told.titles == ["without fold 1 of 3", "without fold 2 of 3", "without fold 3 of 3", "all items"]
+    assert told.titles == [*(f"second opinion {fold} of 3" for fold in (1, 2, 3)), "classifier"]
     assert sum("of training left." in line for line in told.lines) == 2
     done = Counted()
     fitted(folder, "run", done, **changes)

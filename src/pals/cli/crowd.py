@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
-from pals.fitting.monitor import AfterEpoch, Monitor
+from pals.fitting.monitor import AfterEpoch, Monitor, trust_words
 from pals.fitting.time_left import Count
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
@@ -42,6 +42,9 @@ TaxonomyFile = Annotated[
 Sure = Annotated[
     float | None, typer.Option(help="With a taxonomy: roll up to the deepest node that is likelier than this (default: 0.9).")
 ]
+AllProbabilities = Annotated[
+    bool, typer.Option("--all-probabilities", help="Write probabilities.csv, too: every class of every item.")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 
 
@@ -49,7 +52,10 @@ LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")
 def fit(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES VOTES...", help="Folder of pictures, then one or more files with the answers."),
+        typer.Argument(
+            metavar="IMAGES VOTES...",
+            help="Folder of pictures, then one or more files with the answers; with --no-images the files alone.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder. Run the same command again to resume.")],
     format_: Format = None,
@@ -83,6 +89,10 @@ def fit(
     skip_bad: SkipBad = False,
     cache: Cache = None,
     truth: TruthFile = None,
+    no_images: Annotated[
+        bool, typer.Option("--no-images", help="There are no pictures: labels from the answers alone, and no classifier.")
+    ] = False,
+    all_probabilities: AllProbabilities = False,
     encoding: Encoding = None,
     trust: Trust = None,
     taxonomy: TaxonomyFile = None,
@@ -100,7 +110,7 @@ def fit(
     from pals.util.config import override
 
     started = time.perf_counter()
-    images, votes = _sources(paths, features)
+    images, votes = _sources(paths, features, no_images)
     findings = fit_(
         images,
         votes,
@@ -128,6 +138,8 @@ def fit(
         skip_bad=skip_bad,
         cache=cache,
         truth=truth,
+        no_images=no_images,
+        all_probabilities=all_probabilities,
         settings=override({}, set_ or []),
         progress=Terminal(),
     )
@@ -148,6 +160,7 @@ def update(
     skip_bad: SkipBad = False,
     cache: Cache = None,
     truth: TruthFile = None,
+    all_probabilities: AllProbabilities = False,
     encoding: Encoding = None,
     trust: Trust = None,
     taxonomy: TaxonomyFile = None,
@@ -182,6 +195,7 @@ def update(
         skip_bad=skip_bad,
         cache=cache,
         truth=truth,
+        all_probabilities=all_probabilities,
         progress=Terminal(),
     )
     _tell(findings, started)
@@ -204,7 +218,7 @@ class Terminal(Monitor):
 
     def follow(self, title: str, run: TrainingRun, after_epoch: AfterEpoch) -> None:
         with Interrupt().on_signal(lambda: self.reporter.line(STOPPING_RUN)) as interrupt:
-            shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at)
+            shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at, trust_words)
             for record in run.epochs(None, lambda: interrupt.asked):
                 shown.record(record)
                 after_epoch(record)
@@ -289,11 +303,14 @@ def report(run: Run) -> None:
     say(str(write_report(run)))
 
 
-def _sources(paths: list[Path], features: Path | None) -> tuple[Path | None, list[Path]]:
-    if features is not None:
+def _sources(paths: list[Path], features: Path | None, no_images: bool) -> tuple[Path | None, list[Path]]:
+    if features is not None or no_images:
         return None, paths
     if len(paths) < 2:
-        raise InputError(f"Only {paths[0]} is named. Give the folder of pictures, then the file with the answers.")
+        raise InputError(
+            f"Only {paths[0]} is named. Give the folder of pictures, then the file with the answers; --no-images if there are "
+            f"no pictures."
+        )
     return paths[0], paths[1:]
 
 

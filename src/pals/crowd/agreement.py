@@ -8,8 +8,9 @@ need is a table of items by classes, or of two people's answers, so no answer is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 from scipy.sparse import csc_matrix
@@ -60,6 +61,7 @@ class Agreement:
     alpha: Measured
     fleiss: Measured
     alpha_of_class: tuple[Measured, ...]  # this label against all others
+    fleiss_of_class: tuple[Measured, ...]
     pairs: tuple[Pair, ...]
 
 
@@ -68,18 +70,16 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
     if rounds < 2:
         raise InputError(f"rounds is {rounds}; an interval takes at least two bootstrap samples.")
     rng = np.random.default_rng(seed)
-    item_A, worker_A, label_A, several = _answers(votes)
+    item_A, worker_A, label_A, several = single_answers(votes)
     classes = len(votes.class_names)
     count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
     count_NC = count_NC[count_NC.sum(axis=1) > 1]
-    alpha, fleiss, of_class = _of_crowd(count_NC.astype(np.float64), rounds, rng)
+    crowd = _of_crowd(count_NC.astype(np.float64), rounds, rng)
     return Agreement(
         items=len(count_NC),
         answers=int(count_NC.sum()),
         several=several,
-        alpha=alpha,
-        fleiss=fleiss,
-        alpha_of_class=of_class,
+        **crowd,
         pairs=tuple(_pairs(item_A, worker_A, label_A, len(votes.items), rounds, rng)),
     )
 
@@ -95,6 +95,11 @@ def fleiss_kappa(count_NC: np.ndarray) -> float:
     return float(_fleiss(_terms(count_NC.astype(np.float64)).sum(axis=0)))
 
 
+def fleiss_kappa_of_classes(count_NC: np.ndarray) -> np.ndarray:
+    """Fleiss' kappa of each label: of whether an answer is this label or any other."""
+    return np.array([_fleiss(terms_NT.sum(axis=0)) for terms_NT in _against_others(count_NC.astype(np.float64))])
+
+
 def cohen_kappa(table_CC: np.ndarray) -> np.ndarray:
     """Cohen's kappa from how often one person said a label (rows) where the other said another (columns); over the last two
     axes."""
@@ -104,7 +109,7 @@ def cohen_kappa(table_CC: np.ndarray) -> np.ndarray:
     return _beyond(agree, chance)
 
 
-def _answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+def single_answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Item, person and label of each answer that counts, and how many name several labels."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_A = np.sort(first_A[size_A == 1])  # in the order of the votes
@@ -141,18 +146,36 @@ def _beyond(agree: np.ndarray, chance: np.ndarray) -> np.ndarray:
     return ratio(agree - chance, 1 - chance)
 
 
-def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> tuple[Measured, Measured, tuple[Measured, ...]]:
-    total_N1 = count_NC.sum(axis=1, keepdims=True)
-    binary = [_terms(np.column_stack([own_N, total_N1[:, 0] - own_N])) for own_N in count_NC.T]
-    term_NT = np.column_stack([_terms(count_NC), *binary])
+def _against_others(count_NC: np.ndarray) -> list[np.ndarray]:
+    """The `_terms` of each label against all others."""
+    total_N = count_NC.sum(axis=1)
+    return [_terms(np.column_stack([own_N, total_N - own_N])) for own_N in count_NC.T]
+
+
+class _Crowd(TypedDict):
+    alpha: Measured
+    fleiss: Measured
+    alpha_of_class: tuple[Measured, ...]
+    fleiss_of_class: tuple[Measured, ...]
+
+
+def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> _Crowd:
+    """All measures from the same bootstrap samples."""
+    term_NT = np.column_stack([_terms(count_NC), *_against_others(count_NC)])
     found_T, drawn_RT = term_NT.sum(axis=0), _resampled(term_NT, rounds, rng)
     width = 3 + count_NC.shape[1]
+    everybody = slice(width)
     own = [slice(width + 5 * number, width + 5 * (number + 1)) for number in range(count_NC.shape[1])]
-    return (
-        _measured(_alpha(found_T[:width]), _alpha(drawn_RT[:, :width])),
-        _measured(_fleiss(found_T[:width]), _fleiss(drawn_RT[:, :width])),
-        tuple(_measured(_alpha(found_T[part]), _alpha(drawn_RT[:, part])) for part in own),
-    )
+
+    def measured(measure: Callable[[np.ndarray], np.ndarray], part: slice) -> Measured:
+        return _measured(measure(found_T[part]), measure(drawn_RT[:, part]))
+
+    return {
+        "alpha": measured(_alpha, everybody),
+        "fleiss": measured(_fleiss, everybody),
+        "alpha_of_class": tuple(measured(_alpha, part) for part in own),
+        "fleiss_of_class": tuple(measured(_fleiss, part) for part in own),
+    }
 
 
 def _resampled(term_NT: np.ndarray, rounds: int, rng: np.random.Generator) -> np.ndarray:

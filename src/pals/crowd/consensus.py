@@ -13,6 +13,9 @@ from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.readers import Votes
 from pals.util.errors import InputError
 
+DAWID_SKENE = "dawid-skene"
+"""In place of a method's name in `pals fit --no-images`: there is no classifier, the answers alone are fitted."""
+
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 """Weights, in answers per class, that the prior of a person's confusion matrix may have; the answers decide between them."""
 

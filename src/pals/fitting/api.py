@@ -23,7 +23,7 @@ from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config
 from pals.runs.encoders import AUTO, network_settings
-from pals.runs.settings import CLOSED_FORM, VotesConfig
+from pals.runs.settings import UNTRAINED, VotesConfig
 from pals.training.log import read_epochs
 from pals.util.config import build, merge
 from pals.util.errors import InputError
@@ -61,12 +61,15 @@ def fit(
     skip_bad: bool = False,
     cache: PathLike | None = None,
     truth: PathLike | None = None,
+    no_images: bool = False,
+    all_probabilities: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
     """Learn from pictures and the answers of several people: what the command `pals fit` does.
 
-    images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row).
+    images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row), or with
+    `no_images`, where labels come from the answers alone and there is no classifier.
     votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
     `Votes`. taxonomy: a file with a tree over the classes, whose nodes answers may name (`Votes` bring their own). encoder:
     "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same call with the same
@@ -81,7 +84,11 @@ def fit(
         found.labels.query("status == 'corrected'")
         found.model.probabilities(images)
     """
-    _refuse_both_or_neither(images, features)
+    if no_images:
+        chosen = {"encoder": encoder, "network": network, "weights": weights, "frozen": frozen, "size": size, "method": method}
+        _refuse_pictures({"images": images, "features": features, **chosen, "epochs": epochs, "folds": folds}, Path(out))
+    else:
+        _refuse_both_or_neither(images, features)
     in_memory = isinstance(votes, (Votes, pd.DataFrame))
     data = {
         "images": _absolute(images),
@@ -110,7 +117,15 @@ def fit(
     given = _given(sections) | ({} if seed is None else {"seed": seed})
     values = merge(given, settings or {})
     answers = _in_memory(votes, values["data"]) if in_memory else None
-    return run_stages(values, Path(out), votes=answers, truth=truth, cache=cache, monitor=monitor_of(progress))
+    return run_stages(
+        values,
+        Path(out),
+        votes=answers,
+        truth=truth,
+        cache=cache,
+        all_probabilities=all_probabilities,
+        monitor=monitor_of(progress),
+    )
 
 
 def update(
@@ -131,6 +146,7 @@ def update(
     skip_bad: bool = False,
     cache: PathLike | None = None,
     truth: PathLike | None = None,
+    all_probabilities: bool = False,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
     """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
@@ -155,7 +171,9 @@ def update(
     if added:
         refuse_without_features(folder, values)
     place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
-    return run_stages(values, place, truth=truth, cache=cache, monitor=monitor_of(progress))
+    return run_stages(
+        values, place, truth=truth, cache=cache, all_probabilities=all_probabilities, monitor=monitor_of(progress)
+    )
 
 
 def run_stages(
@@ -165,6 +183,7 @@ def run_stages(
     votes: Votes | None = None,
     truth: PathLike | None = None,
     cache: PathLike | None = None,
+    all_probabilities: bool = False,
     monitor: Monitor,
 ) -> Findings:
     """Plan, load, encode, train, find, write."""
@@ -181,7 +200,7 @@ def run_stages(
     for line in loaded.bad:
         monitor.say(f"Left out: {line}")
     findings = find(train(encode(loaded, monitor), monitor))
-    write(findings)
+    write(findings, all_probabilities=all_probabilities)
     return findings
 
 
@@ -204,11 +223,10 @@ def updated_settings(
     """The settings of a run that starts from a finished one with further answers: its network, a third of its epochs, a third
     of its learning rate, and its classes, if they were named. How the first files were written says nothing of the further
     ones."""
-    finished = all((run / name).exists() for name in ("config.yaml", "votes.csv", FILE_NAME))
-    config = load_run_config(run) if finished else None
-    if config is None or not isinstance(config.data, VotesConfig):
+    begun = all((run / name).exists() for name in ("config.yaml", "votes.csv"))
+    config = load_run_config(run) if begun else None
+    if config is None or not isinstance(config.data, VotesConfig) or not _is_finished(run, config.data):
         raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
-    Model.load(run, "cpu")  # refuses a damaged one before anything is done
     values, names = config.to_dict(), config.data.class_names
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
@@ -222,10 +240,18 @@ def updated_settings(
         "class_names": names and (*names, *config.data.added),
         "fingerprint": "",
     }
-    if not config.network.frozen and config.method_name != CLOSED_FORM:
+    if not config.network.frozen and config.method_name not in UNTRAINED:
         values["network"]["weights"] = str((run / FILE_NAME).resolve())
         values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
     return values
+
+
+def _is_finished(run: Path, data: VotesConfig) -> bool:
+    """Whether its classifier is there, if it has one; a damaged one is refused before anything is done."""
+    if data.answers_only or not (run / FILE_NAME).exists():
+        return data.answers_only
+    Model.load(run, "cpu")
+    return True
 
 
 # ---- what was given, as settings
@@ -271,7 +297,18 @@ def _network(
 
 def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:
     if (images is None) == (features is None):
-        raise InputError("Give either a folder of pictures or feature vectors (features=...), and not both.")
+        raise InputError(
+            "Give either a folder of pictures or feature vectors (features=...), and not both; with no_images=True neither."
+        )
+
+
+def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--no-images fits the answers alone: leave out {name}, which is about pictures or a classifier.")
+    earlier = load_run_config(folder).data if (folder / "config.yaml").exists() else None
+    if isinstance(earlier, VotesConfig) and not earlier.answers_only:
+        raise InputError(f"{folder} holds a run with pictures or vectors. Choose another --out for the answers alone.")
 
 
 def _in_memory(votes: Any, data: Mapping[str, Any]) -> Votes:

@@ -64,7 +64,7 @@ def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[
         return {"method": {"name": CLOSED_FORM}, "network": head}, []
     method = dict(given.get("method") or {}).get("name", "pals")
     chosen: dict[str, Any] = merge({"method": {"name": method}}, _training(facts) if fixed else {})
-    reasons = ["Training a small network of two hidden layers on the features."] if fixed else []
+    reasons = ["A small network of two hidden layers learns from the features."] if fixed else []
     if 1 < facts.answered <= VOTING and method == "pals":
         chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
         reasons.append(f"Only {facts.answered} items have answers: all others vote on each instead of {VOTING} neighbours.")
@@ -105,8 +105,9 @@ def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, A
     name, weights = network.get("name"), network.get("weights")
     if name == PATCHES or network.get("frozen", weights is not None and not facts.accelerated):
         name = name or PRETRAINED
-        tune = "" if name == PATCHES else " Pass --no-frozen to fine-tune it."
-        return {"network": {"name": name, "frozen": True}}, f"Using {name} as a frozen feature extractor.{tune}"
+        tune = "" if name == PATCHES else " Pass --no-frozen to train it further."
+        described = "patches cut from them" if name == PATCHES else f"{name}, which stays as it is"
+        return {"network": {"name": name, "frozen": True}}, f"Pictures are described by {described}.{tune}"
     if weights is not None:
         return _fine_tuned(facts, name or PRETRAINED)
     if name is not None and not facts.accelerated:
@@ -120,7 +121,7 @@ def _fine_tuned(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
     train = {"epochs": epochs, **TUNED, "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": epochs}
-    return {"data": folds, "network": {"name": name}, "train": train}, f"Fine-tuning {name} from the given weights."
+    return {"data": folds, "network": {"name": name}, "train": train}, f"Training {name} further, from the given weights."
 
 
 def _from_scratch(facts: Facts, name: str) -> tuple[dict[str, Any], str]:

@@ -35,6 +35,7 @@ from pals.vision.backbones.patches import PatchNetwork, Responses
 from pals.vision.encoders import PATCHES, Encoder
 from pals.vision.images import default_cache
 
+LOOKING = "Looking at pictures"
 REDUCED = 10_000  # items whose responses are brought to principal components at a time
 MOST_RESPONSES = 512 << 20  # bytes of responses to patches that are kept, in memory and on disk
 
@@ -104,16 +105,16 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
 def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
     """A picture that this network has ever looked at is not encoded again."""
     cache, device, started = loaded.plan.cache or default_cache(), loaded.plan.config.engine.device, time.perf_counter()
-    with monitor.counting("features") as count:
-        timed = said_once(count, monitor.say, "features")
+    with monitor.counting(LOOKING) as count:
+        timed = said_once(count, monitor.say, LOOKING)
         features_ND, fresh = encode_kept(loaded.items.inputs, _as_encoder(loaded, network), cache, device, timed)
     seconds, size = time.perf_counter() - started, loaded.plan.data.size
-    kept = f"; {len(features_ND) - fresh:,} were kept" if fresh < len(features_ND) else ""
+    kept = f"; {len(features_ND) - fresh:,} were known from before" if fresh < len(features_ND) else ""
     if fresh:
         pace = f"in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
-        monitor.say(f"Encoded {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
+        monitor.say(f"Looked at {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
     else:
-        monitor.say(f"Features of all {len(features_ND):,} pictures were kept.")
+        monitor.say(f"All {len(features_ND):,} pictures are known from before.")
     return Features(features_ND)
 
 
@@ -133,8 +134,8 @@ def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Feat
     cut_patches(encoder, images, loaded.statistics, plan.config.seed)
 
     def features_of(network: Network) -> Tensor:
-        with monitor.counting("features") as count:
-            timed = said_once(count, monitor.say, "features")
+        with monitor.counting(LOOKING) as count:
+            timed = said_once(count, monitor.say, LOOKING)
             return encode_pictures(images, _as_encoder(loaded, network), plan.config.engine.device, progress=timed)
 
     if plan.solved or not bytes_of_responses(encoder, len(images)):

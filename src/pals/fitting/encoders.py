@@ -38,10 +38,11 @@ def choose_encoder(data: VotesConfig, votes: Votes, side: int, cache: Path, devi
     sample = [votes.items[r] for r in row[:: -(-len(row) // SAMPLE)]]
     gain = {name: _gain(name, data, votes, sample, size_for(name, side), cache, device) for name in (DEFAULT, PATCHES)}
     best, other = sorted(gain, key=lambda name: -gain[name])
-    words = f"on {how_many(len(sample), 'picture')}: a gain of {gain[best]:.3f} nats an answer against {gain[other]:.3f}"
+    on = f"on {how_many(len(sample), 'picture')}"
     if gain[best] <= 0:
-        return Choice(DEFAULT, f"Encoder: {DEFAULT}; neither it nor {PATCHES} helps to predict people's answers {words}.")
-    return Choice(best, f"Encoder: {best}, which predicts people's answers better than {other} ({words}).")
+        return Choice(DEFAULT, f"Encoder: {DEFAULT}; neither it nor {PATCHES} helps to predict people's answers ({on}).")
+    likelier = f"{on} it makes an answer {np.expm1(gain[best]):.1%} likelier, {other} {np.expm1(gain[other]):.1%}"
+    return Choice(best, f"Encoder: {best}, which predicts people's answers better than {other} ({likelier}).")
 
 
 def _gain(name: str, data: VotesConfig, votes: Votes, sample: list[str], size: int, cache: Path, device: str) -> float:

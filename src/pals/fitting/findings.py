@@ -124,7 +124,7 @@ def find(trained: Trained) -> Findings:
     result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
     doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
     kept = Kept.of(fusion, result, noise.labels_wrong)
-    tables = _tables(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
+    tables = _tables(trained, result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)
     truth = trained.loaded.truth
     return Findings(
@@ -140,9 +140,9 @@ def find(trained: Trained) -> Findings:
     )
 
 
-def _tables(result: Result, doubts: Doubts, arguing: Arguing, people: Agreement) -> dict[str, pd.DataFrame]:
+def _tables(trained: Trained, result: Result, doubts: Doubts, arguing: Arguing, people: Agreement) -> dict[str, pd.DataFrame]:
     return {
-        "labels": labels_table(result),
+        "labels": labels_table(result, trained.loaded.consensus),
         "doubtful": doubtful_table(result, doubts, arguing),
         "annotators": annotators_table(result),
         "confusion": confusion_table(result),
@@ -152,6 +152,9 @@ def _tables(result: Result, doubts: Doubts, arguing: Arguing, people: Agreement)
 
 
 def _neighbors(trained: Trained) -> tuple[np.ndarray, np.ndarray]:
+    """The items most alike to each, and how alike; none where nothing is known of them but answers."""
+    if not trained.features_ND.shape[1]:
+        return np.zeros((len(trained.features_ND), 0), dtype=np.int64), np.zeros((len(trained.features_ND), 0))
     unit_ND = torch.nn.functional.normalize(trained.features_ND).to(trained.device)
     found = nearest(unit_ND, max(1, min(NEIGHBORS, len(unit_ND) - 1)), include_self=False)
     return found.index_NK.cpu().numpy(), found.similarity_NK.cpu().numpy()

@@ -19,12 +19,13 @@ GRADED = 100  # doubtful answers that are graded, the surest first
 
 
 class Graded(NamedTuple):
-    """The items whose truth is known, and their true labels."""
+    """The items whose truth is known, and their true labels. An item marked as gold is none of them: its label was given, and
+    would be counted as found."""
 
     row_G: np.ndarray
     truth: Truth
     whole: bool
-    "Whether that is every item with answers."
+    "Whether that is every item that has answers and is not gold."
 
 
 def read_truth(path: Path, votes: Votes) -> Graded:
@@ -38,10 +39,16 @@ def read_truth(path: Path, votes: Votes) -> Graded:
         label_N[matched.item_R[np.bincount(matched.answer_R)[matched.answer_R] > 1]] = -1
     label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
     answered_N = answered(votes)
-    row_G = ((label_N >= 0) & answered_N).nonzero()[0]
-    if not len(row_G):
+    if not (answered_N & (label_N >= 0)).any():
         raise InputError(f"{path} has no label for any item with answers (the first of those is {quoted(votes.items[0])}).")
-    return Graded(row_G, Truth.of(label_N[row_G], votes.class_names), len(row_G) == int(answered_N.sum()))
+    open_N = answered_N & (votes.gold_I < 0)
+    row_G = np.flatnonzero(open_N & (label_N >= 0))
+    if not len(row_G):
+        raise InputError(
+            f"{path} has labels only for items whose right label the answers give as gold, which are never graded. Leave out "
+            f"--truth, or name others."
+        )
+    return Graded(row_G, Truth.of(label_N[row_G], votes.class_names), len(row_G) == int(open_N.sum()))
 
 
 def _refuse_two_truths(path: Path, truth: Votes) -> None:

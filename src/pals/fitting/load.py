@@ -93,12 +93,18 @@ class Inputs(NamedTuple):
 def read_inputs(
     data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None = None, monitor: Monitor | None = None
 ) -> Inputs:
-    """What these votes are about; standardised as the weights that the network starts from want it."""
-    return _vectors(data, votes) if data.images is None else _pictures(data, votes, network, cache, monitor or Monitor())
+    """What these votes are about; standardised as the weights that the network starts from want it. Of answers alone, vectors
+    without a number."""
+    if data.images is not None:
+        return _pictures(data, votes, network, cache, monitor or Monitor())
+    if data.features is not None:
+        return _vectors(data, votes)
+    nothing = torch.zeros(len(votes.items), 0)
+    return Inputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
 
 
 def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> Inputs:
-    with monitor.counting("pictures") as count:
+    with monitor.counting("Reading pictures") as count:
         table = load_images(
             Path(data.images or ""),
             data.size,

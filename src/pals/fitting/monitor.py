@@ -45,9 +45,15 @@ class Lines(Monitor):
 
     def follow(self, title: str, run: Run, after_epoch: AfterEpoch) -> None:
         for record in run.epochs():
-            loss = "" if record.get("loss") is None else f", loss {record['loss']:.3f}"
-            self._say(f"{title}: epoch {record['epoch']}/{record['epochs']}{loss}")
+            trusts = trust_words(record)
+            self._say(f"{title}: epoch {record['epoch']}/{record['epochs']}{', ' if trusts else ''}{trusts}")
             after_epoch(record)
+
+
+def trust_words(record: Mapping[str, Any]) -> str:
+    """How many labels a method that chooses among them has learned from in this epoch; nothing for others."""
+    selected = record.get("selected")
+    return "" if selected is None else f"learns from {selected:,} labels that it trusts"
 
 
 def monitor_of(given: Monitor | Say | None) -> Monitor:

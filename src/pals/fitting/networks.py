@@ -115,9 +115,9 @@ def planned_runs(encoded: Encoded, fold_M: Tensor) -> list[PlannedRun]:
     config, shares = (fold_config(encoded), answer_shares(loaded)) if folds else (plan.config, loaded.candidates)
     for fold in range(folds):
         kept_M, folder = fold_M != fold, plan.folder / "folds" / f"fold-{fold + 1}"
-        title = f"without fold {fold + 1} of {folds}"
+        title = f"second opinion {fold + 1} of {folds}"
         runs.append(PlannedRun(title, config, shares.take(kept_M), loaded.trained_M[kept_M], folder))
-    return [*runs, PlannedRun("all items", plan.config, loaded.candidates, loaded.trained_M, plan.folder)]
+    return [*runs, PlannedRun("classifier", plan.config, loaded.candidates, loaded.trained_M, plan.folder)]
 
 
 def lengths_of(plan: Plan) -> list[tuple[int, float]]:
@@ -260,7 +260,13 @@ def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
         return ()
     other = closed_form(encoded.loaded.votes, inputs)
     own, theirs = (mean_log_predicted(other.alone, made.opinion_NC) for made in (fusion, other))
-    words = f"({max(own, theirs):.3f} nats an answer against {min(own, theirs):.3f})"
+    better, worse = (f"{np.exp(value):.1%}" for value in (max(own, theirs), min(own, theirs)))
     if theirs > own:
-        return (f"The closed form predicts answers that were left out better {words}: leave out --method to use it.",)
-    return (f"What was trained predicts answers that were left out better than the closed form {words}.",)
+        return (
+            f"Without training it would be better: the closed form gives people's answers, each left out in turn, a typical "
+            f"probability of {better}, this classifier {worse}. Leave out --method to use it.",
+        )
+    return (
+        f"Training was worth it: the classifier gives people's answers, each left out in turn, a typical probability of "
+        f"{better}, the closed form, which trains nothing, {worse}.",
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pals.crowd.consensus import DAWID_SKENE
 from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encoders import choose_encoder
 from pals.fitting.vectors import read_matrix
@@ -16,7 +17,7 @@ from pals.readers import Votes
 from pals.runs import check_folder, load_run_config
 from pals.runs.encoders import AUTO
 from pals.runs.front_end import SMALLEST
-from pals.runs.settings import CLOSED_FORM, RunConfig, VotesConfig
+from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
@@ -25,6 +26,9 @@ from pals.vision.images import default_cache, survey
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+
+ANSWERS_ONLY: Mapping[str, Any] = {"method": {"name": DAWID_SKENE}, "network": {"name": "none"}}
+"""What is done without pictures and vectors."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +52,23 @@ class Plan:
 
     @property
     def solved(self) -> bool:
-        """In closed form: nothing is trained."""
-        return self.config.method_name == CLOSED_FORM
+        """Nothing is trained: in closed form, or by the answers alone."""
+        return self.config.method_name in UNTRAINED
 
     def describe(self) -> str:
         """The method, the network and how long, in a few words."""
         network, train = self.config.network, self.config.train
+        if self.data.answers_only:
+            return "No pictures: labels come from the answers alone, weighed by who errs how (Dawid and Skene's model)"
         if self.solved:
-            return f"Closed form on {f'{network.name} at {self.data.size} px' if network.frozen else 'the feature vectors'}"
-        times = f", {how_many(self.data.folds, 'more network')} for cross-fitting" if self.data.folds else ""
-        size = f" on {self.data.size} px" if self.data.images is not None else ""
-        frozen = f" on frozen {network.name}" if network.frozen else ""
-        return f"{self.config.method_name} with {network.trained}{frozen}{size}, {how_many(train.epochs, 'epoch')}{times}"
+            seen = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
+            return f"Closed form on {seen}: labels follow from these and the answers at once, nothing is trained"
+        folds = self.data.folds
+        times = f", and {how_many(folds, 'more network')} as a second opinion on what each has not seen" if folds else ""
+        size = f" at {self.data.size} px" if self.data.images is not None else ""
+        frozen = f" on the features of {network.name}" if network.frozen else ""
+        passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
+        return f"Training a classifier (method {self.config.method_name}, {network.trained}{frozen}{size}) in {passes}{times}"
 
 
 def plan(
@@ -79,7 +88,10 @@ def plan(
     sources = build(VotesConfig, values["data"], "data")
     matched = match_votes(sources, votes)
     mark = fingerprint(matched.votes)
-    if earlier is None:
+    reasons: list[str] = []
+    if earlier is None and sources.answers_only:
+        values = merge(ANSWERS_ONLY, given)
+    elif earlier is None:
         facts = _facts(sources, matched.votes, given)
         given, compared = _with_encoder(given, facts, sources, matched.votes, cache or default_cache())
         values, reasons = choose(given, facts)

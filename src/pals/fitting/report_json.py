@@ -18,7 +18,8 @@ from pals.readers import Votes
 from pals.readers.nodes import spoken
 from pals.readers.votes import DONT_KNOW
 
-GALLERY = 200  # items with doubtful answers that the page shows
+GALLERY = 200  # items to review that the page shows
+LEADING = ("corrected", "unsure")  # the statuses that come first
 SHOWN = 24  # easy and hard examples each
 PEOPLE = 200  # annotators with a confusion matrix of their own
 NEIGHBORS = 5
@@ -69,29 +70,50 @@ def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, A
     return said
 
 
+def to_review(labels: pd.DataFrame, doubtful: pd.DataFrame) -> list[int]:
+    """Rows of the items that are worth a look, first those to look at first: corrected and unsure ones in turn, then the other
+    items with a doubtful answer, split ones before those on which most people agree."""
+    rank = doubtful.drop_duplicates("item").reset_index(drop=True).reset_index().set_index("item")["index"]
+    doubt_N = labels["item"].map(rank).to_numpy(dtype=np.float64)  # the surest doubt is 0; NaN where there is none
+    status = labels["status"].to_numpy(dtype=object)
+    leading = np.isin(status, LEADING)
+    row_M = np.flatnonzero(leading | np.isfinite(doubt_N))
+    frame = pd.DataFrame(
+        {
+            "later": ~leading[row_M],
+            "split": status[row_M] != "tie-broken",
+            "status": status[row_M],
+            # A correction is the more worth a look the surer it is; what is unsure, the less sure.
+            "doubt": np.where(status[row_M] == "unsure", labels["confidence"].to_numpy()[row_M], doubt_N[row_M]),
+        },
+        index=row_M,
+    ).sort_values(["status", "doubt"], kind="stable", na_position="last")
+    frame["turn"] = np.where(frame["later"], frame["doubt"], frame.groupby("status").cumcount())
+    order: list[int] = frame.sort_values(["later", "split", "turn", "status"], kind="stable").index.tolist()
+    return order
+
+
 def gallery(
+    chosen: Sequence[int],
     doubtful: pd.DataFrame,
     labels: pd.DataFrame,
     votes: Votes,
-    model_NC: np.ndarray,
+    model_NC: np.ndarray | None,
     neighbor_NK: np.ndarray,
     similarity_NK: np.ndarray,
 ) -> list[dict[str, Any]]:
-    """The items of the most doubtful answers, with what people said, what the model says and which items are most alike."""
+    """These items with what people said, what the model says (if there is one) and which items are most alike."""
     place = {name: row for row, name in enumerate(votes.items)}
-    entries = records(doubtful)
-    chosen = list(dict.fromkeys(place[entry["item"]] for entry in entries))[:GALLERY]
     said = answers_of(votes, chosen)
     doubts: dict[int, list[dict[str, Any]]] = {row: [] for row in chosen}
-    for entry in entries:
-        if place[entry["item"]] in doubts:
-            keys = ("rank", "worker", "answer", "suggestion", "probability_wrong")
-            doubt = {key: entry[key] for key in keys} | {"probability_wrong": min(entry["probability_wrong"], NEARLY)}
-            doubts[place[entry["item"]]].append(doubt)
+    for entry in records(doubtful[doubtful["item"].isin({votes.items[row] for row in chosen})]):
+        keys = ("rank", "worker", "answer", "suggestion", "probability_wrong")
+        doubt = {key: entry[key] for key in keys} | {"probability_wrong": min(entry["probability_wrong"], NEARLY)}
+        doubts[place[entry["item"]]].append(doubt)
     label_N, confidence_N, status_N = (labels[name].tolist() for name in ("label", "confidence", "status"))
     shown = []
     for row in chosen:
-        top = np.argsort(-model_NC[row], kind="stable")[:3].tolist()
+        top = [] if model_NC is None else np.argsort(-model_NC[row], kind="stable")[:3].tolist()
         alike = zip(neighbor_NK[row, :NEIGHBORS].tolist(), similarity_NK[row, :NEIGHBORS].tolist(), strict=True)
         shown.append(
             {
@@ -101,7 +123,7 @@ def gallery(
                 "status": status_N[row],
                 "votes": said[row],
                 "doubtful": doubts[row],
-                "model": [[votes.class_names[c], round(float(model_NC[row, c]), 4)] for c in top],
+                "model": [[votes.class_names[c], round(float(model_NC[row, c]), 4)] for c in top if model_NC is not None],
                 "neighbors": [
                     {"item": votes.items[other], "label": label_N[other], "similarity": round(similarity, 3)}
                     for other, similarity in alike

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -12,6 +12,8 @@ from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
 from pals.fitting import novel, unsure
 from pals.fitting.asking import counts
+from pals.fitting.checks import warnings
+from pals.fitting.flags import BETWEEN
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many
 
@@ -42,6 +44,8 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "labels_wrong_interval": [noise.low, noise.high],
         "krippendorff_alpha": _measured(findings.people.alpha),
         "fleiss_kappa": _measured(findings.people.fleiss),
+        "agreement_by_class": _by_class(findings.people, votes.class_names),
+        "flags": _flags(findings.annotators),
         "temperature": findings.trained.temperature,
         "taxonomy": numbers_of_tree(findings.result, findings.confusion, findings.trained.plan.data.sure),
         "held_out": dict(findings.trained.held_out),
@@ -53,6 +57,17 @@ def numbers(findings: Findings) -> dict[str, Any]:
 def _measured(found: Measured) -> dict[str, float | None]:
     """Value and interval, null where the measure is not defined."""
     return {key: None if math.isnan(value) else value for key, value in vars(found).items()}
+
+
+def _by_class(found: Agreement, names: Sequence[str]) -> dict[str, dict[str, dict[str, float | None]]]:
+    of_class = zip(names, found.alpha_of_class, found.fleiss_of_class, strict=True)
+    return {name: {"krippendorff_alpha": _measured(alpha), "fleiss_kappa": _measured(kappa)} for name, alpha, kappa in of_class}
+
+
+def _flags(annotators: pd.DataFrame) -> dict[str, list[str]]:
+    """The people with a flag, and which."""
+    flagged = annotators[annotators["flags"] != ""]
+    return {worker: flags.split(BETWEEN) for worker, flags in zip(flagged["worker"], flagged["flags"], strict=True)}
 
 
 GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))
@@ -74,55 +89,80 @@ def still_wrong(noise: NoiseEstimate) -> str:
     shares = (noise.answers_wrong, noise.labels_wrong, noise.low, noise.high)
     answers, labels, low, high = (f"{100 * share:.1f}%" for share in shares)
     found = f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
+    return " ".join([found, *contradiction(noise)])
+
+
+def contradiction(noise: NoiseEstimate) -> list[str]:
+    """Whether people and classifier contradict each other."""
     if noise.disagreement is None:
-        return found
+        return []
     alone, seen = (f"{100 * share:.1f}%" for share in noise.disagreement)
-    return (
-        f"{found} But people and classifier contradict each other: of the labels by the answers alone, {alone} are wrong by "
+    return [
+        f"But people and classifier contradict each other: of the labels by the answers alone, {alone} are wrong by "
         f"the answers and {seen} with the classifier. One of them is misled; look at some of the corrected labels."
-    )
-
-
-def in_sentences(findings: Findings) -> list[str]:
-    """A few lines for the end of the run."""
-    found, votes_tree = numbers(findings), findings.result.votes.taxonomy
-    status, doubtful = found["status"], found["doubtful_answers"]
-    items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
-    unanswered = f"; {status['no-answer']:,} had no answer" if status["no-answer"] else ""
-    lines = [
-        f"{items} with {answers} of {_people(found)} in {how_many(found['classes'], 'class', 'classes')}.",
-        f"Overruled the majority on {how_many(status['corrected'], 'item')} and broke {how_many(status['tie-broken'], 'tie')}; "
-        f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}.",
-        f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong"
-        + ("; the surest of them come first in doubtful.csv." if doubtful > 1 else "."),
-        *unsure.in_a_sentence(findings.result, findings.trained.fusion.consensus.annotators),
-        *how_far_they_agree(findings.people),
-        *_most_confused(mistakes(findings.confusion, votes_tree)),
-        *tree_in_words(found["taxonomy"]),
-        still_wrong(findings.noise),
-        *novel.in_a_sentence(findings),
-        *findings.trained.remarks,
     ]
-    truth = findings.trained.loaded.truth
-    return lines if truth is None else [*lines, _against_the_truth(findings.grades, truth.whole)]
 
 
-def _against_the_truth(grades: Mapping[str, float], whole: bool) -> str:
+# ---- the result in a few lines
+
+
+def _size(findings: Findings) -> list[str]:
+    found = findings.numbers
+    items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
+    return [f"{items} with {answers} of {_people(found)} in {how_many(found['classes'], 'class', 'classes')}."]
+
+
+def _changes(findings: Findings) -> list[str]:
+    status = findings.numbers["status"]
+    unanswered = f"; {status['no-answer']:,} had no answer" if status["no-answer"] else ""
+    return [
+        f"Overruled the majority on {how_many(status['corrected'], 'item')} and broke {how_many(status['tie-broken'], 'tie')}; "
+        f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}."
+    ]
+
+
+def _doubtful(findings: Findings) -> list[str]:
+    doubtful = len(findings.doubtful)
+    first = "; the surest of them come first in doubtful.csv." if doubtful > 1 else "."
+    return [f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong{first}"]
+
+
+def _agreement(findings: Findings) -> list[str]:
+    return how_far_they_agree(findings.people)
+
+
+def _noise(findings: Findings) -> list[str]:
+    return [still_wrong(findings.noise)]
+
+
+def _remarks(findings: Findings) -> list[str]:
+    return list(findings.trained.remarks)
+
+
+def _against_the_truth(findings: Findings) -> list[str]:
+    grades, truth = findings.grades, findings.trained.loaded.truth
+    if truth is None:
+        return []
     right = {name: f"{100 * grades[name]:.2f}%" for name in ("labels", "majority", "dawid_skene")}
-    of = "" if whole else f" of {how_many(int(grades['items']), 'item')}"
+    of = "" if truth.whole else f" of {how_many(int(grades['items']), 'item')}"
     first = how_many(int(grades["doubtful"]), "doubtful answer")
     wrong = f"; of the first {first} {100 * grades['first_100_doubtful']:.0f}% are wrong" if grades["doubtful"] else ""
-    return (
+    return [
         f"Against the truth{of}: labels right {right['labels']}, majority {right['majority']}, Dawid-Skene "
         f"{right['dawid_skene']}{wrong}."
-    )
+    ]
 
 
-def _people(found: Mapping[str, Any]) -> str:
-    return how_many(found["annotators"], "person", "people") if found["annotators"] else "unnamed people"
+def _unsure(findings: Findings) -> list[str]:
+    return unsure.in_a_sentence(findings.result, findings.trained.fusion.consensus.annotators)
 
 
-def _most_confused(wrong: pd.DataFrame) -> list[str]:
+def _tree(findings: Findings) -> list[str]:
+    return tree_in_words(findings.numbers["taxonomy"])
+
+
+def _most_confused(findings: Findings) -> list[str]:
+    wrong = mistakes(findings.confusion, findings.result.votes.taxonomy)
     if not len(wrong):
         return []
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
@@ -130,15 +170,38 @@ def _most_confused(wrong: pd.DataFrame) -> list[str]:
     return [f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')})."] if count else []
 
 
+SENTENCES: tuple[Callable[[Findings], list[str]], ...] = (
+    _size, _changes, _doubtful, _unsure, _agreement, _most_confused, _tree, _noise, novel.in_a_sentence, warnings, _remarks,
+    _against_the_truth,
+)  # fmt: skip
+"""The end of a run, in this order."""
+SHOWN_OTHERWISE = (_changes, _doubtful, _most_confused, _noise, warnings)
+"""What the page has in large type, as a chart or as a warning, and so not once more as a sentence."""
+
+
+def in_sentences(findings: Findings) -> list[str]:
+    """A few lines for the end of the run."""
+    return [line for sentence in SENTENCES for line in sentence(findings)]
+
+
+def for_the_page(findings: Findings) -> list[str]:
+    """Those of them that the page does not show in another form."""
+    return [line for sentence in SENTENCES if sentence not in SHOWN_OTHERWISE for line in sentence(findings)]
+
+
+def _people(found: Mapping[str, Any]) -> str:
+    return how_many(found["annotators"], "person", "people") if found["annotators"] else "unnamed people"
+
+
 def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The numbers at the top of the page: what, how many, in words."""
+    """The numbers at the top of the page, first those that ask for a look: what, how many, in words."""
     status, answers, doubtful = found["status"], found["answers"], found["doubtful_answers"]
-    unanswered = status["no-answer"]
-    return [
-        ("Items", f"{found['items']:,}", f"{unanswered:,} without an answer" if unanswered else "all have answers"),
-        ("Answers", f"{answers:,}", f"from {_people(found)}"),
-        ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
+    tiles = [
         ("Labels changed", f"{status['corrected']:,}", "against what most people said"),
+        ("Still unsure", f"{status['unsure']:,}", "worth another look" if status["unsure"] else "nothing is too close to call"),
         ("Ties decided", f"{status['tie-broken']:,}", "people disagreed evenly"),
-        ("Still unsure", f"{status['unsure']:,}", "worth another look"),
+        ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
     ]
+    if status["no-answer"]:
+        tiles.append(("Without an answer", f"{status['no-answer']:,}", "labelled by the classifier"))
+    return tiles

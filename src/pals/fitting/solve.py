@@ -1,4 +1,5 @@
-"""A classifier in closed form: ridge regression on frozen features and a model of the annotators, each made from the other."""
+"""Without training: a classifier in closed form, ridge regression on frozen features and a model of the annotators, each made
+from the other; and of answers alone the model of the annotators by itself."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pals.crowd import fuse
 from pals.crowd.closed_form import Solution, solve
 from pals.fitting.encode import Encoded
 from pals.fitting.monitor import Monitor
@@ -36,6 +38,23 @@ def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
         device=torch.device("cpu"),
         training=describe(encoded),
         remarks=() if found.fusion.calibration is not None else (NO_HELP,),
+    )
+
+
+def fit_answers(encoded: Encoded) -> Trained:
+    """The answers alone, by Dawid and Skene's model with items that are hard for everybody. No classifier comes of it."""
+    with FolderLock(encoded.plan.folder):
+        fusion = fuse(encoded.loaded.votes, (), strength=encoded.plan.config.method.strength)
+    return Trained(
+        encoded=encoded,
+        network=None,
+        part=None,
+        temperature=1.0,
+        features_ND=encoded.inputs,
+        fusion=fusion,
+        said_NC=fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
     )
 
 

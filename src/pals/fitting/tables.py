@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
+from pals.crowd.clickers import confidence_limits
+from pals.crowd.consensus import Consensus
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+from pals.fitting.flags import flagged_people
 from pals.readers.nodes import spoken
 from pals.readers.votes import DONT_KNOW
 from pals.util.files import mark_as_text
@@ -38,14 +41,21 @@ def tally(counts: Mapping[str, float]) -> str:
     return "; ".join(text if times == 1 else f"{text} x{times:g}" for text, times in counts.items())
 
 
-def labels_table(result: Result) -> pd.DataFrame:
-    """One row per item, in the order of the votes' items."""
+def labels_table(result: Result, consensus: Consensus | None = None) -> pd.DataFrame:
+    """One row per item, in the order of the votes' items: the result with the next likely classes, and what the answers come to
+    by themselves, counted (`majority`; several where they are even) and weighed (`dawid_skene`, of the consensus given)."""
     names_C = _text(result.votes.class_names)
+    weighed = {}
+    if consensus is not None:
+        weighed["dawid_skene"] = np.where(consensus.answers.known_N, names_C[consensus.label_N], "")
     return pd.DataFrame(
         {
             "item": _text(result.votes.items),
             "label": names_C[result.label_N],
             "confidence": result.confidence_N.round(DIGITS),
+            **_next_likely(result),
+            "majority": _majorities(result),
+            **weighed,
             "votes": result.answers_N,
             "agreement": result.agreement_N.round(DIGITS),
             "in_votes": result.said_N,
@@ -53,6 +63,36 @@ def labels_table(result: Result) -> pd.DataFrame:
             "none_of_these": np.full(len(result.label_N), np.nan) if result.none_N is None else result.none_N.round(DIGITS),
         }
     )
+
+
+def probabilities_table(result: Result) -> pd.DataFrame:
+    """One row per item with the probability of every class."""
+    columns = [f"probability: {name}" for name in result.votes.class_names]
+    table = pd.DataFrame(result.posterior_NC.round(DIGITS), columns=columns)
+    table.insert(0, "item", _text(result.votes.items))
+    return table
+
+
+def _next_likely(result: Result) -> dict[str, Any]:
+    """The second and third choice with their probabilities; of two classes there is no third."""
+    order_NC = np.argsort(-result.posterior_NC, axis=1, kind="stable")
+    columns: dict[str, Any] = {}
+    for place, rank in enumerate(("second", "third"), start=1):
+        label_N1 = order_NC[:, place : place + 1]
+        there = label_N1.shape[1] > 0
+        columns[rank] = _text(result.votes.class_names)[label_N1[:, 0]] if there else ""
+        share_N1 = np.take_along_axis(result.posterior_NC, label_N1, axis=1).round(DIGITS)
+        columns[f"{rank}_probability"] = share_N1[:, 0] if there else np.nan
+    return columns
+
+
+def _majorities(result: Result) -> np.ndarray:
+    """The label that most people gave to each item, "newt|toad" where as many gave another; blank where nobody answered."""
+    names = result.votes.class_names
+    found_N = np.where(result.leads_NC.any(axis=1), _text(names)[result.leads_NC.argmax(axis=1)], "")
+    for item in np.flatnonzero(result.leads_NC.sum(axis=1) > 1).tolist():
+        found_N[item] = "|".join(names[label] for label in np.flatnonzero(result.leads_NC[item]))
+    return found_N
 
 
 def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = None) -> pd.DataFrame:
@@ -76,7 +116,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
 
 
 def annotators_table(result: Result) -> pd.DataFrame:
-    """One row per annotator who answered, those with the most answers first."""
+    """One row per annotator who answered: those with a flag first, then those who surely agree least with the result."""
     worker_A, item_A = result.worker_A % (len(result.votes.workers) + 1), result.item_A  # -1 is the last
     people, classes = len(result.votes.workers) + 1, result.posterior_NC.shape[1]
     answers_W = np.bincount(worker_A, minlength=people)
@@ -90,21 +130,30 @@ def annotators_table(result: Result) -> pd.DataFrame:
     said_WC = np.bincount(said_R, minlength=people * classes).reshape(people, classes)
     chance_W = (said_WC * result_WC).sum(axis=1) / size_W**2
     above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
+    low_W, high_W = confidence_limits(agreement_W * answers_W, answers_W, 0.025)
+    flags, evidence = flagged_people(result)
     counts = _confusions(result)
     table = pd.DataFrame(
         {
             "worker": people_of(result),
             "answers": answers_W,
             "agreement": agreement_W.round(DIGITS),
+            "agreement_low": low_W.round(DIGITS),
+            "agreement_high": high_W.round(DIGITS),
             "by_chance": chance_W.round(DIGITS),
             "above_chance": above_W.round(DIGITS),
+            "flags": flags,
+            "evidence": evidence,
             "confused": _worst_mistakes(result, counts.worker_X, people, counts),
         }
     )
     share_WC = ratio(right_WC, result_WC).round(DIGITS)
     rights = pd.DataFrame(share_WC, columns=[f"right: {name}" for name in result.votes.class_names])
     table = pd.concat([table, rights], axis=1)[answers_W > 0]
-    return table.sort_values(["answers", "worker"], ascending=[False, True], kind="stable", ignore_index=True)
+    order = table.assign(unsuspected=table["flags"] == "").sort_values(
+        ["unsuspected", "agreement_high", "worker"], kind="stable"
+    )
+    return table.loc[order.index].reset_index(drop=True)
 
 
 def confusion_table(result: Result) -> pd.DataFrame:
@@ -152,11 +201,16 @@ def classes_table(result: Result) -> pd.DataFrame:
 
 def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
     """How far people agree beyond chance: everybody, each class against all others, and pairs of people."""
-    people, of_class = result.votes.workers, zip(result.votes.class_names, found.alpha_of_class, strict=True)
+    people, classes = result.votes.workers, result.votes.class_names
+    of_class = {"krippendorff_alpha": found.alpha_of_class, "fleiss_kappa": found.fleiss_of_class}
     rows = [
         ("everybody", "", "", found.items, "krippendorff_alpha", found.alpha),
         ("everybody", "", "", found.items, "fleiss_kappa", found.fleiss),
-        *(("class", name, "", found.items, "krippendorff_alpha", of) for name, of in of_class),
+        *(
+            ("class", name, "", found.items, measure, of)
+            for measure, found_C in of_class.items()
+            for name, of in zip(classes, found_C, strict=True)
+        ),
         *(("pair", people[one.one], people[one.other], one.items, "cohen_kappa", one.kappa) for one in found.pairs),
     ]
     table = pd.DataFrame(

@@ -24,9 +24,9 @@ class Trained:
     """A classifier, what answers and classifier together say of all items, and how each was come by."""
 
     encoded: Encoded
-    network: Network
-    "Learned from all items with answers; it reads pictures, vectors, or what the encoder makes of pictures."
-    part: Part
+    network: Network | None
+    "Learned from all items with answers; reads pictures, vectors, or what an encoder makes of pictures. None of answers alone."
+    part: Part | None
     "What the network is called and how its inputs are standardised."
     temperature: float
     "That makes its probabilities honest."

@@ -46,6 +46,10 @@ def answered(votes: Votes) -> np.ndarray:
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
     """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
     votes = (_with_news(_read(config), config) if given is None else given).trusting(config.trusted)
+    if config.answers_only:
+        _refuse_too_little(config, votes)
+        (read, *remarks) = votes.summary.lines()
+        return MatchedVotes(answered_first(votes), (read, *remarks), tuple(remarks))
     names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)

@@ -16,9 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from pals.crowd.consensus import DAWID_SKENE
 from pals.labels.taxonomy import SURE, Taxonomy, check_sure
 from pals.training.encoding import quick_batch, quick_link
 from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.vision.augment.views import Standardize
@@ -203,9 +205,19 @@ def find_model(run: Path | str) -> Path:
     """The classifier of a run folder; the path of the file itself is taken as it is."""
     path = Path(run) / FILE_NAME if Path(run).is_dir() else Path(run)
     if not path.is_file():
+        if _is_of_answers_alone(Path(run)):
+            raise InputError(
+                f"{run} has no classifier: it was fitted to answers alone (--no-images). Fit the pictures to have one."
+            )
         where = f"{run} holds no {FILE_NAME}" if Path(run).is_dir() else f"{run} does not exist"
         raise InputError(f"{where}. Give the folder that `pals fit` or `pals train --encoder` wrote, once it is finished.")
     return path
+
+
+def _is_of_answers_alone(run: Path) -> bool:
+    config = run / "config.yaml"
+    method = read_yaml(config).get("method") if config.is_file() else None
+    return isinstance(method, Mapping) and method.get("name") == DAWID_SKENE
 
 
 def is_model(path: Path) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
 from pals.crowd.closed_form import STRENGTH
+from pals.crowd.consensus import DAWID_SKENE
 from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.dcic import ONCE_EVERYWHERE
 from pals.labels.taxonomy import SURE
@@ -23,6 +24,8 @@ from pals.util.errors import InputError, unknown
 
 CLOSED_FORM = "closed-form"
 """In place of a method's name in `pals fit`: nothing is trained, answers and features are solved for (`pals.closed_form`)."""
+UNTRAINED = (CLOSED_FORM, DAWID_SKENE)
+"""What `pals fit` does without training anything."""
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 
 
@@ -101,6 +104,11 @@ class VotesConfig:
     "Of the items and answers: a run goes on only with those it began with."
     name: str = "votes"
 
+    @property
+    def answers_only(self) -> bool:
+        """Nothing is known of the items but what people said."""
+        return self.images is None and self.features is None
+
 
 @settings(frozen=True, config=STRICT)
 class NetworkConfig:
@@ -131,6 +139,14 @@ class ClosedFormConfig:
 
     strength: float = Field(default=STRENGTH, gt=0)
     "Answers per class that the prior of a person's confusion matrix weighs."
+
+
+@settings(frozen=True, config=STRICT)
+class DawidSkeneConfig:
+    """Options of the fit of answers alone (`pals.dawid_skene`)."""
+
+    strength: float | None = Field(default=None, gt=0)
+    "Answers per class that the prior of a person's confusion matrix weighs; by default what predicts answers best."
 
 
 @dataclass(frozen=True)
@@ -196,11 +212,11 @@ def _by_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]
 
 
 def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given: Mapping[str, Any]) -> Any:
-    if name != CLOSED_FORM:
+    if name not in UNTRAINED:
         return method_options(name, given)
     if kind is DataConfig:
-        raise InputError(f"The {CLOSED_FORM} needs people's answers: use `pals fit`, or choose one of `pals methods`.")
-    return build(ClosedFormConfig, given, "method")
+        raise InputError(f"{name} needs people's answers: use `pals fit`, or choose one of `pals methods`.")
+    return build(ClosedFormConfig if name == CLOSED_FORM else DawidSkeneConfig, given, "method")
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from rich.progress import (
 
 LINES = 8  # plain lines per run
 
+Words = Callable[[Mapping[str, Any]], str]
+
 
 class Reporter:
     """Shows records of epochs as they come."""
@@ -50,10 +52,11 @@ class Reporter:
             shown.record(last)
         return last
 
-    def begin(self, name: str, total: int, done: int = 0) -> Shown:
-        """A run of which records will come; several may be shown at once."""
+    def begin(self, name: str, total: int, done: int = 0, words: Words | None = None) -> Shown:
+        """A run of which records will come; several may be shown at once. `words`: what is said of a record, if not its
+        numbers."""
         task = None if self.progress is None else self.progress.add_task(name, total=total, completed=done, note="")
-        return Shown(self, name, total, task)
+        return Shown(self, name, total, task, words or note)
 
     def line(self, text: str) -> None:
         """A line that stays, above the bars if there are any."""
@@ -68,16 +71,18 @@ class Shown:
     name: str
     total: int
     task: TaskID | None
+    words: Words
 
     def record(self, record: Mapping[str, Any]) -> None:
         """In a method with several phases each is counted by itself: how many there will be it may not know yet."""
         phase, epoch, epochs = record["phase"], record["epoch"], record["epochs"]
         part = "" if phase == "main" else f" {phase}"
         if self.reporter.progress is not None and self.task is not None:
-            shown = {"description": f"{self.name}{part}", "completed": epoch, "total": epochs, "note": note(record)}
+            shown = {"description": f"{self.name}{part}", "completed": epoch, "total": epochs, "note": self.words(record)}
             self.reporter.progress.update(self.task, **shown)
         elif record["total_epoch"] % max(1, self.total // LINES) == 0 or epoch == epochs:
-            self.reporter.line(f"{self.name}:{part} epoch {epoch}/{epochs}, {note(record)}")
+            said = self.words(record)
+            self.reporter.line(f"{self.name}:{part} epoch {epoch}/{epochs}{', ' if said else ''}{said}")
 
     def end(self, text: str) -> None:
         """Take the bar away; a line stays in its place."""

@@ -12,11 +12,12 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from pals.fitting.page.svg import tag
-from pals.fitting.page.values import count, isolated, percent, shortened
+from pals.fitting.page.values import count, isolated, percent
 from pals.util.errors import InputError
 
 MOST_CLASSES = 100  # more rows cannot be read on any screen
 KEEP_ORDER = 20  # up to here the classes stay as given: the order may mean something, as with grades
+LETTERS = 18  # of a class name beside a row or above a column
 NUMBERS = 12  # up to here the cells are wide enough for a number
 AGREE = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 DIFFER = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
@@ -120,14 +121,17 @@ class Layout:
     def font(self) -> int:
         return 13 if self.classes <= NUMBERS else 12 if self.classes <= 40 else 9
 
-    @property
-    def letters(self) -> int:
-        return 16 if self.classes <= NUMBERS else 18
+    def numbered(self, names: Sequence[str]) -> bool:
+        """Whether rows and columns have numbers, and the names stand whole in a list beside: long ones would leave the cells no
+        room."""
+        return max(map(len, names)) > LETTERS
+
+    def labels(self, names: Sequence[str]) -> list[str]:
+        return [str(place) for place in range(1, len(names) + 1)] if self.numbered(names) else list(names)
 
     def margin(self, names: Sequence[str]) -> int:
         """Room for the longest label."""
-        longest = max(min(len(name), self.letters) for name in names)
-        return round(longest * self.font * 0.6) + 14
+        return round(max(map(len, self.labels(names))) * self.font * 0.6) + 14
 
 
 def row_labels(names: Sequence[str]) -> Markup:
@@ -135,9 +139,9 @@ def row_labels(names: Sequence[str]) -> Markup:
     layout = Layout(len(names))
     margin = layout.margin(names)
     parts = []
-    for row, name in enumerate(names):
+    for row, (label, name) in enumerate(zip(layout.labels(names), names, strict=True)):
         y = margin + (row + 0.5) * layout.cell + layout.font * 0.35
-        parts.append(tag("text", shortened(name, layout.letters), tag("title", name), x=margin - 8, y=y, text_anchor="end"))
+        parts.append(tag("text", label, tag("title", name), x=margin - 8, y=y, text_anchor="end"))
     return _drawing("rows", margin, margin + layout.cell * len(names), layout, parts, aria_hidden="true")
 
 
@@ -145,10 +149,13 @@ def grid(found: Sequence[Cell], names: Sequence[str]) -> Markup:
     layout = Layout(len(names))
     margin, size = layout.margin(names), layout.cell * len(names)
     parts = []
-    for column, name in enumerate(names):
+    for column, (label, name) in enumerate(zip(layout.labels(names), names, strict=True)):
         x = (column + 0.5) * layout.cell + layout.font * 0.35
-        turned = f"translate({x:.1f} {margin - 8}) rotate(-90)"
-        parts.append(tag("text", shortened(name, layout.letters), tag("title", name), transform=turned))
+        if layout.numbered(names):
+            place: dict[str, str | float] = {"x": (column + 0.5) * layout.cell, "y": margin - 8, "text_anchor": "middle"}
+        else:
+            place = {"transform": f"translate({x:.1f} {margin - 8}) rotate(-90)"}
+        parts.append(tag("text", label, tag("title", name), **place))
     frame = tag("rect", class_="frame", width=size, height=size)
     squares = [_cell(one, names, layout.cell, numbers=len(names) <= NUMBERS) for one in found]
     parts.append(tag("g", frame, *squares, class_="cells", transform=f"translate(0 {margin})"))

@@ -163,6 +163,8 @@ def confusion(data: Data, pairs: Counter[tuple[str, str]]) -> dict[str, Any] | N
         "agree": _legend("a", heatmap.AGREE),
         "differ": _legend("d", heatmap.DIFFER),
         "mix_ups": [_mix_up(one, found[0].count, pairs) for one in found],
+        "mix_ups_of": int(np.count_nonzero(count_CC) - np.count_nonzero(np.diag(count_CC))),
+        "key": drawn if layout.numbered(drawn) else [],
         "people": [person["name"] for person in people],
         "script": {
             "names": drawn,
@@ -217,7 +219,14 @@ def people(data: Data, by_person: Counter[str], *, with_confusion: Sequence[str]
         return None
     drawn = [_person(row, names, by_person, with_confusion=with_confusion) for row in found]
     marks = {key: words for key, words in MARKS.items() if any(number(row.get(key)) is not None for row in found)}
-    return {"rows": drawn, "strips": 0 < len(names) <= MOST_STRIP, "classes": names, "marks": marks}
+    return {
+        "rows": drawn,
+        "of": int(number(data.get("annotators_of")) or len(drawn)),
+        "flagged": [row for row in drawn if row["flags"]],
+        "strips": 0 < len(names) <= MOST_STRIP,
+        "classes": names,
+        "marks": marks,
+    }
 
 
 def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_confusion: Sequence[str]) -> dict[str, Any]:
@@ -235,6 +244,9 @@ def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_co
         "above_chance": number(row.get("above_chance")),
         "marks": {key: number(row.get(key)) for key in MARKS},
         "bar": bar(agreement, words, mark=chance),
+        "likely": _range(row.get("agreement_low"), row.get("agreement_high")),
+        "flags": text(row.get("flags")),
+        "evidence": text(row.get("evidence")),
         "strip": strip(right_C, names) if known and len(names) <= MOST_STRIP else Markup(""),
         "weakest": weakest[1] if weakest else "",
         "weakest_share": weakest[0] if weakest else None,
@@ -243,6 +255,12 @@ def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_co
         "href": link("doubtful", person=name),
         "confusion_href": link("confusion", person=name) if name in with_confusion else "",
     }
+
+
+def _range(low: object, high: object) -> str:
+    """ "78.6 to 87.4%", or nothing."""
+    start, end = number(low), number(high)
+    return "" if start is None or end is None else f"{100 * start:.0f} to {100 * end:.0f}%"
 
 
 def pairs_of_people(data: Data) -> dict[str, Any] | None:
@@ -263,12 +281,28 @@ def pairs_of_people(data: Data) -> dict[str, Any] | None:
     return {"rows": drawn, "compared": len(compared)}
 
 
+def agreement_by_class(data: Data) -> list[dict[str, str]]:
+    """How far people agree on each class, by each measure that is known."""
+    found: dict[str, dict[str, str]] = {}
+    for row in rows(data.get("agreement")):
+        if row.get("of") == "class" and number(row.get("value")) is not None:
+            name = text(row.get("name"))
+            shown = found.setdefault(name, {"name": name, "krippendorff_alpha": MISSING, "fleiss_kappa": MISSING})
+            shown[text(row.get("measure")) or "krippendorff_alpha"] = with_interval(row)
+    return list(found.values())
+
+
 def with_interval(row: Data) -> str:
     """ "0.62 (0.58 to 0.66)": a measure of agreement and its interval."""
     value, low, high = (number(row.get(key)) for key in ("value", "low", "high"))
     if value is None:
         return MISSING
-    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} to {high:.2f})"
+    return signed(value) if low is None or high is None else f"{signed(value)} ({signed(low)} to {signed(high)})"
+
+
+def signed(value: float) -> str:
+    """Two decimals, and no sign before a zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def arrow(mistake: str) -> str:
@@ -278,7 +312,6 @@ def arrow(mistake: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- classes
 def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
     counts = ("items", "answers", "majority_items", "corrected", "unsure", "doubtful_answers")
-    among = {text(row.get("name")): row for row in rows(data.get("agreement")) if row.get("of") == "class"}
     drawn = []
     for row in rows(data.get("class_table")):
         name, agreement = text(row.get("class")), number(row.get("agreement"))
@@ -286,9 +319,8 @@ def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
         shown["name"] = name
         shown["agreement"] = agreement
         shown["bar"] = bar(agreement, f"{percent(agreement)} of the answers to {isolated(name)} agree with the result")
-        shown["alpha"] = number(among.get(name, {}).get("value"))
         shown["confidence"] = number(row.get("confidence"))
-        shown["confused"] = arrow(text(row.get("confused")))
+        shown["confused"] = arrow(text(row.get("confused")).removeprefix(f"{name} -> "))
         shown["review"] = by_result[name]
         shown["href"] = link("doubtful", result=name)
         drawn.append(shown)

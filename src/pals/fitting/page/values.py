@@ -49,7 +49,7 @@ def percent(value: float | None) -> str:
         return "<0.1%"
     if 0.9995 <= value < 1:
         return ">99.9%"
-    return f"{100 * value:.1f}%"
+    return f"{round(100 * value, 1) + 0.0:.1f}%"  # no sign before a zero
 
 
 def count(value: float | None) -> str:
@@ -62,10 +62,6 @@ def count(value: float | None) -> str:
 def isolated(name: str) -> str:
     """For use inside a sentence: a name written from right to left must not turn its surroundings round."""
     return name if name.isascii() else f"\u2068{name}\u2069"
-
-
-def shortened(name: str, length: int) -> str:
-    return name if len(name) <= length else f"{name[: length - 1].rstrip()}…"
 
 
 def day(value: object) -> str:

@@ -1,5 +1,6 @@
 // ------------------------------------------------------------------------------------------------ the doubtful items
 const PAGE = 24; // cards added at a time
+const SHORT = 12; // letters of a name that fit under a small picture
 const PRINTED = 12; // as many as the style sheet for print lets through
 const PAGE_KEYS = ["result", "answer", "person", "status", "least", "text", "sort"];
 
@@ -99,7 +100,8 @@ function modelOf(entry) {
 function neighborsOf(entry) {
   if (!entry.neighbors.length) return null;
   const doubted = new Set(entry.doubtful.map((one) => one.answer));
-  return make("ul", { class: "neighbors" }, ...entry.neighbors.map((one) => {
+  const long = entry.neighbors.some((one) => one.label.length > SHORT); // whole names need a line each
+  return make("ul", { class: long ? "neighbors listed" : "neighbors" }, ...entry.neighbors.map((one) => {
     const kind = one.label === entry.label ? "right" : doubted.has(one.label) ? "wrong" : "other";
     const similar = one.similarity === null ? "" : one.similarity.toFixed(2);
     const image = picture(one.item, `Similar item ${one.item}`, 64);
@@ -162,7 +164,7 @@ function startGallery() {
     drawMore();
     byId("f-least-words").textContent = `${field.least.value}%`;
     byId("shown").replaceChildren(make("b", null, count(found.length)), ` of ${count(data.gallery.length)} items`);
-    byId("printed").textContent = `Printed: ${Math.min(PRINTED, found.length)} of ${count(data.gallery.length)} items. All are in doubtful.csv.`;
+    byId("printed").textContent = `Printed: ${Math.min(PRINTED, found.length)} of ${count(data.gallery.length)} items. All are in labels.csv.`;
     byId("nothing").hidden = found.length > 0;
     byId("copy-items").disabled = found.length === 0;
     byId("by-hand").hidden = true;

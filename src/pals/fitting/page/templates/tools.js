@@ -36,7 +36,7 @@ function isolated(name) {
 }
 
 function name(text) {
-  return make("bdi", text.length > 40 ? { class: "name", title: text } : { class: "name" }, text);
+  return make("bdi", { class: "name" }, text);
 }
 
 // The picture of an item, or null where the page has none.

@@ -1,0 +1,164 @@
+"""People who click without looking, as far as answers show it: the same answer again and again whatever the item, or agreement
+with others that is no better than chance.
+
+Both are tests against what an honest person would do, each with one chance in a hundred (`FALSE_ALARMS`) that anybody at all is
+flagged in a crowd of honest people, however large. A flag is a reason to look, not a verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.stats import beta, pearson3
+
+from pals.crowd.agreement import single_answers
+from pals.crowd.answers import ratio
+from pals.readers import Votes
+
+FALSE_ALARMS = 0.01
+"""Chance that somebody in an honest crowd is flagged, for each of the two tests; by Bonferroni over all people."""
+FEWEST = 20
+"""Answers from which on a person is tested."""
+EXCESS = 0.1
+"""Share of a person's answers that must repeat the one before beyond what the items explain: animals come in series, too."""
+SHARE = 0.5
+"""Of the agreement beyond chance that the whole crowd reaches: who surely reaches less, and perhaps none, is flagged."""
+CONFIDENCE = 0.99
+"""With which agreement above chance counts as such."""
+DISAGREE = 0.1
+"""Agreement of a crowd below which nobody can be told from chance."""
+ROUNDS, LONGEST = 1000, 4000
+"""Permutations of a person's answers, and how many of these are looked at."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often people (W) gave the same answer as the one before, in the order of the votes."""
+
+    steps_W: np.ndarray  # answers that have one before
+    same_W: np.ndarray  # share that repeat it
+    expected_W: np.ndarray  # by the results of the items, in their order
+    flagged_W: np.ndarray
+
+
+@dataclass(frozen=True)
+class AmongOthers:
+    """How far people (W) agree with all others who answered for the same items; the result is not asked."""
+
+    answers_W: np.ndarray  # to items that others answered for
+    agree_W: np.ndarray
+    chance_W: np.ndarray
+    crowd: float  # agreement beyond chance of everybody together
+    flagged_W: np.ndarray
+
+
+def repeated_answers(votes: Votes, label_N: np.ndarray, *, false_alarms: float = FALSE_ALARMS, seed: int = 0) -> Repeats:
+    """Whether people repeat themselves more than the items do. `label_N` is the result: if answers depend on the item alone,
+    those to items of one result may change places, and that is what a permutation test does. Where the results themselves come
+    in series, as in a file in the order of the classes, their errors do, too: so much more a person must repeat."""
+    item_T, worker_T, label_T = _in_order(votes)
+    people, labels = len(votes.workers), len(votes.class_names)
+    steps = np.flatnonzero(worker_T[1:] == worker_T[:-1])
+    who_S = worker_T[steps]
+    steps_W = np.bincount(who_S, minlength=people)
+    same_W = np.bincount(who_S, label_T[steps] == label_T[steps + 1], minlength=people)
+    kind_T = worker_T * labels + label_N[item_T]
+    expected_W = np.bincount(who_S, _chance_of_repeat(kind_T, label_T, steps, labels), minlength=people)
+    tested_W = steps_W + 1 >= FEWEST
+    level = false_alarms / max(int(tested_W.sum()), 1)
+    flagged_W = np.zeros(people, dtype=bool)
+    rng = np.random.default_rng(seed)
+    begin_W = np.searchsorted(worker_T, np.arange(people + 1))
+    enough_W = EXCESS * steps_W + _series(kind_T, steps, worker_T, people)
+    for person in np.flatnonzero(tested_W & (same_W - expected_W >= enough_W)).tolist():
+        own = slice(begin_W[person], min(begin_W[person + 1], begin_W[person] + LONGEST))
+        flagged_W[person] = _permutation_p(label_T[own], kind_T[own], rng) <= level
+    return Repeats(steps_W, ratio(same_W, steps_W), ratio(expected_W, steps_W), flagged_W)
+
+
+def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOthers:
+    """Whether people agree with others beyond chance. Confidence limits (Clopper and Pearson) decide: the lower one must not be
+    above chance, the upper one below half of what the crowd reaches. So few answers flag nobody, and in a hard task, where all
+    agree little, more of them are needed. False alarms are counted among those who reach at least that half."""
+    item_A, worker_A, label_A, _ = single_answers(votes)
+    people, classes = len(votes.workers), len(votes.class_names)
+    count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
+    others_A = count_NC.sum(axis=1)[item_A] - 1
+    use = np.flatnonzero((others_A > 0) & (worker_A >= 0))
+    item_A, worker_A, label_A, others_A = item_A[use], worker_A[use], label_A[use], others_A[use]
+    answers_W = np.bincount(worker_A, minlength=people)
+    match_W = np.bincount(worker_A, (count_NC[item_A, label_A] - 1) / others_A, minlength=people)
+    code_A = worker_A * classes + label_A
+    own_WC, own_weight_WC = (
+        np.bincount(code_A, weight_A, minlength=people * classes).reshape(people, classes) for weight_A in (None, 1 / others_A)
+    )
+    said_WC = csr_matrix((1 / others_A, (worker_A, item_A)), shape=(people, len(count_NC))) @ count_NC - own_weight_WC
+    agree_W, chance_W = ratio(match_W, answers_W), ratio((own_WC * said_WC).sum(axis=1), answers_W**2)
+    left_W = answers_W * (1 - chance_W)
+    crowd = float(ratio(np.nansum(match_W - answers_W * chance_W), np.nansum(left_W)))
+    tested_W = answers_W >= FEWEST
+    level = false_alarms / max(int(tested_W.sum()), 1)
+    low_W, _ = confidence_limits(match_W, answers_W, 1 - CONFIDENCE)
+    _, high_W = confidence_limits(match_W, answers_W, level)
+    worse_W = (low_W <= chance_W) & (ratio(high_W - chance_W, 1 - chance_W) < SHARE * crowd)
+    return AmongOthers(answers_W, agree_W, chance_W, crowd, tested_W & worse_W & (crowd > DISAGREE))
+
+
+def confidence_limits(success: np.ndarray, trials: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Clopper and Pearson's limits of a share, each wrong with at most this probability; 0 and 1 without trials."""
+    failure = np.maximum(trials - success, 0)
+    with np.errstate(invalid="ignore"):
+        low = np.where(success > 0, beta.ppf(level, success, failure + 1), 0.0)
+        high = np.where(failure > 0, beta.ppf(1 - level, success + 1, failure), 1.0)
+    return low, high
+
+
+def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Item, person and label of the answers that name a person and one label: person by person, in the order of the votes."""
+    first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
+    row_T = np.sort(first_A[size_A == 1])
+    row_T = row_T[votes.worker_R[row_T] >= 0]
+    row_T = row_T[np.argsort(votes.worker_R[row_T], kind="stable")]
+    return votes.item_R[row_T], votes.worker_R[row_T], votes.label_R[row_T]
+
+
+def _chance_of_repeat(kind_T: np.ndarray, label_T: np.ndarray, steps: np.ndarray, labels: int) -> np.ndarray:
+    """For each step, how likely its two answers are the same if answers to items of a kind (a person's items with one result)
+    change places among each other."""
+    size_K, kind_T = np.unique(kind_T, return_inverse=True, return_counts=True)[1:][::-1]
+    count_KC = csr_matrix((np.ones(len(kind_T)), (kind_T, label_T)), shape=(len(size_K), labels))
+    pair_P, place_S = np.unique(kind_T[steps] * len(size_K) + kind_T[steps + 1], return_inverse=True)
+    one_P, other_P = pair_P // len(size_K), pair_P % len(size_K)
+    alike_P = np.asarray(count_KC[one_P].multiply(count_KC[other_P]).sum(axis=1)).ravel()
+    within_P = one_P == other_P
+    chance_P = (alike_P - within_P * size_K[one_P]) / np.maximum(size_K[one_P] * (size_K[other_P] - within_P), 1)
+    chance_S: np.ndarray = chance_P[place_S]
+    return chance_S
+
+
+def _series(kind_T: np.ndarray, steps: np.ndarray, worker_T: np.ndarray, people: int) -> np.ndarray:
+    """By how many steps more than by chance the results of a person's items repeat, W."""
+    same_W = np.bincount(worker_T[steps], kind_T[steps] == kind_T[steps + 1], minlength=people)
+    first_K, size_K = np.unique(kind_T, return_index=True, return_counts=True)[1:]
+    pairs_W = np.bincount(worker_T[first_K], size_K * (size_K - 1), minlength=people)
+    answers_W = np.bincount(worker_T, minlength=people)
+    series_W: np.ndarray = np.maximum(same_W - pairs_W / np.maximum(answers_W, 1), 0)
+    return series_W
+
+
+def _permutation_p(label_T: np.ndarray, kind_T: np.ndarray, rng: np.random.Generator) -> float:
+    """Chance of as many repeats if answers to items of a kind change places. Permutations give the mean, the spread and the
+    skewness of a Pearson distribution of type III, whose tail reaches further than a count of permutations would."""
+    kind_T = np.unique(kind_T, return_inverse=True)[1]
+    order_RT = np.argsort(kind_T + rng.random((ROUNDS, len(kind_T))), axis=1)
+    drawn_RT = np.empty_like(order_RT)
+    drawn_RT[:, np.argsort(kind_T, kind="stable")] = label_T[order_RT]
+    same_R = (drawn_RT[:, 1:] == drawn_RT[:, :-1]).sum(axis=1)
+    spread = same_R.std()
+    if spread == 0:
+        return 1.0
+    own = (label_T[1:] == label_T[:-1]).sum() - 0.5  # for continuity
+    skewness = (((same_R - same_R.mean()) / spread) ** 3).mean()
+    return float(pearson3.sf((own - same_R.mean()) / spread, skewness))

@@ -1,0 +1,83 @@
+"""What a reader of the result should look at before trusting it: one function for each check, in words or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pals.crowd.result import GOLD
+from pals.fitting.flags import BETWEEN
+from pals.util.words import how_many
+
+if TYPE_CHECKING:
+    from pals.fitting.findings import Findings
+
+POOR = 0.3
+"""Agreement of the classifier with answers that it has not seen, beyond chance, below which it is called poor."""
+MOVED, SURELY, FEWEST = 0.2, 3.0, 5
+"""A class has left its number of items by the answers: by this share, so many standard deviations, and so many items."""
+NAMED = 3
+"""Classes or people that a sentence names; the tables have all."""
+
+
+def poor_classifier(findings: Findings) -> list[str]:
+    """How often the classifier, asked about items whose answers it has not seen, says something that a person said, too."""
+    trained = findings.trained
+    if not trained.held_out:
+        return []
+    said_M = torch.from_numpy(trained.said_NC)[trained.loaded.trained_M].argmax(dim=1)
+    allowed_MC = trained.loaded.candidates.allowed_NC.double()
+    covered = trained.held_out["covering"]
+    predicted_C = torch.bincount(said_M, minlength=allowed_MC.shape[1]).double() / len(said_M)
+    chance = float(predicted_C @ allowed_MC.mean(dim=0))
+    if covered - chance >= POOR * (1 - chance):
+        return []
+    return [
+        f"The classifier knows little: of items whose answers it has not seen it says something that somebody said in "
+        f"{covered:.0%} of cases, where chance gives {chance:.0%}. Its labels for new items will be poor."
+    ]
+
+
+def moved_classes(findings: Findings) -> list[str]:
+    """Classes that have far more or fewer items in the result than the answers suggest."""
+    result = findings.result
+    use = np.flatnonzero(result.share_NC.any(axis=1) & (result.status_N != GOLD))
+    share_MC = result.share_NC[use]
+    found_C = np.bincount(result.label_N[use], minlength=share_MC.shape[1])
+    expected_C = share_MC.sum(axis=0)
+    apart_C = np.abs(found_C - expected_C)
+    moved_C = (apart_C >= MOVED * np.maximum(found_C, expected_C)) & (apart_C >= FEWEST)
+    moved_C &= apart_C >= SURELY * np.sqrt((share_MC * (1 - share_MC)).sum(axis=0))
+    order = np.flatnonzero(moved_C)[np.argsort(-apart_C[moved_C], kind="stable")]
+    if not len(order):
+        return []
+    names = result.votes.class_names
+    words = [f"{names[c]} has {how_many(int(found_C[c]), 'item')} (about {expected_C[c]:,.0f})" for c in order[:NAMED]]
+    more = f", and {how_many(len(order) - NAMED, 'more class', 'more classes')}" if len(order) > NAMED else ""
+    return [
+        f"The result has other class sizes than the answers suggest: {', '.join(words)}{more}. Look at their corrected "
+        f"items before you count anything."
+    ]
+
+
+def suspected_people(findings: Findings) -> list[str]:
+    """People who look as if they clicked without looking."""
+    people = findings.annotators[findings.annotators["flags"] != ""]
+    if not len(people):
+        return []
+    names = people["worker"].tolist()
+    if len(names) == 1:
+        return [f"{names[0]} may answer without looking: {people['evidence'].iloc[0].split(BETWEEN)[0]}."]
+    listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+    return [f"{len(names):,} people may answer without looking: {listed}. annotators.csv has the evidence."]
+
+
+CHECKS: tuple[Callable[[Findings], list[str]], ...] = (poor_classifier, moved_classes, suspected_people)
+
+
+def warnings(findings: Findings) -> list[str]:
+    """All of them."""
+    return [line for check in CHECKS for line in check(findings)]
