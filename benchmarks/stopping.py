@@ -2,9 +2,9 @@
 
     python benchmarks/stopping.py IMAGES VOTES TRUTH --features FEATURES.npy --seeds 3
 
-Prints tables in Markdown. Replay: answers an item and the share of right labels, in per cent, by the rule and with everyone
-asked equally, and what the rule needs to be as right. Forecast: after a random part of the answers the labels right that
-further answers, asked for by the rule, are said to add, and what they really add.
+Prints tables in Markdown, in per cent of labels. Stop: where the rule says that all items have enough answers. Replay: labels
+right by the rule and with everyone asked equally, and what the rule needs to be as right. Forecast: after a random part of the
+answers, the labels right that further answers, asked for by the rule, are said to come to, and what they really come to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from small_sets import read, read_features
 from pals.crowd import estimate_noise, fuse
 from pals.crowd.closed_form import Again, spectrum_of
 from pals.crowd.forecast import forecast
-from pals.crowd.replay import Arrivals, Fit
+from pals.crowd.replay import Arrivals, Fit, by_the_rule
 from pals.crowd.stopping import Source, as_sure_as, decide, standing_of, typical_person
 from pals.fitting.grading import Graded
 from pals.fitting.replay import EQUALLY, RULE, SAME, Replay, play
@@ -28,6 +28,7 @@ from pals.labels.candidates import Truth
 from pals.readers import Votes
 
 BEFORE = (1.5, 2.0)  # answers an item from which a forecast is made
+PARTS = ["stop", "replay", "forecast"]
 FURTHER = (250, 500, 1000)  # answers that it is made for
 
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs=3, type=Path, help="IMAGES VOTES TRUTH")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--parts", nargs="+", choices=["replay", "forecast"], default=["replay", "forecast"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--with", dest="kinds", nargs="+", choices=["pictures", "alone"], default=["pictures", "alone"])
     parser.add_argument("--encoder", default="efficientnet-lite0")
     parser.add_argument("--size", type=int)
@@ -48,11 +49,23 @@ def main() -> None:
         spectrum = spectrum_of(read_features(args, votes.items), np.ones(len(truth_N), dtype=bool))
         kinds["pictures"] = lambda: Again(spectrum)
     for kind in args.kinds:
+        if "stop" in args.parts:
+            show_stop(kind, votes, truth_N, kinds[kind], args.seeds)
         if "replay" in args.parts:
             graded = Graded(np.arange(len(truth_N)), Truth.of(truth_N, votes.class_names), whole=True)
             show_replay(kind, play(votes, kinds[kind], graded, seeds=args.seeds, pictures=kind == "pictures"))
         if "forecast" in args.parts:
             show_forecast(kind, votes, truth_N, kinds[kind], args.seeds)
+
+
+def show_stop(kind: str, votes: Votes, truth_N: np.ndarray, new_fit: Callable[[], Fit], seeds: int) -> None:
+    print(f"\n### Where the rule says enough, {kind}\n")
+    print("| random order | answers an item | right | with all answers |\n|---:|---:|---:|---:|")
+    whole = (new_fit()(votes).label_N == truth_N).mean()
+    for seed in range(seeds):
+        last = next(point for point in by_the_rule(votes, new_fit(), seed=seed) if point.enough)
+        right = (last.fusion.label_N == truth_N).mean()
+        print(f"| {seed} | {last.answers / len(truth_N):.2f} | {100 * right:.2f} | {100 * whole:.2f} |", flush=True)
 
 
 def show_replay(kind: str, found: Replay) -> None:

@@ -39,11 +39,12 @@ def test_answers_arrive_whole_and_in_another_order_each_time() -> None:
 def test_steps_of_both_ways() -> None:
     votes, _ = simulated(60, [0.8] * 3, seed=1)
     rule, equal = Recorder(), Recorder()
-    points = list(by_the_rule(votes, rule, step=0.5, second=0.1, worth=0.0))
+    points = list(by_the_rule(votes, rule, step=0.5, second=0.1, worth=1.0))  # nothing is worth that
     assert [point.answers for point in points] == [66, 96, 126, 156, 180]
     assert rule.counts[0].min() == 1 and (rule.counts[0] == 2).sum() == 6 and rule.counts[-1].min() == 3
     assert all((after >= before).all() for before, after in zip(rule.counts, rule.counts[1:], strict=False))
-    assert points[-1].enough and (points[-1].fusion.label_N == fuse(votes, [], strength=30.0).label_N).all()
+    assert all(point.enough for point in points)
+    assert (points[-1].fusion.label_N == fuse(votes, [], strength=30.0).label_N).all()
     assert [point.answers for point in everyone_equally(votes, equal, step=0.75)] == [60, 105, 150, 180]
     assert all(np.ptp(count) <= 1 for count in equal.counts)
 
@@ -60,6 +61,18 @@ def test_the_rule_asks_where_people_disagree() -> None:
     assert split_N[asked_N].mean() > 0.9 > split_N.mean() + 0.2
     last = curve[900]
     assert max(right for answers, right in curve.items() if answers <= 750) >= last - 0.005  # a fifth was never needed
+
+
+def test_the_rule_stops_before_the_answers_end() -> None:
+    """People who are right for nineteen of twenty: two of them agree on most items, and a third is hardly ever worth it."""
+    votes, _ = simulated(120, [0.95] * 4, classes=5, seed=6)
+    points = list(by_the_rule(votes, Recorder(), step=0.5))
+    stop = next(number for number, point in enumerate(points) if point.enough)
+    assert points[stop].answers < 330 and all(point.enough for point in points[stop:])
+    assert [b.answers - a.answers for a, b in zip(points[stop:-2], points[stop + 1 : -1], strict=True)] == [60] * (
+        len(points) - stop - 2
+    )
+    assert points[-1].answers == 480
 
 
 def test_the_same_seed_gives_the_same_replay() -> None:

@@ -91,6 +91,7 @@ def test_people_with_a_cost_of_their_own(found: Findings) -> None:
     answered = {"ann": nobody, "bob": nobody, "cho": np.arange(50, ITEMS)}
     crowd, ann, expert = sources_of(found.kept, answered, costs={"ann": 2.0, "anyone": 1.5})
     assert (crowd.cost, ann.name, ann.cost, ann.expert, expert.expert) == (1.5, "ann", 2.0, True, True)
+    assert not sources_of(found.kept, answered, ["ann"], {"ann": 2.0})[0].left_N.any()  # nobody is left at the usual cost
     pool, *_ = sources_of(found.kept, answered, ["bob", "cho"])
     assert pool.name == "bob or cho" and pool.left_N[0] == 2 and pool.left_N[-1] == 1 and len(pool.people) == 2
     easy = dict(zip(found.kept.names, found.kept.easy_KCC, strict=True))
@@ -213,6 +214,7 @@ def test_the_commands(pals: Callable[..., Any], run: Path) -> None:
         (("relabel", "--out", "q.csv", "--cost", "expert"), "such as expert=5"),
         (("relabel", "--out", "q.csv", "--cost", "expert=cheap"), "such as expert=5"),
         (("relabel", "--out", "q.csv", "--annotators", "dan"), "Unknown annotator 'dan'"),
+        (("relabel", "--out", "q.csv", "--annotators", " ,"), "--annotators names nobody"),
         (("replay", "--out", "curve.png"), "ends in .csv"),
         (("replay", "--truth", "no.csv"), "no.csv"),
     ],

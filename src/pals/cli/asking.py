@@ -59,6 +59,8 @@ def relabel(
     if to not in ("csv", "label-studio"):
         raise InputError(f"--to {to!r}: choose csv or label-studio.")
     people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
+    if annotators is not None and not people:
+        raise InputError("--annotators names nobody. Give names as in the answers, separated by commas.")
     queue = relabel_queue(run, top)
     asked = annotators is not None or bool(cost) or budget is not None
     found = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ class Kept:
             long = {name: table.astype(np.float64) for name, table in tables.items()}
             standing = Standing(**{name: long[name] for name in ("decides_NC", "belief_NC", "hard_NC")})
             return cls(standing, Person(long["easy_CC"], long["hard_CC"]), names, long["easy_KCC"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"Cannot read {path} ({error}). Fit again to have it written anew.") from None
 
 

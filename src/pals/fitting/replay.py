@@ -200,7 +200,7 @@ def play(
         rows = np.flatnonzero((count_N > 0) & (votes.gold_I < 0))
         graded = Graded(rows, Truth.of(new_fit()(votes).label_N[rows], votes.class_names), whole=True)
     monitor, curves = monitor or Monitor(), []
-    with monitor.counting("estimates") as tell:
+    with monitor.counting("answers") as tell:
         for seed in range(seeds):
             rule = by_the_rule(votes, new_fit(), worth=worth, step=step, seed=seed)
             equal = everyone_equally(votes, new_fit(), step=COARSER * step, seed=seed)
