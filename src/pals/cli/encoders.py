@@ -9,21 +9,21 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import app, console, say
+from pals.cli.base import Plugin, app, console, say
 
 if TYPE_CHECKING:
-    from pals.vision.encoders import Listed
+    from pals.vision.encoders import KnownEncoder
 
 
 @app.command()
-def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
+def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False, plugin: Plugin = None) -> None:
     """List the encoders that features of pictures can come from: size, input, licence, and how to get those that are missing.
 
     Example:  pals encoders
     """
     from pals.vision.encoders import ENCODERS
 
-    facts = [_facts(listed) for listed in ENCODERS.values()]
+    facts = [_facts(known) for known in ENCODERS.values()]
     if as_json:
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
@@ -39,22 +39,23 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
     say("Also: timm:NAME with a file of weights, or the file of an EfficientNet-Lite or a torchvision ResNet.")
 
 
-def _facts(listed: Listed) -> dict[str, Any]:
+def _facts(known: KnownEncoder) -> dict[str, Any]:
     from pals.vision.encoders import availability
 
-    found = availability(listed)
+    found = availability(known)
     return {
-        "name": listed.name,
-        "megabytes": listed.megabytes,
-        "input": listed.size,
-        "features": listed.features,
+        "name": known.name,
+        "megabytes": known.megabytes,
+        "input": known.size,
+        "features": known.features,
+        "needed": bool(known.file),
         "ready": found.ready,
         "state": found.state,
         "reason": found.reason,
-        "install": listed.install,
-        "licence": listed.licence,
-        "sha256": listed.sha256 or None,
-        "about": listed.about,
+        "install": known.install,
+        "licence": known.licence,
+        "sha256": known.sha256 or None,
+        "about": known.about,
     }
 
 
@@ -65,7 +66,7 @@ def _row(fact: dict[str, Any]) -> list[str]:
         f"{fact['megabytes']} MB" if fact["megabytes"] else "-",
         f"{fact['input']} px" if fact["input"] else "any",
         f"{fact['features']:,}",
-        f"[{colour}]{fact['state']}[/]" if fact["sha256"] else "none needed",
+        f"[{colour}]{fact['state']}[/]" if fact["needed"] else "none needed",
         fact["licence"],
         escape(fact["about"]),
     ]
