@@ -45,9 +45,14 @@ class PictureFiles:
         return len(self.paths)
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
-        """Some of them, or all: N x 3 x size x size, uint8."""
+        """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
+
+        def pixels(path: str | Path) -> Tensor:
+            return torch.from_numpy(decode(path, size, how=self.how))
+
+        paths, lanes = self.paths[start:stop], lanes_on(torch.device("cpu"))
         try:
-            return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in self.paths[start:stop]])
+            return torch.stack(list(in_lanes(pixels, paths, lanes) if lanes > 1 else map(pixels, paths)))
         except BadImageError as error:
             raise InputError(f"{error} Fix this picture, or leave it out.") from None
 
