@@ -28,7 +28,7 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("encoder", "download", "input", "features", "weights", "licence", "learned from"):
+    for heading in ("encoder", "input", "features", "weights", "licence", "learned from"):
         table.add_column(heading, no_wrap=heading != "learned from")
     for fact in facts:
         table.add_row(*_row(fact))
@@ -61,12 +61,12 @@ def _facts(known: KnownEncoder) -> dict[str, Any]:
 
 def _row(fact: dict[str, Any]) -> list[str]:
     colour = {"here": "green", "damaged": "red"}.get(fact["state"], "yellow")
+    size = f", {fact['megabytes']} MB" if fact["megabytes"] else ""
     return [
         escape(fact["name"]),
-        f"{fact['megabytes']} MB" if fact["megabytes"] else "-",
         f"{fact['input']} px" if fact["input"] else "any",
         f"{fact['features']:,}",
-        f"[{colour}]{fact['state']}[/]" if fact["needed"] else "none needed",
-        fact["licence"],
+        f"[{colour}]{fact['state']}[/]{size}" if fact["needed"] else "none needed",
+        escape(fact["licence"]),
         escape(fact["about"]),
     ]

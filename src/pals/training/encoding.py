@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
@@ -19,8 +19,6 @@ from pals.training.lanes import in_lanes, lanes_on
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
-from pals.vision.backbones.folded import fold
-from pals.vision.backbones.norm import BatchNorm2d
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import BadImageError, How, decode
 
@@ -99,10 +97,8 @@ def folded(network: Network) -> Network:
     """A copy for evaluation whose norms have moved into the convolutions before them, where they follow one."""
     network = copy.deepcopy(network).eval()
     for module in network.modules():
-        if isinstance(module, ConvNorm) and isinstance(module.norm, BatchNorm2d):
-            weight, bias = fold(module.conv, module.norm)
-            module.conv.weight, module.conv.bias = nn.Parameter(weight), nn.Parameter(bias)
-            module.norm = nn.Identity()
+        if isinstance(module, ConvNorm):
+            module.fold()
     return network.requires_grad_(False)
 
 

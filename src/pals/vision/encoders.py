@@ -114,7 +114,7 @@ class Availability(NamedTuple):
 def _lite(number: int, size: int, megabytes: int, sha256: str, extra: str = "") -> KnownEncoder:
     return KnownEncoder(
         name=f"efficientnet-lite{number}",
-        about="ImageNet-1k, 1,000 classes of photographs",
+        about="ImageNet-1k",
         size=size,
         features=1280,
         licence="Apache-2.0",
@@ -132,7 +132,7 @@ _BUILT_IN = (
     _lite(0, 224, 17, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
     _lite(1, 240, 20, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", "encoders"),
     _lite(2, 260, 22, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", "encoders"),
-    KnownEncoder(PATCHES, "patches of your own pictures; nothing pretrained", None, WIDTH, "Apache-2.0"),
+    KnownEncoder(PATCHES, "your pictures", None, WIDTH, "Apache-2.0"),
 )
 
 
