@@ -22,7 +22,7 @@ from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import BadImageError, How, decode
 
-PIXELS = 4 * 224**2
+PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
 LARGEST_BATCH = 256
 """Pictures at a time elsewhere."""
