@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1000)
     parser.add_argument("--tested", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--preset", default="official")
+    parser.add_argument("--preset", default="small", help="of PALS; small is the default for so few items")
     parser.add_argument("--encoder", default="efficientnet-lite0")
     args = parser.parse_args()
     data = load_dataset("cifar10", data_dir=args.data_dir)

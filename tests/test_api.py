@@ -20,7 +20,7 @@ WORDS = """
 fit next_answers read_votes Votes Taxonomy load_model predict_folder Model PALSClassifier estimator
 CandidateSets Truth make_candidates official_candidates draw_annotators pseudo_label prune nearest
 majority_vote dawid_skene closed_form encode
-METHODS DATASETS READERS NETWORKS Run RunConfig load_dataset load_plugin
+METHODS DATASETS READERS NETWORKS ENCODERS KnownEncoder Run RunConfig load_dataset load_plugin
 Method Problem Plan Group Selection Batch Context Phase Network Output MethodView ImageSteps View STRICT InputError
 Dataset Items Loader Views image_views vector_views list_images load_images image_statistics
 Source Records Table

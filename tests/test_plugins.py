@@ -68,7 +68,7 @@ def plugin_file(folder: Path, text: str, name: str = "mine.py") -> Path:
 # ---- the command line, with a file
 
 
-def test_all_four_kinds_come_from_a_file(pals: Command, tmp_path: Path) -> None:
+def test_all_kinds_come_from_a_file(pals: Command, tmp_path: Path) -> None:
     file = plugin_file(tmp_path, plugin_code(), "stripes.py")
     answer = pals("train", "stripes", *TRAIN, "--out", "run", "--plugin", file)
     assert answer.code == 0, answer.err

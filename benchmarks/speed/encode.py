@@ -5,15 +5,23 @@
 
 Both decode the files, and both run the same network with the same weights (EfficientNet-Lite0) at the same size: the one for
 which it was trained or, for tiny pictures, what `encode` chooses. A last line has the loop at 224 pixels whatever the pictures,
-as it is usually written.
+as it is usually written. Two more lines say how much of what the cores can do is used: floating-point operations a second of
+the network, pictures being decoded already, and of a large matrix product.
+
+All take turns. `ratio` compares the quickest turns; that of the medians is kinder to whoever suffers less from other programs;
+CPU seconds (the least of a turn, waiting in a loop for another core included) hardly depend on them with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import math
+import os
 import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +30,8 @@ import torch
 from _measure import report, seconds
 from images import make_pictures
 from PIL import Image
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from pals.training.encoding import PictureFiles, encode
 from pals.vision.encoders import Encoder, find_encoder
@@ -44,7 +54,7 @@ def timm_twin(encoder: Encoder) -> Any:
 
 
 @torch.no_grad()
-def plain(paths: list[Path], twin: Any, size: int) -> torch.Tensor:
+def plain(paths: list[Path], twin: Any, size: int) -> Tensor:
     parts = []
     for path in paths:
         with Image.open(path) as file:
@@ -59,25 +69,63 @@ def measure(folder: Path, repeats: int) -> None:
     twin, paths = timm_twin(encoder), [folder / name for name in names]
     side = survey(folder, names).shorter_side
     size = encoder.input_size(side)
+    ours, network = f"encode, {size} px", f"encode, {size} px, decoded before"
+    pixels = PictureFiles(paths, size).decoded(size)
+    seen = replace(encoder, size=size)
     variants: dict[str, Callable[[], object]] = {
-        f"encode, {size} px": lambda: encode(PictureFiles(paths, side), encoder),
+        ours: lambda: encode(PictureFiles(paths, side), encoder),
         f"timm one by one, {size} px": lambda: plain(paths, twin, size),
+        network: lambda: encode(pixels, seen),
+        MATMUL: matmul,
     }
     if size != encoder.size:
         variants["timm one by one, 224 px"] = lambda: plain(paths, twin, 224)
-    times = seconds(variants, repeats)
-    unit = times[f"encode, {size} px"].best
+    load, used = os.getloadavg()[0], dict.fromkeys(variants, math.inf)
+    times = seconds({what: billed(what, run, used) for what, run in variants.items()}, repeats)
+    operations = {network: len(paths) * per_picture(seen), MATMUL: float(2 * SIDE**3)}
     results = [
         {
             "what": what,
-            "seconds": time.best,
-            "median": time.median,
-            "pictures/s": len(paths) / time.best,
-            "ratio": time.best / unit,
+            "seconds": took.best,
+            "median": took.median,
+            "pictures/s": None if what == MATMUL else len(paths) / took.best,
+            "ratio": None if what == MATMUL else took.best / times[ours].best,
+            "ratio of medians": None if what == MATMUL else took.median / times[ours].median,
+            "CPU seconds": used[what],
+            "GFLOP/s": operations[what] / took.best / 1e9 if what in operations else None,
         }
-        for what, time in times.items()
+        for what, took in times.items()
     ]
-    report(f"encode: {len(paths)} pictures, shorter side {side}", results)
+    report(f"encode: {len(paths)} pictures, shorter side {side}, load {load:.1f} before", results)
+
+
+def billed(what: str, run: Callable[[], object], used: dict[str, float]) -> Callable[[], None]:
+    """The same, the least CPU time of any turn being noted."""
+
+    def turn() -> None:
+        start = time.process_time()
+        run()
+        used[what] = min(used[what], time.process_time() - start)
+
+    return turn
+
+
+SIDE = 2048
+MATMUL = f"matmul, {SIDE} x {SIDE}"
+
+
+@torch.inference_mode()
+def matmul() -> Tensor:
+    """What the cores can do at best: the line that a network's operations a second are held against."""
+    square = torch.ones(SIDE, SIDE)
+    return square @ square
+
+
+def per_picture(encoder: Encoder) -> float:
+    """Floating-point operations of the network on one picture."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoder.network.encode(torch.zeros(1, 3, encoder.size or 0, encoder.size or 0))
+    return float(counter.get_total_flops())
 
 
 def main() -> None:

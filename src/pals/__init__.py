@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from pals.vision.backbones import NETWORKS as NETWORKS
     from pals.vision.backbones import Network as Network
     from pals.vision.backbones import Output as Output
+    from pals.vision.encoders import ENCODERS as ENCODERS
+    from pals.vision.encoders import KnownEncoder as KnownEncoder
     from pals.vision.images import image_statistics as image_statistics
     from pals.vision.images import list_images as list_images
     from pals.vision.images import load_images as load_images
@@ -89,6 +91,7 @@ _NAMES = {
     "pals.util.plugins": ("load_plugin",),
     "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
     "pals.vision.backbones": ("NETWORKS", "Network", "Output"),
+    "pals.vision.encoders": ("ENCODERS", "KnownEncoder"),
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins

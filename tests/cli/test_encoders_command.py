@@ -22,6 +22,13 @@ def test_it_lists_every_encoder(pals: Callable[..., Answer]) -> None:
     assert facts["efficientnet-lite2"]["input"] == 260 and facts["efficientnet-lite2"]["licence"] == "Apache-2.0"
 
 
+def test_a_line_for_each_in_a_narrow_terminal(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = map(str.rstrip, pals("encoders").out.splitlines())
+    rows = [line.split() for line in lines if line.endswith(("ImageNet-1k", "your pictures"))]
+    assert [row[0] for row in rows] == list(encoders.ENCODERS)
+
+
 def test_missing_weights_come_with_the_command(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     def files(name: str) -> None:
         raise PackageNotFoundError(name)

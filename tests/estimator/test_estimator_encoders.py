@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
+import pals as library
 from _pictures import CLASSES, picture
 from pals.estimator import CandidateClassifier, classifier_for
 from pals.estimator.inputs import picture_files
@@ -27,6 +28,11 @@ RNG = np.random.default_rng(0)
 X = np.stack([picture(number % 3, 12, RNG) for number in range(36)])  # N x 12 x 12 x 3
 LABELS = np.array(CLASSES)[np.arange(36) % 3]
 SETS = [{label, CLASSES[number % 2]} for number, label in enumerate(LABELS)]
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +135,31 @@ def test_a_file_that_is_no_picture_is_named(files: list[Path], tmp_path: Path) -
     for bad in (tmp_path / "notes.png", tmp_path / "missing.png"):
         with pytest.raises(InputError, match=rf"{bad.name}: .* Fix this picture, or leave it out"):
             PALSClassifier(encoder=LITE0, **QUICK).fit([*files[1:], bad], SETS)
+
+
+def test_files_are_encoded_once(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def counting(images: Any, *args: Any, **options: Any) -> Any:
+        encoded.append(len(images))
+        return encode(images, *args, **options)
+
+    monkeypatch.setattr("pals.runs.store.encode", counting)
+    quick: dict[str, Any] = {**QUICK, "encoder": LITE0, "epochs": 1}
+    kept = {"cache": tmp_path / "kept"}
+    cross_val_score(PALSClassifier(encoder_options=kept, **quick), np.array(files, dtype=object), LABELS, cv=2)
+    assert sum(encoded) == len(files)
+    apart = PALSClassifier(**quick).fit(files, SETS)
+    assert sum(encoded) == 2 * len(files)  # another store: the usual one
+    first = PALSClassifier(encoder_options=kept, **quick).fit(files, SETS)
+    assert sum(encoded) == 2 * len(files)
+    np.testing.assert_allclose(first.predict_proba(files), apart.predict_proba(files), atol=1e-5)
+
+
+def test_fit_and_the_classifier_share_a_store(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{path.name},{worker},{label}" for path, label in zip(files, LABELS, strict=True) for worker in "ab"]
+    (tmp_path / "answers.csv").write_text("\n".join(["image,worker,label", *rows]))
+    cache = tmp_path / "kept"
+    library.fit(files[0].parent, tmp_path / "answers.csv", out=tmp_path / "run", encoder=LITE0, cache=cache)
+    monkeypatch.setattr("pals.runs.store.encode", None)  # not asked again
+    PALSClassifier(encoder=LITE0, encoder_options={"cache": str(cache)}, **{**QUICK, "epochs": 1}).fit(files, SETS)

@@ -97,3 +97,11 @@ def test_a_damaged_block_is_made_again(tmp_path: Path, spoil: Any) -> None:
     assert fresh == 4
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
     assert encode_kept(pictures(), encoder(), tmp_path)[1] == 0
+
+
+def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
+    (tmp_path / "features").write_text("a file where the folder would be")
+    with pytest.warns(UserWarning, match="cannot be kept in .* computed again next time"):
+        features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+    assert fresh == len(features_ND)
+    torch.testing.assert_close(features_ND, encode(pictures(), encoder()))

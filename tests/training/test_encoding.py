@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pals.training.encoding import PictureFiles, encode, enlarged, folded
 from pals.util.errors import InputError
 from pals.vision.backbones import build_network
+from pals.vision.backbones.folded import has_clamped_conv
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import decode
 
@@ -96,3 +97,21 @@ def test_bad_input(images: Tensor, batch: int, text: str) -> None:
     network = build_network("small-cnn", (3, 8, 8), 2)
     with pytest.raises(InputError, match=text):
         encode(images, Encoder("x", network, 8, (0.5,) * 3, (0.5,) * 3, None, ""), batch=batch)
+
+
+def test_without_a_pass_saved_it_is_the_same(lite0: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pictures(3, 64)
+    small = Encoder(**{**vars(lite0), "size": 64})
+    quick = encode(images, small)
+    monkeypatch.setattr("pals.vision.backbones.folded.has_clamped_conv", lambda: False)
+    torch.testing.assert_close(encode(images, small), quick, atol=1e-4, rtol=1e-3)
+
+
+def test_the_pass_is_saved_where_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_clamped_conv.__wrapped__() == torch.backends.mkldnn.is_available()
+
+    def another_door(*_: object) -> Tensor:
+        raise RuntimeError("expected other arguments")
+
+    monkeypatch.setattr("pals.vision.backbones.folded._clamped_conv", another_door)
+    assert not has_clamped_conv.__wrapped__()

@@ -60,7 +60,7 @@ Plugin = Annotated[
         "--plugin",
         is_eager=True,
         callback=lambda paths: _load_plugins(paths),
-        help="Python file with a method, data set, reader or network of your own (docs/plugins.md); may be repeated.",
+        help="Python file with a method, data set, reader, network or encoder of your own (docs/plugins.md); may be repeated.",
     ),
 ]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]

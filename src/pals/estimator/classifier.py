@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameter of its own instead.
     encoder : a pretrained network that looks at pictures (arrays or names of files), one of `pals encoders`: the method then
         learns from its features. None: pictures as they are.
-    encoder_options : frozen (False: the encoder itself is trained further), weights (of an encoder "timm:NAME").
+    encoder_options : frozen (False: the encoder itself is trained further), weights (of an encoder "timm:NAME"), cache (the
+        folder where features of files are kept; by default that of `pals fit`).
     network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
     epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data. None epochs are 60, or up to
         200 where a method has a preset for few items, as PALS does.
@@ -208,7 +210,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not config.frozen:
                 raise InputError(f"The encoder is the network that is trained: leave out network={self.network!r}.")
             config = replace(config, head=self.network)
-        return Encoded.fit(X, config, seed, self.device)
+        cache = (self.encoder_options or {}).get("cache")
+        return Encoded.fit(X, config, seed, self.device, None if cache is None else Path(cache))
 
     def _engine(self, device: str) -> Engine:
         return Engine(build(EngineConfig, {"compile": False, **(self.engine_options or {}), "device": device}))

@@ -21,11 +21,12 @@ from pals.training.encoding import PictureFiles
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.images import survey
+from pals.vision.encoders import PATCHES
+from pals.vision.images import default_cache, survey
 
 CHANNELS = (1, 3, 4)
 OF_VECTORS = {"noise": 0.1, "dropout": 0.1}
-ENCODER_OPTIONS = ("frozen", "weights")
+ENCODER_OPTIONS = ("frozen", "weights", "cache")
 SMALLEST_STD = 1e-3  # of a channel, as a share of the range: pictures of one colour are not blown up
 
 
@@ -109,11 +110,13 @@ class Encoded:
     device: str
     "Where features are made."
     config: NetworkConfig
+    cache: Path | None = None
+    "Where features of files are kept; None: where `pals fit` keeps them."
     statistics: Statistics | None = None
     "Of the features."
 
     @classmethod
-    def fit(cls, X: Any, config: NetworkConfig, seed: int, device: str) -> tuple[Encoded, Tensor]:
+    def fit(cls, X: Any, config: NetworkConfig, seed: int, device: str, cache: Path | None = None) -> tuple[Encoded, Tensor]:
         """And what it makes of these very pictures, so that they are encoded once."""
         names = file_names(X)
         given = Images.fit(X) if names is None else None
@@ -122,7 +125,7 @@ class Encoded:
             front = make_front_end(config, pictures, seed)
         if given is None:
             given = Images(0.0, 255.0, False, (3, front.size, front.size), *front.statistics)
-        inputs = cls(front, given, names is not None, device, config)
+        inputs = cls(front, given, names is not None, device, config, cache)
         held = inputs.hold(X)
         if front.network is None:
             return inputs, held
@@ -149,8 +152,12 @@ class Encoded:
         else:
             pictures = PictureFiles(names, self.front.size)
         if self.front.network is not None:
-            return self.front.features(pictures, self.device)
+            return self.front.features(pictures, self.device, self._store())
         return pictures if isinstance(pictures, Tensor) else self.front.pixels(pictures)
+
+    def _store(self) -> Path | None:
+        """Features of files by a pretrained network serve every later fit; patches are cut anew each time."""
+        return self.cache or default_cache() if self.files and self.config.name != PATCHES else None
 
     def views(self, options: Mapping[str, Any] | None) -> Views:
         if self.statistics is None:
@@ -163,7 +170,8 @@ def encoder_config(encoder: str, options: Mapping[str, Any] | None) -> NetworkCo
     for name in options or ():
         if name not in ENCODER_OPTIONS:
             raise unknown("encoder option", name, ENCODER_OPTIONS)
-    settings = dataset_network_settings(encoder, **(options or {}))
+    of_network = {name: value for name, value in (options or {}).items() if name != "cache"}
+    settings = dataset_network_settings(encoder, **of_network)
     return with_weights_found(build(NetworkConfig, settings, "network"))
 
 

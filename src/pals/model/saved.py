@@ -20,6 +20,7 @@ from pals.crowd.consensus import DAWID_SKENE
 from pals.labels.taxonomy import SURE, Taxonomy, check_sure
 from pals.training.encoding import quick_batch, quick_link
 from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.training.lanes import lanes_on
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
@@ -146,9 +147,10 @@ class Model:
         """Logits, before the temperature, and the features they were read from: float32, on the host."""
         with self.engine.memory(TOO_SMALL):
             inputs = self._checked(inputs)
-            if self.encoder is not None:
-                batch = min(batch, quick_batch(self.about.input_shape[1], self.engine.device))
-            return infer(self.engine, self.chain, inputs, batch, device="cpu")
+            if self.encoder is None:
+                return infer(self.engine, self.chain, inputs, batch, device="cpu")
+            batch = min(batch, quick_batch(self.about.input_shape[1], self.engine.device))
+            return infer(self.engine, self.chain, inputs, batch, device="cpu", lanes=lanes_on(self.engine.device))
 
     def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
         """N x C: how likely each class is for uint8 images (N x channels x height x width) or vectors (N x width)."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pals.data import find_weights
-from pals.util.errors import InputError, unknown
+from pals.util.errors import InputError
 from pals.vision.backbones.timm import DOWNLOAD, PREFIX, native_size
-from pals.vision.encoders import ENCODERS, ENDINGS, PATCHES, input_size, network_of_file, weights_file
+from pals.vision.encoders import ENCODERS, ENDINGS, PATCHES, input_size, network_of_file, unknown_encoder, weights_file
 
 AUTO = "auto"
 PATCHED = (32, 64)
@@ -26,7 +26,7 @@ def network_settings(encoder: str, weights: str | Path | None = None, frozen: bo
         return {"name": encoder, "frozen": True}
     if encoder in ENCODERS:
         path = weights_file(ENCODERS[encoder])
-        return {"name": encoder, "frozen": frozen, **({} if frozen else {"weights": str(path)})}
+        return {"name": encoder, "frozen": frozen, **({} if frozen or path is None else {"weights": str(path)})}
     if encoder.startswith(PREFIX):
         if weights is None:
             raise InputError(
@@ -37,7 +37,7 @@ def network_settings(encoder: str, weights: str | Path | None = None, frozen: bo
     if encoder.endswith(ENDINGS):
         path = Path(find_weights(encoder))
         return {"name": network_of_file(path), "frozen": frozen, "weights": str(path.resolve())}
-    raise unknown("encoder", encoder, (AUTO, *ENCODERS, f"{PREFIX}NAME", "FILE.pth"))
+    raise unknown_encoder(encoder, AUTO)
 
 
 def dataset_network_settings(encoder: str, weights: str | Path | None = None, frozen: bool | None = None) -> dict[str, Any]:

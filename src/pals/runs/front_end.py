@@ -58,11 +58,11 @@ class FrontEnd:
         """N x D, float32, by the frozen network. Below `cache`, if given, they are kept by picture and weights."""
         assert self.network is not None
         encoder = Encoder(self.name, self.network, None, *self.statistics, None, "")
-        if isinstance(pictures, PictureFiles):
+        if cache is None and isinstance(pictures, PictureFiles):
             return encode(replace(pictures, side=self.size), encoder, device, progress=progress)
         made = []
         for start in range(0, len(pictures), AT_ONCE):
-            part = self.pixels(pictures[start : start + AT_ONCE])
+            part = self.pixels(chosen(pictures, slice(start, start + AT_ONCE)))
             told = None if progress is None else shifted(progress, start, len(pictures))
             if cache is None:
                 made.append(encode(part, encoder, device, progress=told))
@@ -159,6 +159,10 @@ def spread(pictures: Pictures, count: int = PICTURES) -> Pictures:
     if isinstance(pictures, PictureFiles):
         return replace(pictures, paths=[pictures.paths[row] for row in row_M.tolist()])
     return pictures[row_M]
+
+
+def chosen(pictures: Pictures, rows: slice) -> Pictures:
+    return replace(pictures, paths=pictures.paths[rows]) if isinstance(pictures, PictureFiles) else pictures[rows]
 
 
 def at_size(pictures: Pictures, size: int) -> Tensor:

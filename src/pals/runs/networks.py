@@ -73,8 +73,7 @@ def input_statistics(network: NetworkConfig, size: int) -> Statistics | None:
     if network.weights is None and not network.frozen:
         return None
     if network.name in ENCODERS and (network.weights is None or not is_model(Path(network.weights))):
-        listed = ENCODERS[network.name]
-        return Statistics(*listed.normalisation) if listed.package else None
+        return Statistics(*ENCODERS[network.name].normalisation) if network.name != PATCHES else None
     if network.weights is None:
         return None
     if is_model(Path(network.weights)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pals.model.saved import checksum
 from pals.runs.features import TEXT, features_mark
 from pals.training.encoding import encode
 from pals.training.inference import OnBatch
+from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.vision.encoders import Encoder
 
@@ -46,7 +48,7 @@ def encode_kept(
         pictures = images[[row_of[key][0] for key in keys]]
         told = None if progress is None else shifted(progress, done, len(images))
         feature_BD = encode(pictures, encoder, device, progress=told)
-        _write(place, keys, feature_BD)
+        _keep(place, keys, feature_BD)
         for key, feature_D in zip(keys, feature_BD, strict=True):
             features_ND[row_of[key]] = feature_D
             done += len(row_of[key])
@@ -62,6 +64,14 @@ def picture_key(image: Tensor) -> bytes:
 def shifted(progress: OnBatch, before: int, total: int) -> OnBatch:
     """For a part of all pictures, so many of which come before it."""
     return lambda done, _: progress(before + done, total)
+
+
+def _keep(place: Path, keys: Sequence[bytes], feature_BD: Tensor) -> None:
+    """What was computed is of use even if there is no room for it."""
+    try:
+        _write(place, keys, feature_BD)
+    except InputError:
+        warnings.warn(f"Features cannot be kept in {place} and will be computed again next time.", stacklevel=3)
 
 
 def _write(place: Path, keys: Sequence[bytes], feature_BD: Tensor) -> None:

@@ -1,26 +1,24 @@
-"""Features of pictures by a frozen encoder, quickly on a CPU: norms folded into convolutions, channels last, pictures prepared
-while the network works."""
+"""Features of pictures by a frozen encoder, quickly on a CPU: norms folded into convolutions, channels last, a batch for every
+core, pictures prepared while the network works."""
 
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
+from pals.training.lanes import in_lanes, lanes_on
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
-from pals.vision.backbones.folded import fold
-from pals.vision.backbones.norm import BatchNorm2d
 from pals.vision.encoders import Encoder, find_encoder
 from pals.vision.images import BadImageError, How, decode
 
@@ -29,7 +27,7 @@ PIXELS = 2 * 224**2
 LARGEST_BATCH = 256
 """Pictures at a time elsewhere."""
 AHEAD = 2
-"""Batches that are prepared before they are asked for."""
+"""Batches that are prepared before they are asked for, for each that is worked on."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,14 @@ class PictureFiles:
         return len(self.paths)
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
-        """Some of them, or all: N x 3 x size x size, uint8."""
+        """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
+
+        def pixels(path: str | Path) -> Tensor:
+            return torch.from_numpy(decode(path, size, how=self.how))
+
+        paths, lanes = self.paths[start:stop], lanes_on(torch.device("cpu"))
         try:
-            return torch.stack([torch.from_numpy(decode(path, size, how=self.how)) for path in self.paths[start:stop]])
+            return torch.stack(list(in_lanes(pixels, paths, lanes) if lanes > 1 else map(pixels, paths)))
         except BadImageError as error:
             raise InputError(f"{error} Fix this picture, or leave it out.") from None
 
@@ -72,9 +75,10 @@ def encode(
     link = quick_link(image_standardizer(encoder.mean, encoder.std), encoder.network)
     engine.place(link.network)
     side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
-    batch = batch or quick_batch(encoder.input_size(side), engine.device)
+    batch, lanes = batch or quick_batch(encoder.input_size(side), engine.device), lanes_on(engine.device)
     with engine.memory(TOO_SMALL):
-        return infer(engine, [link], _Prepared(pictures, encoder), batch, device="cpu", progress=progress).features
+        prepared = _Prepared(pictures, encoder, lanes)
+        return infer(engine, [link], prepared, batch, device="cpu", progress=progress, lanes=lanes).features
 
 
 def quick_link(standardize: View, network: Network) -> Link:
@@ -93,36 +97,25 @@ def folded(network: Network) -> Network:
     """A copy for evaluation whose norms have moved into the convolutions before them, where they follow one."""
     network = copy.deepcopy(network).eval()
     for module in network.modules():
-        if isinstance(module, ConvNorm) and isinstance(module.norm, BatchNorm2d):
-            weight, bias = fold(module.conv, module.norm)
-            module.conv.weight, module.conv.bias = nn.Parameter(weight), nn.Parameter(bias)
-            module.norm = nn.Identity()
+        if isinstance(module, ConvNorm):
+            module.fold()
     return network.requires_grad_(False)
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Pictures at the size of the encoder, a few batches of them made ahead in a thread."""
+    """Pictures at the size of the encoder, a few batches of them made ahead in threads."""
 
     pictures: Tensor | PictureFiles
     encoder: Encoder
+    lanes: int
+    "Batches that are encoded at a time; as many are prepared."
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        with ThreadPoolExecutor(1, thread_name_prefix="pals-encode") as pool:
-            waiting: deque[Future[Tensor]] = deque()
-            try:
-                for start in range(0, len(self), size):
-                    waiting.append(pool.submit(self._make, start, size))
-                    if len(waiting) > AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        return in_lanes(partial(self._make, size=size), range(0, len(self), size), self.lanes, ahead=AHEAD * self.lanes)
 
     def _make(self, start: int, size: int) -> Tensor:
         pictures, encoder = self.pictures, self.encoder

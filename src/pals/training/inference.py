@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.training.engine import Engine, EngineConfig
+from pals.training.lanes import in_lanes
 from pals.util.config import build
 from pals.util.errors import InputError
 from pals.vision.augment.views import Standardize
@@ -73,15 +74,17 @@ def infer(
     dtype: torch.dtype = torch.float32,
     progress: OnBatch | None = None,
     smaller: Callable[[int], None] | None = None,
+    lanes: int = 1,
 ) -> Output:
     """All inputs through the chain, in order; what its last network gives, as ordinary tensors on `device` (the engine's unless
     given). Batches that the device's memory does not hold are halved and the pass starts again, after `smaller` has been told
-    the new size; when single items do not fit, the error is torch's."""
+    the new size; when single items do not fit, the error is torch's. On a CPU `lanes` batches are worked on at a time."""
     if batch < 1:
         raise InputError(f"A batch of {batch} items: give at least 1.")
     while True:
         try:
-            return _pass(engine, chain, inputs, batch, torch.device(device or engine.device), dtype, progress)
+            here = torch.device(device or engine.device)
+            return _pass(engine, chain, inputs, batch, here, dtype, progress, min(lanes, -(-len(inputs) // batch)))
         except torch.OutOfMemoryError:
             if batch == 1:
                 raise
@@ -99,20 +102,27 @@ def _pass(
     device: torch.device,
     dtype: torch.dtype,
     on_batch: OnBatch | None,
+    lanes: int,
 ) -> Output:
     kept: Output | None = None  # made once, when the first batch has told the widths
-    start = 0
     with ExitStack() as stack:
         steps = [(link.view, stack.enter_context(engine.inference(link.network))) for link in chain]
-        for part in _batches(inputs, batch):
-            here = engine.send(part)
-            size = batch if start and engine.compiled else len(part)  # a batch of another size would be compiled anew
-            output = _through(steps, here, size)
+
+        def through(part: Tensor) -> tuple[int, Output]:
+            size = batch if kept and engine.compiled else len(part)  # a batch of another size would be compiled anew
+            return len(part), _through(steps, engine.send(part), size)
+
+        def apart(part: Tensor) -> tuple[int, Output]:
+            with torch.inference_mode(), engine.autocast():  # another thread knows nothing of the modes of this one
+                return through(part)
+
+        parts, start = _batches(inputs, batch), 0
+        for count, output in in_lanes(apart, parts, lanes) if lanes > 1 else map(through, parts):
             if kept is None:
                 kept = _buffers(output, len(inputs), device, dtype)
             for whole, piece in zip(kept, output, strict=True):
-                whole[start : start + len(part)] = piece[: len(part)]
-            start += len(part)
+                whole[start : start + count] = piece[:count]
+            start += count
             if on_batch is not None:
                 on_batch(start, len(inputs))
     return _empty(cast(Network, chain[-1].network), device, dtype) if kept is None else kept

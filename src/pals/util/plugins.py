@@ -1,4 +1,4 @@
-"""Plug-in files: Python files, named by the user, that add methods, data sets, readers or networks to the tables.
+"""Plug-in files: Python files, named by the user, that add methods, data sets, readers, networks or encoders to the tables.
 
 Only what the user names is ever run. A run folder says which files it was made with; they are not run because of that.
 """
@@ -16,7 +16,9 @@ from typing import Any
 from pals.util.errors import InputError
 from pals.util.registry import TABLES, registering
 
-ADVICE = 'Write pals.METHODS["name"] = YourMethod in it, or the same with DATASETS, READERS or NETWORKS (docs/plugins.md).'
+ADVICE = (
+    'Write pals.METHODS["name"] = YourMethod in it, or the same with DATASETS, READERS, NETWORKS or ENCODERS (docs/plugins.md).'
+)
 _loaded: dict[str, str] = {}  # path from the root on: SHA-256 of the file as it was run
 
 

