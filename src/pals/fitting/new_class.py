@@ -38,7 +38,8 @@ def _on_the_list(votes: Votes, earlier: str) -> np.ndarray:
         raise InputError(f"Cannot read none_of_these in {path}: {reason}. Fit again to have it written anew.") from None
     none = dict(zip(table["item"].map(without_mark), none_N, strict=True))
     listed_R: np.ndarray = np.array([none.get(item, 0.0) <= PROBABLE for item in votes.items])[votes.item_R]
-    return listed_R | (votes.gold_I[votes.item_R] >= 0)
+    kept_R: np.ndarray = listed_R | (votes.gold_I[votes.item_R] >= 0)
+    return kept_R
 
 
 def _add(votes: Votes, name: str, path: Path) -> Votes:
