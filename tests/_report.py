@@ -31,7 +31,7 @@ def picture(seed: int, size: int = 8) -> str:
 def report(
     items: int = 30, classes: int = 3, people: int = 3, *, images: bool = True, names: tuple[str, ...] = (), tree: bool = False
 ) -> dict[str, Any]:
-    """A report with every key, with a taxonomy if asked for. `names` are used for classes, people and items alike, before the
+    """A report with every key; with a taxonomy and with items of no class if `tree`. `names` are used for classes, people and items alike, before the
     plain ones."""
     rng = np.random.default_rng(7)
     labels = [*names, *[f"class {k}" for k in range(classes)]][:classes]
@@ -71,6 +71,7 @@ def report(
             {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, workers)} for name in files[4:8]
         ],
         "taxonomy": _taxonomy(labels) if tree else None,
+        "none_of_these": [_missing(files, labels, workers)] if tree else [],
         "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
         "settings": f"seed: 1\ntitle: {labels[0]}\n",
     }
@@ -90,6 +91,12 @@ def _taxonomy(labels: list[str]) -> dict[str, Any]:
         "within": {"answers": 3, "pairs": [pair]},
         "across": {"answers": 0, "pairs": []},
     }
+
+
+def _missing(files: list[str], labels: list[str], workers: list[str]) -> dict[str, Any]:
+    """A group of items that are none of the classes."""
+    shown = [{"item": name, "none_of_these": 0.8, "votes": _votes(0, labels, workers)} for name in files[:3]]
+    return {"size": 9, "file": "none_of_these/group-1.txt", "labels": [[name, 2] for name in labels], "items": shown}
 
 
 def _votes(k: int, labels: list[str], workers: list[str]) -> list[dict[str, Any]]:

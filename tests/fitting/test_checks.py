@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     posterior_NC = good.result.posterior_NC.copy()
     posterior_NC[:, 1] += posterior_NC[:, 2]
     posterior_NC[:, 2] = 0
-    moved = type(good)(**{**vars(good), "result": type(good.result)(good.result.votes, posterior_NC)})
+    moved = replace(good, result=type(good.result)(good.result.votes, posterior_NC))
     (sentence,) = moved_classes(moved)
     assert re.match(r"The result has other class sizes than the answers suggest: [bc] has .*, [bc] has", sentence)
     assert "c has no items (about " in sentence

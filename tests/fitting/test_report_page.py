@@ -289,8 +289,9 @@ def test_long_names_are_whole_and_the_heat_map_has_numbers() -> None:
 
 
 def test_a_section_is_a_line_in_a_list() -> None:
-    assert [section.key for section in contents.SECTIONS] == SECTIONS
-    assert all(section.build(contents.Page(report())) is not None for section in contents.SECTIONS)
+    whole, plain = contents.Page(report(tree=True)), contents.Page(report())
+    assert [section.key for section in contents.SECTIONS if section.build(plain) is not None] == SECTIONS
+    assert all(section.build(whole) is not None for section in contents.SECTIONS)
 
 
 def test_answers_without_a_name_and_with_a_weight() -> None:

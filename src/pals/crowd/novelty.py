@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
 from pals.crowd.annotators import log_sum
@@ -250,17 +250,18 @@ def _with_one(x_MF: np.ndarray) -> np.ndarray:
     return np.concatenate([x_MF, np.ones((len(x_MF), 1))], axis=1)
 
 
-def _logistic(x_MF: np.ndarray, y_M: np.ndarray, weight_M: np.ndarray, steps: int = 25) -> np.ndarray:
-    """Logistic regression by Newton's method; the intercept, which comes last, is not penalised."""
-    x_MF = _with_one(x_MF)
-    penalty_F = np.append(np.full(x_MF.shape[1] - 1, SHRINKAGE), TINY)
-    beta_F = np.zeros(x_MF.shape[1])
-    for _ in range(steps):
-        chance_M = 1 / (1 + np.exp(-np.clip(x_MF @ beta_F, -30, 30)))
-        gradient_F = x_MF.T @ (weight_M * (chance_M - y_M)) + penalty_F * beta_F
-        curved_FF = (x_MF * (weight_M * chance_M * (1 - chance_M))[:, None]).T @ x_MF + np.diag(penalty_F)
-        step_F = np.linalg.solve(curved_FF + TINY * np.eye(len(beta_F)), gradient_F)
-        beta_F = beta_F - step_F
-        if np.abs(step_F).max() < 1e-6:
-            break
+def _logistic(x_MF: np.ndarray, y_M: np.ndarray, weight_M: np.ndarray) -> np.ndarray:
+    """Logistic regression in which no score speaks against a missing class: where two tell the same, one would else make up for
+    the other, and an item with much of both be judged by their difference. The intercept comes last and is free."""
+    x_MF, sign_M = _with_one(x_MF), np.where(y_M, 1.0, -1.0)
+    penalty_F = np.append(np.full(x_MF.shape[1] - 1, SHRINKAGE), 0.0)
+
+    def loss(beta_F: np.ndarray) -> tuple[float, np.ndarray]:
+        margin_M = sign_M * (x_MF @ beta_F)
+        value = (weight_M * np.logaddexp(0, -margin_M)).sum() + 0.5 * (penalty_F * beta_F**2).sum()
+        slope_M = -sign_M * weight_M / (1 + np.exp(np.clip(margin_M, -500, 500)))
+        return float(value) / len(y_M), (x_MF.T @ slope_M + penalty_F * beta_F) / len(y_M)
+
+    bounds = [(0.0, None)] * (x_MF.shape[1] - 1) + [(None, None)]
+    beta_F: np.ndarray = minimize(loss, np.zeros(x_MF.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
     return beta_F

@@ -32,11 +32,11 @@ def read_truth(path: Path, votes: Votes) -> Graded:
     """The true labels of items that have answers, of all or of some: a table with an item and a label column."""
     found = read_votes(path, format="long", class_names=votes.class_names, taxonomy=votes.taxonomy)
     matched, _ = found.take(np.flatnonzero(found.sure_R)).match(votes.items)  # what is unsure is no truth
+    if matched.taxonomy is not None and len(matched.answer_R):  # what is known as an inner node only grades no class
+        matched = matched.take(np.flatnonzero(np.bincount(matched.answer_R)[matched.answer_R] == 1))
     _refuse_two_truths(path, matched)
     label_N = np.full(len(votes.items), -1)
     label_N[matched.item_R] = matched.label_R
-    if matched.taxonomy is not None:  # what is known as an inner node only grades no class
-        label_N[matched.item_R[np.bincount(matched.answer_R)[matched.answer_R] > 1]] = -1
     label_N = np.where(matched.gold_I >= 0, matched.gold_I, label_N)
     answered_N = answered(votes)
     if not (answered_N & (label_N >= 0)).any():

@@ -7,18 +7,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.matching import match_names
 from pals.runs.settings import CLOSED_FORM
 from pals.util.errors import InputError
+from pals.util.files import without_mark
 
 
-def add_classes(votes: Votes, lists: Mapping[str, str]) -> Votes:
+def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = None) -> Votes:
     """The votes with a further class for each name, of which the items in its file are known to be (gold). What people said of
-    them stays: it shows what they take the new class for."""
+    them stays: it shows what they take the new class for. Answers to other items weigh nothing if the run that `earlier` (its
+    votes.csv) belongs to held them for none of these: nobody could have named the new class, and the picture decides."""
     for name, path in lists.items():
         votes = _add(votes, name, Path(path))
-    return votes
+    return votes if not lists or earlier is None else replace(votes, weight_R=votes.weight_R * _on_the_list(votes, earlier))
+
+
+def _on_the_list(votes: Votes, earlier: str) -> np.ndarray:
+    """For each row, whether the class of its item was probably there to choose, or is known."""
+    path = Path(earlier).with_name("labels.csv")
+    try:
+        table = pd.read_csv(path, dtype={"item": str}, usecols=["item", "none_of_these"], keep_default_na=False)
+        none_N = pd.to_numeric(table["none_of_these"]).fillna(0.0)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"Cannot read none_of_these in {path}: {reason}. Fit again to have it written anew.") from None
+    none = dict(zip(table["item"].map(without_mark), none_N, strict=True))
+    listed_R: np.ndarray = np.array([none.get(item, 0.0) <= PROBABLE for item in votes.items])[votes.item_R]
+    kept_R: np.ndarray = listed_R | (votes.gold_I[votes.item_R] >= 0)
+    return kept_R
 
 
 def _add(votes: Votes, name: str, path: Path) -> Votes:

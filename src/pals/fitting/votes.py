@@ -53,7 +53,7 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
-    matched = add_classes(matched, config.added)
+    matched = add_classes(matched, config.added, config.earlier)
     _refuse_too_little(config, matched)
     where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
     (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()
