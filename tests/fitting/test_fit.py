@@ -46,7 +46,7 @@ FILES = {
 }
 LABELS = [
     *("item", "label", "confidence", "second", "second_probability", "third", "third_probability", "majority", "dawid_skene"),
-    *("votes", "agreement", "in_votes", "status"),
+    *("votes", "agreement", "in_votes", "status", "none_of_these"),
 ]
 DOUBTFUL = ["rank", "item", "worker", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
 

@@ -65,7 +65,7 @@ def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Pat
     common = ("--plugin", plugin, "--device", "cpu")
     answer = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "run", *common)
     assert answer.code == 0, answer.err
-    assert "36 pictures at 64 px" in answer.out + answer.err
+    assert "36 pictures at 64 px" in " ".join((answer.out + answer.err).split())
     again = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "other", *common)
     assert "Features of all 36 pictures were kept" in again.out + again.err
     assert pals("predict", "run", photos, "--out", "p.csv", *common).code == 0
