@@ -31,8 +31,8 @@ def picture(seed: int, size: int = 8) -> str:
 def report(
     items: int = 30, classes: int = 3, people: int = 3, *, images: bool = True, names: tuple[str, ...] = (), tree: bool = False
 ) -> dict[str, Any]:
-    """A report with every key; with a taxonomy and with items of no class if `tree`. `names` are used for classes, people and items alike, before the
-    plain ones."""
+    """A report with every key; with a taxonomy and with items of no class if `tree`. `names` are used for classes, people and
+    items alike, before the plain ones."""
     rng = np.random.default_rng(7)
     labels = [*names, *[f"class {k}" for k in range(classes)]][:classes]
     workers = [*names, *[f"person {k}" for k in range(people)]][:people]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # One thread here and in all processes that tests start: with toy tensors more only wait for each other, and sums that are split
@@ -30,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_trace_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Pictures and features that are kept lie in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PALS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.fitting import fit as fit
     from pals.fitting import next_answers as next_answers
+    from pals.fitting import update as update
     from pals.labeling import nearest as nearest
     from pals.labeling import pseudo_label as pseudo_label
     from pals.labeling.pruning import prune as prune
@@ -75,7 +76,7 @@ _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
     "pals.data": ("DATASETS", "Dataset", "Items", "Loader", "load_dataset"),
     "pals.estimator": ("PALSClassifier",),
-    "pals.fitting": ("fit", "next_answers"),
+    "pals.fitting": ("fit", "next_answers", "update"),
     "pals.labeling": ("nearest", "pseudo_label"),
     "pals.labeling.pruning": ("prune",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),

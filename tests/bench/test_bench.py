@@ -173,6 +173,7 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
     assert not [path for path in base.rglob("*") if path.name.startswith(".stop") or path.name == OWNER]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_and_continued_is_the_same_as_not(
     number: int, code: int, pals: Pals, grid: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
@@ -404,6 +405,7 @@ def test_a_missing_extra_is_named(launcher: str, module: str, pals: Pals, grid: 
     assert f"pip install 'pals-learn[{launcher}]'" in answer.err
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_documentation_runs(pals: Pals, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(.*?)^```", page, flags=re.M | re.S)

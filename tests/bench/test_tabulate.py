@@ -409,6 +409,7 @@ def test_all_tables_as_latex_are_well_formed(pals: Pals) -> None:
     assert text.isascii()
 
 
+@pytest.mark.slow
 def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
     none = reproduction_page(write(tmp_path / "none.jsonl"), tmp_path / "page.md")
     assert "accuracies 0 have been run" in none

@@ -126,6 +126,7 @@ def test_constant_features_have_no_weight() -> None:
     assert closed_form(votes, torch.zeros(60, 8)).calibration is None
 
 
+@pytest.mark.slow
 @given(st.permutations(range(4)), st.integers(0, 3))
 def test_the_order_of_the_classes_does_not_matter(order: list[int], seed: int) -> None:
     votes, truth_N = many_people(60, 10, 4, seed=seed)

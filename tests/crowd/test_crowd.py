@@ -246,6 +246,7 @@ def test_of_two_opinions_the_better_one_is_believed() -> None:
     assert (fusion.label_N == truth_N).mean() > (fuse(votes, []).label_N == truth_N).mean() + 0.05
 
 
+@pytest.mark.slow
 def test_what_all_witnesses_share_cannot_be_seen() -> None:
     """A third of the items look like another class, to people and to the opinion alike: the estimate is too low, as the
     documentation says. Independent sources are not taken for repeating each other."""
@@ -315,6 +316,7 @@ def test_leaving_one_out_against_really_leaving_it_out() -> None:
 # ---- how sure
 
 
+@pytest.mark.slow
 def test_confidence_is_about_right() -> None:
     """With few classes rather too low: people who repeat each other's mistakes would look much the same."""
     votes, truth_N = simulated(3000, [0.8, 0.73, 0.77])
@@ -326,7 +328,8 @@ def test_confidence_is_about_right() -> None:
     assert noise.answers_wrong == pytest.approx((votes.label_R != truth_N[votes.item_R]).mean(), abs=0.03)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_an_answer_does_not_vouch_for_itself(seed: int) -> None:
     """Many people with some fifty answers each: the estimate must not fall to half of what is wrong."""
     votes, truth_N = many_people(1500, 90, 10, seed)

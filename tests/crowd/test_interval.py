@@ -23,6 +23,7 @@ def holds(noise: NoiseEstimate, fusion: Fusion, truth_N: np.ndarray) -> bool:
     return noise.low <= float((fusion.label_N != truth_N).mean()) <= noise.high
 
 
+@pytest.mark.slow
 def test_many_weak_people() -> None:
     """Of each person there are five answers; to believe in what was estimated from them held the truth in one case of six."""
     held = []
@@ -33,6 +34,7 @@ def test_many_weak_people() -> None:
     assert sum(held) >= 6
 
 
+@pytest.mark.slow
 def test_after_an_update_it_is_not_too_sure() -> None:
     """Somebody else answers for the items that were least sure."""
     held = []

@@ -74,6 +74,7 @@ def test_it_is_a_parameter_like_any_other(model: Any) -> None:
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.slow
 def test_patches_and_cross_validation() -> None:
     scores = cross_val_score(PALSClassifier(encoder="patches", **{**QUICK, "epochs": 30}), X, LABELS, cv=2)
     assert scores.mean() > 0.6
@@ -86,7 +87,8 @@ def test_files_and_patches(files: list[Path]) -> None:
     assert made.predict_proba(files[:5]).shape == (5, 3)
 
 
-@pytest.mark.parametrize("from_files", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("from_files", [False, True])
 def test_the_encoder_itself_is_trained(from_files: bool, files: list[Path]) -> None:
     given: Any = files if from_files else X
     options: dict[str, Any] = {

@@ -258,6 +258,7 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     assert set(read_json(Path("run/summary.json"))["held_out"]) == {"covering", "approximate"}
 
 
+@pytest.mark.slow
 def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path) -> None:
     """With a learning rate of next to nothing, what is saved is what was given."""
     more = ("--network", "imagenet-resnet18", "--weights", published, "--no-frozen", "--folds", "0", "--epochs", "1")

@@ -167,6 +167,7 @@ def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compare
     assert is_open(given, facts) == compared
 
 
+@pytest.mark.slow
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
     findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)

@@ -75,6 +75,7 @@ def test_what_the_findings_hold(data: Path) -> None:
     assert found.model.class_names == CLASSES
 
 
+@pytest.mark.slow
 def test_answers_in_memory(data: Path) -> None:
     """A frame or votes give what the file gives; the same call resumes; other answers are refused."""
     whole = run(data)

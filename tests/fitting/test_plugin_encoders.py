@@ -39,8 +39,9 @@ def plugin(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stripes that lie or stand, and what three people say of them."""
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
     rng, folder = np.random.default_rng(0), tmp_path / "photos"
     folder.mkdir()
     rows = ["image,worker,label"]
@@ -67,7 +68,7 @@ def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Pat
     assert answer.code == 0, answer.err
     assert "36 pictures at 64 px" in " ".join((answer.out + answer.err).split())
     again = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "other", *common)
-    assert "Features of all 36 pictures were kept" in again.out + again.err
+    assert "All 36 pictures are known from before" in again.out + again.err
     assert pals("predict", "run", photos, "--out", "p.csv", *common).code == 0
     rows = [line.split(",")[:2] for line in Path("p.csv").read_text().splitlines()[1:]]
     right = [label == ("lying" if int(Path(name).stem) % 2 else "standing") for name, label in rows]

@@ -145,6 +145,7 @@ def test_fine_tuning_begins_with_the_encoders_weights(tmp_path: Path) -> None:
     assert evaluate(tmp_path / "run", "cpu")["accuracy"] == record["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_weights_of_ones_own_from_the_data_folder(tmp_path: Path) -> None:
     torch.save(build_network("imagenet-resnet18", (3, 64, 64), 2).state_dict(), tmp_path / "mine.pth")
     settings = config(str(tmp_path / "mine.pth")).to_dict()

@@ -205,8 +205,9 @@ def _by_encoder(network: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _by_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]) -> Mapping[str, Any]:
     """A preset that is made for fewer epochs than `train` has gets no more."""
-    most = {} if method in UNTRAINED else find_method(method).preset_epochs
-    preset = str(options.get("preset"))
+    if "preset" not in options or method in UNTRAINED:
+        return {}
+    most, preset = find_method(method).preset_epochs, str(options["preset"])
     usual = int(train.get("epochs", TrainConfig.epochs))
     return {"train": {"epochs": most[preset]}} if most.get(preset, usual) < usual else {}
 

@@ -111,6 +111,7 @@ def test_grouped_convolutions_are_left_alone(calls: list[bool]) -> None:
     assert calls == [False, True, True]
 
 
+@pytest.mark.slow
 def test_one_graph_without_a_break() -> None:
     network, x = lived_in(resnet20)
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)

@@ -218,7 +218,7 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
     chosen = ("--network", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
     assert answer.code == 0, answer.err
-    assert "pals with mlp on frozen timm:test_resnet" in answer.out
+    assert "method pals, mlp on the features of timm:test_resnet" in " ".join(answer.out.split())
     (tmp_path / "test_resnet.pth").unlink()
     answer = pals("predict", "run", data / "images", "--out", "p.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
