@@ -16,7 +16,7 @@ ITEMS = 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folds", [pytest.param(0, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("folds", [0, 3])
 def test_new_items_are_predicted_as_surely_as_rightly(folds: int, tmp_path: Path) -> None:
     """With the temperature of the fold networks, which have another scale, it was 45% off; against the answers alone 16%."""
     x_ND, y_N, votes = answered_digits(ITEMS)
