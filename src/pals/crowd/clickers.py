@@ -1,15 +1,16 @@
-"""People who click without looking, as far as answers show it: the same answer again and again whatever the item, or agreement
-with others that is no better than chance.
+"""People who click without looking, as far as answers show it: the same answer again and again whatever the item, agreement
+with others that is no better than chance, or, where times are known, far less time than others take for worse answers.
 
-Both are tests against what an honest person would do, each with one chance in a hundred (`FALSE_ALARMS`) that anybody at all is
-flagged in a crowd of honest people, however large. A flag is a reason to look, not a verdict.
+The first two are tests against what an honest person would do, each with one chance in a hundred (`FALSE_ALARMS`) that anybody
+at all is flagged in a crowd of honest people, however large. A flag is a reason to look, not a verdict.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_matrix
 from scipy.stats import beta, pearson3
 
@@ -31,6 +32,14 @@ DISAGREE = 0.1
 """Agreement of a crowd below which nobody can be told from chance."""
 ROUNDS, LONGEST = 1000, 4000
 """Permutations of a person's answers, and how many of these are looked at."""
+FAST = 0.25
+"""Of the seconds that others take for an answer: who takes less is fast."""
+WORSE = 0.85
+"""Of the agreement beyond chance that the whole crowd reaches: who is fast and surely reaches less is flagged."""
+PAUSE = 300.0
+"""Seconds for one answer beyond which a person did something else meanwhile."""
+FEWEST_OTHERS = 2
+"""Other people whose time is known, for anybody to be faster than they are."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,27 @@ class AmongOthers:
     agree_W: np.ndarray
     chance_W: np.ndarray
     crowd: float  # agreement beyond chance of everybody together
+    most_W: np.ndarray  # upper confidence limit of a person's agreement beyond chance; NaN for fewer than `FEWEST` answers
     flagged_W: np.ndarray
+
+    def below(self, share: float) -> np.ndarray:
+        """Who surely reaches less than this share of the crowd's agreement, W bools. Nobody where nobody agrees."""
+        below_W: np.ndarray = (self.most_W < share * self.crowd) & (self.crowd > DISAGREE)
+        return below_W
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long people (W) take for an answer, by the times at which they gave them."""
+
+    answers_W: np.ndarray  # for which it is known, pauses left out
+    seconds_W: np.ndarray  # the median; NaN where it is not known for any
+    others_W: np.ndarray  # the median of other people's, of `FEWEST` answers or more each; NaN for whom there is none
+
+    @property
+    def fast_W(self) -> np.ndarray:
+        fast_W: np.ndarray = self.seconds_W < FAST * self.others_W
+        return fast_W
 
 
 def repeated_answers(votes: Votes, label_N: np.ndarray, *, false_alarms: float = FALSE_ALARMS, seed: int = 0) -> Repeats:
@@ -102,8 +131,28 @@ def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOt
     level = false_alarms / max(int(tested_W.sum()), 1)
     low_W, _ = confidence_limits(match_W, answers_W, 1 - CONFIDENCE)
     _, high_W = confidence_limits(match_W, answers_W, level)
-    worse_W = (low_W <= chance_W) & (ratio(high_W - chance_W, 1 - chance_W) < SHARE * crowd)
-    return AmongOthers(answers_W, agree_W, chance_W, crowd, tested_W & worse_W & (crowd > DISAGREE))
+    most_W = np.where(tested_W, ratio(high_W - chance_W, 1 - chance_W), np.nan)
+    found = AmongOthers(answers_W, agree_W, chance_W, crowd, most_W, np.zeros(people, dtype=bool))
+    return replace(found, flagged_W=found.below(SHARE) & (low_W <= chance_W))
+
+
+def pace(votes: Votes) -> Pace:
+    """How long people take for an answer: the time since their answer before. Answers that were handed in together, or in the
+    same tick of a clock, share that time evenly. Pauses, of more than five minutes for an answer, are left out."""
+    _, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
+    time_A = np.full(len(first_A), -np.inf)
+    np.fmax.at(time_A, answer_R, votes.time_R)  # an answer is given with the last of its labels
+    frame = pd.DataFrame({"worker": votes.worker_R[first_A], "time": time_A})[np.isfinite(time_A)]
+    together = frame[frame["worker"] >= 0].groupby(["worker", "time"]).size()  # sorted by person, then by time
+    who_B, time_B = (together.index.get_level_values(name).to_numpy() for name in ("worker", "time"))
+    size_B, follows_B = together.to_numpy(), np.append(False, who_B[1:] == who_B[:-1])[: len(together)]
+    each_B = np.diff(time_B, prepend=0.0) / size_B
+    kept = np.flatnonzero(follows_B & (each_B <= PAUSE))
+    people = len(votes.workers)
+    answers_W = np.bincount(who_B[kept], size_B[kept], minlength=people).astype(np.int64)
+    median = pd.Series(np.repeat(each_B[kept], size_B[kept])).groupby(np.repeat(who_B[kept], size_B[kept])).median()
+    seconds_W = median.reindex(range(people)).to_numpy(dtype=np.float64)
+    return Pace(answers_W, seconds_W, _medians_of_others(np.where(answers_W >= FEWEST, seconds_W, np.nan)))
 
 
 def confidence_limits(success: np.ndarray, trials: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
@@ -113,6 +162,16 @@ def confidence_limits(success: np.ndarray, trials: np.ndarray, level: float) -> 
         low = np.where(success > 0, beta.ppf(level, success, failure + 1), 0.0)
         high = np.where(failure > 0, beta.ppf(1 - level, success + 1, failure), 1.0)
     return low, high
+
+
+def _medians_of_others(value_W: np.ndarray) -> np.ndarray:
+    """The median of all others' values, for everybody who has one (not NaN) beside at least `FEWEST_OTHERS`; else NaN."""
+    order = np.argsort(value_W)[: np.count_nonzero(~np.isnan(value_W))]
+    median_W, rest = np.full(len(value_W), np.nan), len(order) - 1
+    if rest >= FEWEST_OTHERS:
+        middle_2 = np.array([(rest - 1) // 2, rest // 2])  # places of the others' median among them
+        median_W[order] = value_W[order][middle_2 + (middle_2 >= np.arange(len(order))[:, None])].mean(axis=1)
+    return median_W
 
 
 def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pals.crowd.clickers import among_others, repeated_answers
+from pals.crowd.clickers import WORSE, among_others, pace, repeated_answers
 from pals.crowd.result import Result
 
 Flag = Callable[[Result], dict[int, str]]
@@ -34,7 +34,23 @@ def chance(result: Result) -> dict[int, str]:
     }
 
 
-FLAGS: dict[str, Flag] = {"repeats": repeats, "chance": chance}
+def fast(result: Result) -> dict[int, str]:
+    """Who answers far faster than others, where times are known, and agrees less with them than they with each other."""
+    if not result.votes.timed:
+        return {}
+    found, others = pace(result.votes), among_others(result.votes)
+    return {
+        person: f"a median of {_seconds(found.seconds_W[person])} an answer, others {_seconds(found.others_W[person])}, and "
+        f"agrees with others {others.agree_W[person]:.0%} of {others.answers_W[person]:,} times"
+        for person in np.flatnonzero(found.fast_W & others.below(WORSE)).tolist()
+    }
+
+
+def _seconds(count: float) -> str:
+    return f"{count:.1f} s" if count >= 1 else f"{count:.2f} s"
+
+
+FLAGS: dict[str, Flag] = {"repeats": repeats, "chance": chance, "fast": fast}
 """What stands in the column `flags` of annotators.csv, and how it is found."""
 
 

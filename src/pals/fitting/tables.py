@@ -11,7 +11,7 @@ import pandas as pd
 
 from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
-from pals.crowd.clickers import confidence_limits
+from pals.crowd.clickers import confidence_limits, pace
 from pals.crowd.consensus import Consensus
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
@@ -137,6 +137,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
         {
             "worker": people_of(result),
             "answers": answers_W,
+            **_seconds(result),
             "agreement": agreement_W.round(DIGITS),
             "agreement_low": low_W.round(DIGITS),
             "agreement_high": high_W.round(DIGITS),
@@ -154,6 +155,11 @@ def annotators_table(result: Result) -> pd.DataFrame:
         ["unsuspected", "agreement_high", "worker"], kind="stable"
     )
     return table.loc[order.index].reset_index(drop=True)
+
+
+def _seconds(result: Result) -> dict[str, np.ndarray]:
+    """The column with what people take for an answer, where times are known; the last is for answers without a name."""
+    return {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
 
 
 def confusion_table(result: Result) -> pd.DataFrame:

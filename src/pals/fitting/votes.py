@@ -150,4 +150,6 @@ def fingerprint(votes: Votes) -> str:
     if votes.marked:
         for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
             digest.update(np.ascontiguousarray(column).tobytes())
+    if votes.timed:
+        digest.update(np.ascontiguousarray(votes.time_R).tobytes())
     return digest.hexdigest()[:16]

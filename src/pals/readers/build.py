@@ -29,6 +29,7 @@ REPEATED = "the same person's same answer again"
 ANSWERED = '"don\'t know" of a person who does give an answer'
 GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
 GOLD_UNSURE = "a gold answer that is marked as unsure"
+TIMES_OF_ITEMS = "Times are not read: all answers to an item have the same one, as if it were the item's"
 
 
 def build(
@@ -61,6 +62,7 @@ def build(
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
     joined.drop((joined.label_R < 0) & ~joined.unknown_R, NO_LABEL, skipped)
     unknown_U2 = joined.take_unknown(skipped)
+    of_items = joined.drop_times_of_items()
     gold_I = joined.take_gold(len(items), len(classes), skipped)
     joined.drop_repeats(len(classes), skipped)
     files = tuple(str(table.path) for table in tables)
@@ -69,7 +71,7 @@ def build(
         reasons = "; ".join([*map(str, skipped.done()), *silent]) or "it names no answer"
         raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
     answer_R = pd.factorize(joined.answer_R)[0]
-    notes = [*(note for table in tables for note in table.notes), *marks.notes()]
+    notes = [*(note for table in tables for note in table.notes), *marks.notes(), *([TIMES_OF_ITEMS] if of_items else [])]
     summary = ReadSummary(
         files=files,
         format=format_name,
@@ -85,7 +87,8 @@ def build(
         unknown=len(unknown_U2),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, joined.sure_R, *unknown_U2.T)
+    marked = (joined.sure_R, *unknown_U2.T, joined.time_R)
+    return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, *marked)
 
 
 # ---- one table
@@ -237,6 +240,9 @@ class _Joined:
         self.weight_R = np.concatenate(
             [np.ones(n) if t.weight_R is None else t.weight_R for t, n in zip(tables, rows, strict=True)]
         )
+        self.time_R = np.concatenate(
+            [np.full(n, np.nan) if t.time_R is None else t.time_R for t, n in zip(tables, rows, strict=True)]
+        )
         self.gold_R = np.concatenate(
             [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
         )
@@ -277,6 +283,18 @@ class _Joined:
         people = self.worker_R.max(initial=-1) + 1
         key_R: np.ndarray = np.where(self.worker_R < 0, -1 - np.arange(len(self.item_R)), self.item_R * people + self.worker_R)
         return key_R
+
+    def drop_times_of_items(self) -> bool:
+        """Whether the times were those of the items, as when a picture was taken: no two people answer at one instant, always.
+        They say nothing about the answers, and are forgotten."""
+        known = np.flatnonzero(~np.isnan(self.time_R) & (self.worker_R >= 0))
+        by_item = pd.DataFrame({"worker": self.worker_R[known], "time": self.time_R[known]}).groupby(self.item_R[known])
+        found = by_item.nunique()
+        shared = found.loc[found["worker"] > 1, "time"]
+        if not len(shared) or (shared > 1).any():
+            return False
+        self.time_R = np.full_like(self.time_R, np.nan)
+        return True
 
     def take_gold(self, items: int, classes: int, skipped: Tally) -> np.ndarray:
         """The right label of each item, or -1. Those rows are no votes."""

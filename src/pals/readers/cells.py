@@ -1,4 +1,4 @@
-"""Columns of a table that are more than names: weights, yes and no, gold labels."""
+"""Columns of a table that are more than names: weights, yes and no, times, gold labels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from pals.readers.columns import Columns
 from pals.readers.parquet import ParquetError
 from pals.readers.source import Source, text_of
 from pals.readers.tables import Coded, Table, nobody
+from pals.readers.times import times_of
 from pals.util.errors import InputError
 from pals.util.files import without_mark
 from pals.util.words import quoted
@@ -134,6 +136,40 @@ def flags_in(source: Source, column: str) -> np.ndarray:
     return yes_R
 
 
+def times_in(source: Source, found: Mapping[str, str], columns: Columns) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """When each row was answered; None without such a column, or if it is left alone, as a note then says. Where the user named
+    it, it is understood or refused."""
+    if "time" not in found:
+        return None, ()
+    asked, column = "time" in columns, found["time"]
+    try:
+        code_R, values = _cells(source, column)
+    except InputError as error:
+        if asked:
+            raise
+        return None, (f"Times of answers are not read: {error}",)
+
+    def place(code: int) -> str:
+        return f"{source.path}, row {int((code_R == code).argmax()) + source.first_row}, column {quoted(column)},"
+
+    time_V, notes = times_of(values, place, asked=asked)
+    return None if time_V is None else np.append(time_V, np.nan)[code_R], notes
+
+
+def _cells(source: Source, column: str) -> tuple[np.ndarray, Sequence[object]]:
+    """A column as numbers and their different values, in Parquet files of any type."""
+    if not source.is_parquet:
+        code_R, names = names_in(source, column)
+        return code_R, names.tolist()
+    if column in source.repeated:
+        source.refuse(f"two columns are called {quoted(column)}", "Give them different names.")
+    try:
+        cells: tuple[np.ndarray, Sequence[object]] = source.parquet.columns([column])[0]
+    except ParquetError as error:
+        raise InputError(f"{source.path}: {error}") from None
+    return cells
+
+
 def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Table:
     """The table with one more row for every item and right label that these columns name; `item` has the table's names."""
     pairs = pd.DataFrame({"item": item.code_R, "gold": gold.code_R}).drop_duplicates()
@@ -142,6 +178,7 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
     rows, more = len(table.place_R), len(row_G)
     weight_R = None if table.weight_R is None else np.append(table.weight_R, np.ones(more))
     sure_R = None if table.sure_R is None else np.append(table.sure_R, np.ones(more, dtype=bool))
+    time_R = None if table.time_R is None else np.append(table.time_R, np.full(more, np.nan))
     answer_R = table.answer_R
     if answer_R is not None:
         answer_R = np.append(answer_R, answer_R.max(initial=-1) + 1 + np.arange(more))
@@ -157,5 +194,6 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
         answer_R=answer_R,
         weight_R=weight_R,
         sure_R=sure_R,
+        time_R=time_R,
         gold_R=np.append(np.zeros(rows, dtype=bool) if table.gold_R is None else table.gold_R, np.ones(more, dtype=bool)),
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.summary import EXAMPLES, Skipped
+from pals.readers.times import times_of
 
 
 class Coded(NamedTuple):
@@ -70,6 +71,7 @@ class Table:
     weight_R: np.ndarray | None = None
     gold_R: np.ndarray | None = None  # rows that say what is right, not what someone thinks
     sure_R: np.ndarray | None = None  # False where a mark beside the label says that it is unsure
+    time_R: np.ndarray | None = None  # seconds since 1970, NaN where it is not known when the answer was given
     classes: tuple[str, ...] | None = None  # where the file declares them
     lone_items: tuple[str, ...] = ()  # named without any row
     splits: bool = False  # whether one cell may hold several labels with a separator between them
@@ -92,6 +94,7 @@ class Table:
             weight_R=None if self.weight_R is None else self.weight_R[index],
             gold_R=None if self.gold_R is None else self.gold_R[index],
             sure_R=None if self.sure_R is None else self.sure_R[index],
+            time_R=None if self.time_R is None else self.time_R[index],
         )
 
     def place(self, row: int) -> str:
@@ -111,6 +114,7 @@ class Records:
     weights: list[float] = field(default_factory=list)
     golds: list[bool] = field(default_factory=list)
     sures: list[bool] = field(default_factory=list)
+    times: list[object] = field(default_factory=list)
     places: list[int | str] = field(default_factory=list)
     lone: list[str] = field(default_factory=list)
     skipped: Tally = field(default_factory=Tally)
@@ -128,11 +132,13 @@ class Records:
         weights: Sequence[float] | None = None,
         gold: bool = False,
         sure: bool | Sequence[bool] = True,
+        time: object = None,
         joins: bool = False,
         answer_id: str | None = None,
     ) -> None:
-        """One answer: all its labels, and whether it or each of them is sure; no label, or None, is no answer. One that `joins`
-        is part of what its annotator said of the item in other places, or in those with the same `answer_id` if it has one."""
+        """One answer: all its labels, whether it or each of them is sure, and when it was given, as it stands in the file; no
+        label, or None, is no answer. One that `joins` is part of what its annotator said of the item in other places, or in
+        those with the same `answer_id` if it has one."""
         answer = -1 if joins else self.count
         if joins and answer_id:
             answer = self.by_id.setdefault((item, worker, answer_id), self.count)
@@ -144,6 +150,7 @@ class Records:
             self.weights.append(weight if weights is None else weights[number])
             self.golds.append(gold)
             self.sures.append(sure if isinstance(sure, bool) else sure[number])
+            self.times.append(time)
             self.places.append(place)
         self.count += 1
 
@@ -152,7 +159,15 @@ class Records:
         if item is not None:
             self.lone.append(item)
 
-    def table(self, *, classes: Sequence[str] | None = None, notes: Iterable[str] = (), splits: bool = False) -> Table:
+    def table(
+        self,
+        *,
+        classes: Sequence[str] | None = None,
+        notes: Iterable[str] = (),
+        splits: bool = False,
+        asked_for_times: bool = False,
+    ) -> Table:
+        time_R, left = times_of(self.times, lambda row: f"{self.path}, {self.unit} {self.places[row]}", asked=asked_for_times)
         return Table(
             path=self.path,
             unit=self.unit,
@@ -164,9 +179,10 @@ class Records:
             weight_R=np.array(self.weights, dtype=np.float64),
             gold_R=np.array(self.golds, dtype=bool),
             sure_R=np.array(self.sures, dtype=bool),
+            time_R=time_R,
             classes=None if classes is None else tuple(classes),
             lone_items=tuple(dict.fromkeys(self.lone)),
             splits=splits,
             skipped=self.skipped,
-            notes=tuple(notes),
+            notes=(*notes, *left),
         )

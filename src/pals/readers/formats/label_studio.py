@@ -80,7 +80,8 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
             sure = all(sure_of(value, role) for name, role in marking.items() for value in chosen.get(name, []))
             gold = annotation.get("ground_truth") is True
             labels = chosen.get(question or "", [])
-            records.add(item, _worker(annotation.get("completed_by")), labels, place, gold=gold, sure=sure)
+            worker, time = _worker(annotation.get("completed_by")), _time(annotation)
+            records.add(item, worker, labels, place, gold=gold, sure=sure, time=time)
     return records.table()
 
 
@@ -110,6 +111,11 @@ def _worker(value: Any) -> str | None:
     if isinstance(value, dict):
         return text_of(value.get("email")) or text_of(value.get("id"))
     return text_of(value)
+
+
+def _time(annotation: Mapping[str, Any]) -> Any:
+    """When an annotation was made; when it was last changed, where that is all that is known."""
+    return annotation.get("created_at") or annotation.get("updated_at")
 
 
 def _question(source: Source, names: list[str], columns: Columns) -> str | None:
@@ -149,7 +155,7 @@ def _read_flat(source: Source, rows: list[dict[str, Any]], columns: Columns) -> 
         labels = _cell(source, row.get(question or ""), number)
         marks = [(role, value) for name, role in marking.items() for value in _cell(source, row.get(name), number)]
         sure = all(sure_of(value, role) for role, value in marks)
-        records.add(item, _worker(row.get("annotator")), labels, number, sure=sure)
+        records.add(item, _worker(row.get("annotator")), labels, number, sure=sure, time=_time(row))
     return records.table()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pals.readers.cells import add_gold, flags_in, names_in, places, refuse_joined, weights_in
+from pals.readers.cells import add_gold, flags_in, names_in, places, refuse_joined, times_in, weights_in
 from pals.readers.columns import KNOWN, Columns, find, not_read, require
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table, nobody
@@ -44,10 +44,11 @@ def _numbered(table: Table, ids: Coded) -> np.ndarray:
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
     names = source.names
-    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, *more, "gold"), source)
+    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, "time", *more, "gold"), source)
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     sure_R = sure_in(source, found, columns)
+    time_R, left = times_in(source, found, columns)
     table = Table(
         path=source.path,
         unit="row",
@@ -57,9 +58,10 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,
+        time_R=time_R,
         splits=True,
         as_written={"weight", "is_gold", "sure"} <= set(names),  # as `Votes.to_frame` writes it
-        notes=not_read(names, found.values()),
+        notes=(*not_read(names, found.values()), *left),
     )
     return table, found
 

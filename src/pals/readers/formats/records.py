@@ -18,7 +18,7 @@ from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-ROLES = ("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES, "answer_id", "is_gold", "gold")
+ROLES = ("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES, "time", "answer_id", "is_gold", "gold")
 UNKNOWN = ("item", "one of label, candidates, votes")
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
@@ -44,7 +44,7 @@ def read_huggingface(source: Source, columns: Columns) -> Table:
     wanted = list(find(source.names, columns, ROLES, source).values())  # pictures may lie in the same file
     rows = source.records(wanted) if wanted else [{}]
     table = _read(source, columns, "row", list(enumerate(rows, start=source.first_row)))
-    return replace(table, notes=not_read(source.names, wanted))
+    return replace(table, notes=(*not_read(source.names, wanted), *table.notes))
 
 
 def metadata_file(folder: Path) -> Path | None:
@@ -79,7 +79,7 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
             _add(records, row, found, place, f"{source.path}, {unit} {place}")
         except TypeError as error:  # from text_of
             source.refuse(f"{unit} {place} has {error} where a name belongs", "A name is a text or a number.")
-    return records.table(notes=notes)
+    return records.table(notes=notes, asked_for_times="time" in columns)
 
 
 def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[Any]], notes: tuple[str, ...]) -> Table:
@@ -119,6 +119,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
             place,
             weight=weight,
             sure=sure,
+            time=cell("time"),
             gold=_flag(cell("is_gold"), where),
             joins=label is not None,
             answer_id=text_of(cell("answer_id")),

@@ -13,7 +13,7 @@ from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
 BESIDE = frozenset(
-    {"weight", "weights", "time", "created_at", "comment", "comments", "notes", "is_gold", *KNOWN["sure"], *KNOWN["unsure"]}
+    {"weight", "weights", "comment", "comments", "notes", "is_gold", *KNOWN["sure"], *KNOWN["unsure"], *KNOWN["time"]}
 )
 """Columns that hold no person's answers although they stand beside those that do."""
 

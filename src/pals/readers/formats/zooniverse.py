@@ -32,6 +32,7 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
     rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
     users = frame["user_name"].tolist() if "user_name" in frame else [None] * len(frame)
     gold = flags_in(source, "gold_standard") if "gold_standard" in frame else [False] * len(frame)
+    times = frame["created_at"].tolist() if "created_at" in frame else [None] * len(frame)
     titles: dict[str, str] = {}
     answers = [_answers(source, cell, source.first_row + i, titles) for i, (cell, _) in enumerate(rows)]
     given: dict[str, list[str | None]] = defaultdict(list)
@@ -45,7 +46,8 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
         item = _item(source, subject, source.first_row + i, columns)
         sure = all(sure_of(value, role) for name, role in marking.items() for value in answer.get(name, []))
         labels = answer.get(task or "", [])
-        records.add(item, users[i] or None, labels, source.first_row + i, gold=bool(gold[i]), sure=sure)
+        place = source.first_row + i
+        records.add(item, users[i] or None, labels, place, gold=bool(gold[i]), sure=sure, time=times[i])
     workflows = sorted(set(frame["workflow_id"])) if "workflow_id" in frame else []
     note = f"{len(workflows)} workflows are in this file; their answers to task {task} are read as one question"
     return records.table(notes=[note] if len(workflows) > 1 else [])
