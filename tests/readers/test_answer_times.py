@@ -92,6 +92,18 @@ def test_records(write: Write) -> None:
         read_votes(write(json.dumps(rows), "votes.json"), columns={"time": "time"})
 
 
+def test_entries_of_votes(write: Write) -> None:
+    """Each has a time of its own; that beside them is the item's."""
+    votes = [{"worker": "ann", "label": "newt", "created_at": NOON + 1}, {"worker": "bob", "label": "frog", "time": NOON + 2}]
+    row = {"item": "a", "time": NOON, "votes": votes}
+    assert times(read_votes(write(json.dumps([row]), "votes.json"))) == {("a", "ann"): 1, ("a", "bob"): 2}
+
+
+def test_a_time_in_a_wide_table_is_no_person(write: Write) -> None:
+    found = read_votes(write("image,ann,bob,timestamp\na,newt,frog,2026-01-05\nb,frog,frog,2026-01-06\n"))
+    assert found.workers == ("ann", "bob")
+
+
 def test_parquet_of_times(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     at = pd.to_datetime([NOON + 1.5, None, NOON + 3], unit="s", utc=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pals.readers import unsure
 from pals.readers.cells import bad_weight, weight_of
-from pals.readers.columns import Columns, find, not_read
+from pals.readers.columns import KNOWN, Columns, find, not_read
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
@@ -107,8 +107,8 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
             votes = [{"worker": worker, "label": label} for worker, label in votes.items()]
-        for worker, labels, share, marked_sure in _votes(votes, where):
-            records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure)
+        for worker, labels, share, marked_sure, time in _votes(votes, where):
+            records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure, time=time)
     else:
         label = cell("label")
         labels = labels_of(cell("candidates") if label is None else label)
@@ -128,13 +128,16 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
         records.add(item, None, labels_of(cell("gold")), place, gold=True)
 
 
-def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float, bool]]:
+def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float, bool, Any]]:
+    """Annotator, labels, weight, whether the answer is sure, and its time, of each entry."""
     for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
         if isinstance(vote, dict):
             worker = next((vote[key] for key in ("worker", "annotator", "user") if key in vote), None)
-            yield text_of(worker), labels_of(vote.get("label")), _weight(vote, "weight", where), unsure.attributes_sure(vote)
+            time = next((vote[key] for key in KNOWN["time"] if key in vote), None)
+            weight, sure = _weight(vote, "weight", where), unsure.attributes_sure(vote)
+            yield text_of(worker), labels_of(vote.get("label")), weight, sure, time
         else:
-            yield None, labels_of(vote), 1.0, True
+            yield None, labels_of(vote), 1.0, True, None
 
 
 def _bad_votes(votes: object, where: str) -> NoReturn:
