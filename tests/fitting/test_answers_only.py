@@ -14,6 +14,7 @@ from pals.cli import app
 from pals.crowd import dawid_skene
 from pals.fitting import Findings, update
 from pals.fitting.relabel import relabel_queue
+from pals.fitting.replay import replay
 from pals.util.errors import InputError
 
 TRUTH = np.random.default_rng(3).integers(3, size=80)
@@ -80,6 +81,11 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]
     assert table.loc["new", "label"] == "b" and len(table) == 81
+
+
+def test_it_is_played_back(found: Findings) -> None:
+    played = replay(found.folder, step=0.5)
+    assert not played.pictures and played.saved["right"].iloc[-1] == 1
 
 
 def test_there_is_no_classifier(found: Findings, tmp_path: Path) -> None:

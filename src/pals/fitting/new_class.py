@@ -43,8 +43,7 @@ def _on_the_list(votes: Votes, earlier: str) -> np.ndarray:
 
 
 def _add(votes: Votes, name: str, path: Path) -> Votes:
-    if name in votes.class_names:
-        raise InputError(f"--add-class {name}: there is a class of this name already. Choose another name.")
+    votes = _with_class(votes, name)
     listed = read_list(path)
     place_L = match_names(tuple(listed), votes.items).file_I
     gold_L = votes.gold_I[place_L]
@@ -55,8 +54,27 @@ def _add(votes: Votes, name: str, path: Path) -> Votes:
         if gold >= 0:
             raise InputError(f"{where} is known to be {votes.class_names[gold]!r} (gold). Take it off the list.")
     gold_I = votes.gold_I.copy()
-    gold_I[place_L] = len(votes.class_names)
-    return replace(votes, class_names=(*votes.class_names, name), gold_I=gold_I)
+    gold_I[place_L] = votes.class_names.index(name)
+    return replace(votes, gold_I=gold_I)
+
+
+def _with_class(votes: Votes, name: str) -> Votes:
+    """With the new class, in a taxonomy as a root; it may be in the list of classes or in the tree already, if nobody has
+    named it."""
+    if name in votes.class_names:
+        if _is_named(votes, votes.class_names.index(name)):
+            raise InputError(f"--add-class {name}: there is a class of this name already. Choose another name.")
+        return votes
+    tree = votes.taxonomy
+    if tree is not None and name in tree.number:
+        raise InputError(f"--add-class {name}: this is a branch of the taxonomy. Choose another name for the class.")
+    return replace(votes, class_names=(*votes.class_names, name), taxonomy=None if tree is None else tree.with_root(name))
+
+
+def _is_named(votes: Votes, number: int) -> bool:
+    """Whether anybody gave this class and no other, or an item is known to be of it."""
+    alone_R = np.bincount(votes.answer_R)[votes.answer_R] == 1
+    return bool((alone_R & (votes.label_R == number)).any() or (votes.gold_I == number).any())
 
 
 def read_list(path: Path) -> dict[str, int]:

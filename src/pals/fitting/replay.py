@@ -26,7 +26,7 @@ from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
-from pals.fitting.votes import MatchedVotes, answered
+from pals.fitting.votes import MatchedVotes, answered, classes_of, tree_of
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.readers import Votes, read_votes
@@ -151,7 +151,7 @@ def replay(
     votes = votes_of(folder, config.data)
     graded = None if truth is None else read_truth(truth, without_gold(votes))
     planned = Plan(config, MatchedVotes(votes), (), folder, resumed=True, cache=cache)
-    pictures = planned.solved and not answers_only
+    pictures = planned.solved and not (answers_only or config.data.answers_only)
     new_fit = _with_pictures(planned, config, monitor) if pictures else lambda: _alone
     return play(votes, new_fit, graded, seeds=seeds, step=step, worth=worth, pictures=pictures, monitor=monitor)
 
@@ -160,7 +160,7 @@ def votes_of(folder: Path, data: VotesConfig) -> Votes:
     """The answers of a run about its items, in their order."""
     items = read_table(folder, "labels.csv")["item"].tolist()
     read_table(folder, "votes.csv")
-    found = read_votes(folder / "votes.csv", class_names=data.class_names, separator=data.separator)
+    found = read_votes(folder / "votes.csv", class_names=classes_of(data), separator=data.separator, taxonomy=tree_of(folder))
     return found.match(items)[0]
 
 
