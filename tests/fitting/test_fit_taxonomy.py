@@ -19,6 +19,7 @@ from pals.fitting.api import update
 from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
+from pals.fitting.relabel import _reason
 from pals.fitting.replay import votes_of
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
@@ -138,6 +139,12 @@ def test_a_replay_reads_coarse_answers(found: Findings) -> None:
     data = found.trained.plan.data
     assert answers_of(votes_of(found.folder, data)) == answers_of(found.result.votes)
     assert votes_of(found.folder, data).taxonomy == TREE
+
+
+def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
+    row = {"label": "kitti", "confidence": 0.8, "in_votes": "true"}
+    assert _reason(row, {("gulls",): 1.0}, None) == "only coarser answers allow kitti"
+    assert _reason({**row, "in_votes": "false"}, {("tern",): 1.0}, None) == "nobody said kitti"
 
 
 def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place: Path, tmp_path: Path) -> None:

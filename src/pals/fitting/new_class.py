@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,29 +17,50 @@ from pals.runs.settings import CLOSED_FORM
 from pals.util.errors import InputError
 from pals.util.files import without_mark
 
+GROUPS = "none_of_these"
+"""In a run's folder: a list of items for each group that may be a class."""
+PART = 0.25
+"""Share of the listed items that must be from a group for its other items to be of the new class, too: one item that strayed
+into the group of another class shall not cost that class its answers."""
+
 
 def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = None) -> Votes:
     """The votes with a further class for each name, of which the items in its file are known to be (gold). What people said of
-    them stays: it shows what they take the new class for. Answers to other items weigh nothing if the run that `earlier` (its
-    votes.csv) belongs to held them for none of these: nobody could have named the new class, and the picture decides."""
+    them stays: it shows what they take the new class for. Answers to others that may be of it, by the run that `earlier` (its
+    votes.csv) belongs to, weigh nothing: nobody could have named the new class, and the picture decides."""
     for name, path in lists.items():
         votes = _add(votes, name, Path(path))
-    return votes if not lists or earlier is None else replace(votes, weight_R=votes.weight_R * _on_the_list(votes, earlier))
+        if earlier is not None:
+            listed = {votes.items[i] for i in np.flatnonzero(votes.gold_I == votes.class_names.index(name))}
+            aside = _flagged(Path(earlier).with_name("labels.csv"), listed) | _alike(Path(earlier).with_name(GROUPS), listed)
+            kept_I = np.array([item not in aside for item in votes.items]) | (votes.gold_I >= 0)
+            votes = replace(votes, weight_R=votes.weight_R * kept_I[votes.item_R])
+    return votes
 
 
-def _on_the_list(votes: Votes, earlier: str) -> np.ndarray:
-    """For each row, whether the class of its item was probably there to choose, or is known."""
-    path = Path(earlier).with_name("labels.csv")
+def _flagged(path: Path, listed: Collection[str]) -> set[str]:
+    """The items of a run that are probably of none of the classes, but for those of a class of which most are: that class is
+    odd itself, and would lose all its answers."""
     try:
-        table = pd.read_csv(path, dtype={"item": str}, usecols=["item", "none_of_these"], keep_default_na=False)
-        none_N = pd.to_numeric(table["none_of_these"]).fillna(0.0)
+        columns = ["item", "label", "none_of_these"]
+        table = pd.read_csv(path, dtype={"item": str, "label": str}, usecols=columns, keep_default_na=False)
+        flagged = pd.to_numeric(table["none_of_these"]) > PROBABLE
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"Cannot read none_of_these in {path}: {reason}. Fit again to have it written anew.") from None
-    none = dict(zip(table["item"].map(without_mark), none_N, strict=True))
-    listed_R: np.ndarray = np.array([none.get(item, 0.0) <= PROBABLE for item in votes.items])[votes.item_R]
-    kept_R: np.ndarray = listed_R | (votes.gold_I[votes.item_R] >= 0)
-    return kept_R
+    table = table.assign(item=table["item"].map(without_mark), flagged=flagged)
+    others = table[~table["item"].isin(listed)]
+    few = others.groupby("label")["flagged"].transform("mean") <= 0.5
+    return set(others["item"][others["flagged"] & few])
+
+
+def _alike(groups: Path, listed: Collection[str]) -> set[str]:
+    """The items of all groups of a run from which a good part of the list is."""
+    try:
+        found = [set(path.read_text(encoding="utf-8").splitlines()) for path in sorted(groups.glob("*.txt"))]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the lists in {groups} ({error}). Fit again to have them written anew.") from None
+    return set[str]().union(*(group for group in found if len(group.intersection(listed)) >= PART * len(listed)))
 
 
 def _add(votes: Votes, name: str, path: Path) -> Votes:

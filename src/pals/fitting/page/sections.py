@@ -30,7 +30,7 @@ STATUS_WORDS = {
     "tie-broken": "people were evenly split",
     "corrected": "against what most people said",
     "unsure": "too close to call",
-    "no-answer": "nobody answered; the model's label",
+    "no-answer": "no answer that counts; the model's label",
     "none-of-these": "perhaps of a class that is missing",
 }
 
