@@ -177,6 +177,12 @@ def test_again_is_the_closed_form(found: Findings) -> None:
     assert len(again.penalties) == 1
 
 
+def test_without_a_truth_all_answers_come_to_the_same(run: Path) -> None:
+    """Also where the pictures were weighed by the first answers, and the run weighed them by all."""
+    got = replay(run, step=1.0)
+    assert got.pictures and [got.curve(asking)["right"].iloc[-1] for asking in (RULE, EQUALLY)] == [1, 1]
+
+
 def test_what_cannot_be_played(found: Findings, run: Path, tmp_path: Path) -> None:
     for options, message in (({"step": 0.0}, "--step 0: give"), ({"seeds": 0}, "--seeds 0: give")):
         with pytest.raises(InputError, match=message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,9 @@ def test_a_class_that_is_odd_itself_keeps_its_answers(tmp_path: Path) -> None:
     new = add_classes(votes, {"otter": str(tmp_path / "otters.txt")}, str(tmp_path / "votes.csv"))
     assert "".join(np.array(list(items))[new.item_R[new.weight_R == 0]]) == "cdg"
     assert new.gold_I.tolist() == [2, 2] + [-1] * 8
+    pd.DataFrame(table).drop(columns="none_of_these").to_csv(tmp_path / "labels.csv", index=False)  # of an earlier version
+    shutil.rmtree(tmp_path / "none_of_these")
+    assert add_classes(votes, {"otter": str(tmp_path / "otters.txt")}, str(tmp_path / "votes.csv")).weight_R.all()
 
 
 def test_the_section_stands_whatever_is_missing() -> None:

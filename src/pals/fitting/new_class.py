@@ -42,8 +42,9 @@ def _flagged(path: Path, listed: Collection[str]) -> set[str]:
     """The items of a run that are probably of none of the classes, but for those of a class of which most are: that class is
     odd itself, and would lose all its answers."""
     try:
-        columns = ["item", "label", "none_of_these"]
-        table = pd.read_csv(path, dtype={"item": str, "label": str}, usecols=columns, keep_default_na=False)
+        table = pd.read_csv(path, dtype={"item": str, "label": str}, keep_default_na=False)
+        if "none_of_these" not in table:  # a run of an earlier version
+            return set()
         flagged = pd.to_numeric(table["none_of_these"]) > PROBABLE
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
