@@ -19,6 +19,7 @@ from pals.fitting.api import update
 from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
+from pals.fitting.page.sections import link
 from pals.fitting.relabel import _reason
 from pals.fitting.replay import votes_of
 from pals.fitting.votes import match_votes
@@ -120,7 +121,9 @@ def test_the_report_has_the_tree(found: Findings, place: Path) -> None:
         assert pair["result"] not in TREE.below(pair["answer"])
     page = (place / "run" / "report.html").read_text(encoding="utf-8")
     assert '<section id="tree"' in page
-    assert "Mix-ups across branches" in page
+    assert "Mix-ups across branches" in page and "Most frequent mix-ups" not in page  # each pair stands once
+    first = data["across"]["pairs"][0]
+    assert link("doubtful", result=first["result"], answer=first["answer"]).replace("&", "&amp;") in page
 
 
 def test_update_reads_the_same_answers_and_remembers(found: Findings, place: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_class_that_is_odd_itself_keeps_its_answers(tmp_path: Path) -> None:
 
 def test_the_section_stands_whatever_is_missing() -> None:
     assert 'id="none-of-these"' not in render({"format": 1})
-    group = {"labels": [["<b>", 3], "x"], "items": [{"item": "a"}, 5, {"votes": [{"label": "<i>"}]}]}
+    group = {"labels": [["<b>", 3], "x"], "items": [{"item": "a"}, 5, {"votes": [{"label": "<i>", "sure": False}]}]}
     page = render({"format": 1, "none_of_these": [group, {}]})
     assert "Group 1: 2 items" in page and "Group 2: 0 items" in page
-    assert "&lt;b&gt; ×3" in page and "said: &lt;i&gt;" in page
+    assert "&lt;b&gt; ×3" in page and "said: &lt;i&gt;?" in page
