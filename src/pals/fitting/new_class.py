@@ -126,4 +126,6 @@ def refuse_without_features(run: Path, settings: Mapping[str, Any]) -> None:
     """A network that was trained would have to learn the new class; frozen features tell of it at once."""
     data = settings["data"]
     if settings["method"]["name"] != CLOSED_FORM or (data["images"] is None and data["features"] is None):
-        raise InputError(f"--add-class needs frozen features, and {run} has none. Fit again with --encoder auto first.")
+        raise InputError(
+            f"--add-class needs frozen features of the items, and {run} has none. Fit the pictures first (--encoder auto)."
+        )
