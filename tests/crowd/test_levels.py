@@ -14,6 +14,7 @@ from pals.crowd.annotators import confusion_matrices, e_step, initial_annotators
 from pals.crowd.answers import arrange
 from pals.crowd.by_level import answer_levels, node_counts
 from pals.crowd.levels import RingCounts, initial_levels
+from pals.crowd.stopping import typical_person
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
 
@@ -47,6 +48,15 @@ def crowd(
 
 
 PEOPLE = [(0.98, 0.9), (0.98, 0.4), (0.75, 0.75), (0.9, 0.55)]
+
+
+def test_who_is_asked_next_knows_what_people_know_on_each_level() -> None:
+    """So few answers that the prior, which is by each person's skill on each level, decides."""
+    votes, _ = crowd(40, PEOPLE, coarse=0.0, seed=0)
+    found = dawid_skene(votes, strength=100.0)
+    person = typical_person(found.answers, found.annotators)
+    given_W = np.bincount(votes.worker_R, minlength=found.answers.num_workers)
+    assert person.easy_CC == pytest.approx(np.average(found.confusion_WCC, axis=0, weights=given_W))
 
 
 def test_skills_are_found_level_by_level() -> None:

@@ -14,6 +14,7 @@ from pals.cli import app
 from pals.crowd import dawid_skene
 from pals.fitting import Findings, update
 from pals.fitting.relabel import relabel_queue
+from pals.fitting.replay import replay
 from pals.util.errors import InputError
 
 TRUTH = np.random.default_rng(3).integers(3, size=80)
@@ -77,9 +78,17 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     more = pd.DataFrame({"item": [queue["item"][0], "new"], "worker": "dora", "label": ["a", "b"]})
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", trust="dora")
+    (tmp_path / "list.txt").write_text("new")
+    with pytest.raises(InputError, match=r"has none\. Fit the pictures first"):
+        update(found.folder, add_class="d", items=tmp_path / "list.txt", out=tmp_path / "more")
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]
     assert table.loc["new", "label"] == "b" and len(table) == 81
+
+
+def test_it_is_played_back(found: Findings) -> None:
+    played = replay(found.folder, step=0.5)
+    assert not played.pictures and played.saved["right"].iloc[-1] == 1
 
 
 def test_there_is_no_classifier(found: Findings, tmp_path: Path) -> None:

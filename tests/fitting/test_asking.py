@@ -13,10 +13,11 @@ import pytest
 
 from _crowd import answered_digits
 from pals.crowd.closed_form import Again, closed_form, spectrum_of
+from pals.crowd.fusion import Fusion, fuse
 from pals.fitting import Findings, fit
 from pals.fitting.asking import Kept, next_answers, sources_of
-from pals.fitting.replay import EQUALLY, RULE, answers_for, replay
-from pals.readers import read_votes
+from pals.fitting.replay import EQUALLY, RULE, answers_for, play, replay
+from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
 from pals.util.files import read_json
 
@@ -175,6 +176,22 @@ def test_again_is_the_closed_form(found: Findings) -> None:
     again = Again(spectrum_of(inputs, known_N))
     assert again(votes).posterior_NC == pytest.approx(closed_form(votes, inputs).posterior_NC)
     assert len(again.penalties) == 1
+
+
+def test_without_a_truth_all_answers_come_to_the_same(found: Findings) -> None:
+    """Also where the first answers decide what the pictures weigh, so that a single fit to all of them has other labels."""
+
+    def new_fit() -> Callable[[Votes], Fusion]:
+        weak: list[bool] = []
+
+        def estimate(votes: Votes) -> Fusion:
+            weak.append(votes.num_answers < found.result.votes.num_answers)
+            return fuse(votes, [], strength=1000.0 if weak[0] else 1.0)
+
+        return estimate
+
+    got = play(found.result.votes, new_fit, None, step=1.0)
+    assert [got.curve(asking)["right"].iloc[-1] for asking in (RULE, EQUALLY)] == [1, 1]
 
 
 def test_what_cannot_be_played(found: Findings, run: Path, tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ from pals.fitting.api import update
 from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
+from pals.fitting.page.sections import link
+from pals.fitting.relabel import _reason
+from pals.fitting.replay import votes_of
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
 from pals.util.errors import InputError
@@ -118,7 +121,9 @@ def test_the_report_has_the_tree(found: Findings, place: Path) -> None:
         assert pair["result"] not in TREE.below(pair["answer"])
     page = (place / "run" / "report.html").read_text(encoding="utf-8")
     assert '<section id="tree"' in page
-    assert "Mix-ups across branches" in page
+    assert "Mix-ups across branches" in page and "Most frequent mix-ups" not in page  # each pair stands once
+    first = data["across"]["pairs"][0]
+    assert link("doubtful", result=first["result"], answer=first["answer"]).replace("&", "&amp;") in page
 
 
 def test_update_reads_the_same_answers_and_remembers(found: Findings, place: Path) -> None:
@@ -131,6 +136,45 @@ def test_update_reads_the_same_answers_and_remembers(found: Findings, place: Pat
     assert after["i01", "dan"] == {"herring", "kitti"}
     assert "rolled_up" in again.labels
     assert match_votes(data).votes.taxonomy == TREE
+
+
+def test_a_replay_reads_coarse_answers(found: Findings) -> None:
+    data = found.trained.plan.data
+    assert answers_of(votes_of(found.folder, data)) == answers_of(found.result.votes)
+    assert votes_of(found.folder, data).taxonomy == TREE
+
+
+def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
+    row = {"label": "kitti", "confidence": 0.8, "in_votes": "true"}
+    assert _reason(row, {("gulls",): 1.0}, None) == "only coarser answers allow kitti"
+    assert _reason({**row, "in_votes": "false"}, {("tern",): 1.0}, None) == "nobody said kitti"
+
+
+def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("i02\ni07\n", encoding="utf-8")
+    items = tmp_path / "list.txt"
+    root = update(found.folder, add_class="auk", items=items, out=tmp_path / "root")
+    assert root.result.votes.taxonomy == TREE.with_root("auk")
+    assert (root.labels.set_index("item").loc[["i02", "i07"], ["label", "rolled_up"]] == "auk").all().all()
+    again = update(root.folder, add_class="puffin", items=_written(tmp_path / "more.txt", "i12"), out=tmp_path / "twice")
+    assert again.result.votes.class_names == (*CLASSES, "auk", "puffin")
+    assert again.labels.set_index("item").loc["i02", "status"] == "gold"
+    assert votes_of(again.folder, again.trained.plan.data).class_names == again.result.votes.class_names
+    tree = Taxonomy.from_parents({"birds": None, "mammals": None, **PARENTS, "auk": "birds"})
+    placed = update(
+        found.folder, add_class="auk", items=items, taxonomy=_written(tmp_path / "t.csv", tree.to_csv()), out=tmp_path / "in"
+    )
+    assert placed.result.votes.taxonomy == tree
+    assert (placed.labels.set_index("item").loc[["i02", "i07"], ["label", "status"]] == ["auk", "gold"]).all().all()
+    with pytest.raises(InputError, match="--add-class gulls: this is a branch of the taxonomy"):
+        update(found.folder, add_class="gulls", items=items, out=tmp_path / "no")
+    with pytest.raises(InputError, match="--add-class tern: there is a class of this name already"):
+        update(found.folder, add_class="tern", items=items, out=tmp_path / "no")
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def answers_of(votes: pals.Votes) -> dict[tuple[str, str], set[str]]:

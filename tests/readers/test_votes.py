@@ -210,6 +210,15 @@ def test_each_file_may_have_its_own_columns(write: Write) -> None:
         read_votes([first, second], columns=[known])
 
 
+def test_trusted_answers_that_name_several_labels_can_agree(write: Write) -> None:
+    """A coarse answer does not contradict an exact one of the same branch; two that have several labels in common only vote."""
+    said = ["a,ann,newt|toad", "a,eve,toad", "b,ann,newt|frog", "b,eve,toad", "c,ann,newt|toad", "c,eve,toad|newt"]
+    votes = read_votes(write("item,worker,label\n" + "\n".join([*said, "d,eve,frog?|newt"]) + "\n"))
+    found = votes.trusting(["ann", "eve"])
+    assert [found.class_names[label] if label >= 0 else "" for label in found.gold_I] == ["toad", "", "", ""]
+    assert sorted(set(found.item_R.tolist())) == [1, 2, 3]
+
+
 def test_a_trusted_person_is_right(write: Write) -> None:
     """Clear answers become gold, over what was gold before; where trusted people contradict each other they only vote."""
     rows = ["a,ann,newt,0", "a,eve,frog,0", "b,eve,frog,0", "b,kim,newt,0", "c,eve,newt|frog,0", "d,,newt,1", "d,eve,frog,0"]
@@ -221,5 +230,6 @@ def test_a_trusted_person_is_right(write: Write) -> None:
     assert said == [("a", "ann"), ("b", "eve"), ("b", "kim"), ("c", "eve"), ("c", "eve")]
     assert found.num_answers == 4
     assert votes.trusting([]).gold_I.tolist() == votes.gold_I.tolist()
+    assert found.match(["a", "b", "c", "d"])[1].unanswered == ()  # of d the right label is known
     with pytest.raises(InputError, match="Unknown annotator 'evve': did you mean 'eve'"):
         votes.trusting(["evve"])

@@ -81,6 +81,13 @@ class Annotators:
             return like_all_PC
         return self.levels.of_pairs(self.common_CC, worker_P, label_P)
 
+    def like_all_together(self, weight_WC: np.ndarray) -> np.ndarray:
+        """C x C: the sum over everybody of what they say of each class with care, as people do, with these weights."""
+        if self.levels is None:
+            said_CC: np.ndarray = weight_WC.sum(axis=0)[:, None] * self.shared_CC
+            return said_CC
+        return self.levels.of_people(self.common_CC, weight_WC)
+
 
 @dataclass(frozen=True)
 class ItemPosterior:

@@ -77,6 +77,12 @@ class Levels:
         )
         return of_pair_PC
 
+    def of_people(self, count_CC: np.ndarray, weight_WC: np.ndarray) -> np.ndarray:
+        """C x C: the sum over people with care of what they say, each with a weight for each class."""
+        share_MC = (self.share_MWC * weight_WC).sum(axis=1)
+        said_CC: np.ndarray = share_MC[self.ring_CC, np.arange(len(count_CC))[:, None]] * self.within(count_CC)
+        return said_CC
+
     def wrong(self, count_CC: np.ndarray) -> np.ndarray:
         """C x C: which label a wrong answer gives."""
         class_C1 = np.arange(len(count_CC))[:, None]

@@ -126,8 +126,7 @@ def typical_person(answers: Answers, annotators: Annotators, share_W: np.ndarray
     count_CC = np.zeros((answers.num_classes, answers.num_classes))
     np.add.at(count_CC, answers.label_P, part_WC[answers.worker_P] * annotators.count_PC)
     care_W1 = annotators.care_W[:, None]
-    like_all_C1 = (part_WC * care_W1).sum(axis=0)[:, None]
-    prior_CC = like_all_C1 * annotators.shared_CC + (part_WC * (1 - care_W1)).T @ annotators.habit_WC
+    prior_CC = annotators.like_all_together(part_WC * care_W1) + (part_WC * (1 - care_W1)).T @ annotators.habit_WC
     return Person(count_CC.T + annotators.strength * prior_CC, annotators.hard_CC)
 
 

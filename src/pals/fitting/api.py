@@ -18,7 +18,7 @@ from pals.fitting.new_class import added_classes, refuse_without_features
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
 from pals.fitting.train import train
-from pals.fitting.votes import TAXONOMY, votes_of_frame
+from pals.fitting.votes import classes_of, tree_of, votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config
@@ -227,7 +227,7 @@ def updated_settings(
     config = load_run_config(run) if begun else None
     if config is None or not isinstance(config.data, VotesConfig) or not _is_finished(run, config.data):
         raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
-    values, names = config.to_dict(), config.data.class_names
+    values = config.to_dict()
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
         "votes": tuple(votes),
@@ -235,9 +235,9 @@ def updated_settings(
         "format": None,
         "encoding": encoding,
         "trusted": (),  # what they said is gold in votes.csv
-        "taxonomy": _absolute(run / TAXONOMY) if (run / TAXONOMY).exists() else None,
+        "taxonomy": tree_of(run),
         "added": {},  # so are the items of these
-        "class_names": names and (*names, *config.data.added),
+        "class_names": classes_of(config.data),
         "fingerprint": "",
     }
     if not config.network.frozen and config.method_name not in UNTRAINED:

@@ -12,6 +12,7 @@ import torch
 
 from pals.crowd.groups import group_alike
 from pals.crowd.novelty import PROBABLE, none_of_these
+from pals.fitting.new_class import GROUPS
 from pals.fitting.report_json import answers_of
 from pals.fitting.trained import Trained
 from pals.util.files import write_text
@@ -20,8 +21,6 @@ from pals.util.words import how_many
 if TYPE_CHECKING:
     from pals.fitting.findings import Findings
 
-FOLDER = "none_of_these"
-"""In the run's folder: a list of items for each group."""
 SHOWN = 24
 """Items of a group that the report shows, the likeliest first."""
 
@@ -49,13 +48,13 @@ def groups_of(findings: Findings) -> list[np.ndarray]:
 
 def write_lists(findings: Findings, folder: Path) -> None:
     """One file per group with an item per line, for `pals update --add-class NAME --items FILE`."""
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    shutil.rmtree(folder / GROUPS, ignore_errors=True)
     for number, item_G in enumerate(findings.groups, start=1):
         write_text(folder / _file(number), "".join(f"{findings.result.votes.items[item]}\n" for item in item_G))
 
 
 def _file(number: int) -> str:
-    return f"{FOLDER}/group-{number}.txt"
+    return f"{GROUPS}/group-{number}.txt"
 
 
 def for_report(findings: Findings) -> list[dict[str, Any]]:

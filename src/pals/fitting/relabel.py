@@ -122,11 +122,14 @@ def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | N
         return "nobody answered"
     answers, reasons = _single(said), []
     total = sum(answers.values())
+    if total == 0:
+        return "no answer counts any more"
     most = max(answers.values())
     if len(answers) > 1 and sum(count == most for count in answers.values()) > 1:
         reasons.append("a tie")
     elif row["label"] not in answers:
-        reasons.append(f"nobody said {row['label']}")
+        coarse = str(row.get("in_votes")).casefold() == "true"
+        reasons.append(f"only coarser answers allow {row['label']}" if coarse else f"nobody said {row['label']}")
     elif answers[row["label"]] < most:
         reasons.append("against what most said")
     elif len(answers) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +26,7 @@ from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
-from pals.fitting.votes import MatchedVotes, answered
-from pals.labels.candidates import Truth
+from pals.fitting.votes import MatchedVotes, answered, classes_of, tree_of
 from pals.labels.metrics import accuracy_of
 from pals.readers import Votes, read_votes
 from pals.runs import load_run_config
@@ -151,7 +150,7 @@ def replay(
     votes = votes_of(folder, config.data)
     graded = None if truth is None else read_truth(truth, without_gold(votes))
     planned = Plan(config, MatchedVotes(votes), (), folder, resumed=True, cache=cache)
-    pictures = planned.solved and not answers_only
+    pictures = planned.solved and not (answers_only or config.data.answers_only)
     new_fit = _with_pictures(planned, config, monitor) if pictures else lambda: _alone
     return play(votes, new_fit, graded, seeds=seeds, step=step, worth=worth, pictures=pictures, monitor=monitor)
 
@@ -160,7 +159,7 @@ def votes_of(folder: Path, data: VotesConfig) -> Votes:
     """The answers of a run about its items, in their order."""
     items = read_table(folder, "labels.csv")["item"].tolist()
     read_table(folder, "votes.csv")
-    found = read_votes(folder / "votes.csv", class_names=data.class_names, separator=data.separator)
+    found = read_votes(folder / "votes.csv", class_names=classes_of(data), separator=data.separator, taxonomy=tree_of(folder))
     return found.match(items)[0]
 
 
@@ -196,25 +195,39 @@ def play(
     if count_N.max(initial=0) < 2:
         raise InputError("No item has two answers: there is nothing to play back.")
     items, total = int(np.count_nonzero(count_N)), int(count_N.sum())
-    if graded is None:
-        rows = np.flatnonzero((count_N > 0) & (votes.gold_I < 0))
-        graded = Graded(rows, Truth.of(new_fit()(votes).label_N[rows], votes.class_names), whole=True)
+    open_N, whole = np.flatnonzero((count_N > 0) & (votes.gold_I < 0)), seeds * len(ASKING) * total
     monitor, curves = monitor or Monitor(), []
     with monitor.counting("answers") as tell:
         for seed in range(seeds):
             rule = by_the_rule(votes, new_fit(), worth=worth, step=step, seed=seed)
             equal = everyone_equally(votes, new_fit(), step=COARSER * step, seed=seed)
-            for asking, points in ((RULE, rule), (EQUALLY, equal)):
-                curve = []
-                for point in points:
-                    curve.append((point.answers, _right(point, graded), point.enough))
-                    tell(seed * len(ASKING) * total + (asking == EQUALLY) * total + point.answers, seeds * len(ASKING) * total)
-                curves.append((asking, np.array(curve, dtype=np.float64)))
+            for number, (asking, points) in enumerate(((RULE, rule), (EQUALLY, equal)), start=seed * len(ASKING)):
+                curves.append((asking, _curve(_telling(points, tell, number * total, whole), graded, open_N)))
     means = [_mean([curve for name, curve in curves if name == asking], items) for asking in ASKING]
     table = pd.concat([mean.assign(asking=asking) for asking, mean in zip(ASKING, means, strict=True)], ignore_index=True)
     stops = np.array([curve[curve[:, 2] > 0][0] for asking, curve in curves if asking == RULE]).mean(axis=0)
     stop = Stop(float(stops[0]) / items, float(stops[1]))
     return Replay(table[["asking", "answers_an_item", "right"]].round(DIGITS), stop, truth, pictures, seeds)
+
+
+def _telling(points: Iterable[Point], tell: Callable[[int, int], None], before: int, whole: int) -> Iterator[Point]:
+    """The points, with how far all curves together have come."""
+    for point in points:
+        yield point
+        tell(before + point.answers, whole)
+
+
+def _curve(points: Iterable[Point], graded: Graded | None, open_N: np.ndarray) -> np.ndarray:
+    """K x 3: answers, share of labels right, whether the rule says enough. Without a truth those count as right which the same
+    way of asking comes to in the end."""
+    curve, labels = [], []
+    for point in points:
+        labels.append(point.fusion.label_N[open_N])
+        curve.append((point.answers, np.nan if graded is None else _right(point, graded), point.enough))
+    curve_K3 = np.array(curve, dtype=np.float64)
+    if graded is None:
+        curve_K3[:, 1] = [(label_N == labels[-1]).mean() for label_N in labels]
+    return curve_K3
 
 
 def _mean(curves: Sequence[np.ndarray], items: int) -> pd.DataFrame:

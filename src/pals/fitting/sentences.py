@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.crowd.result import NO_ANSWER
 from pals.fitting import novel, unsure
 from pals.fitting.asking import counts
 from pals.fitting.checks import warnings
@@ -114,7 +115,9 @@ def _size(findings: Findings) -> list[str]:
 
 def _changes(findings: Findings) -> list[str]:
     status = findings.numbers["status"]
-    unanswered = f"; {status['no-answer']:,} had no answer" if status["no-answer"] else ""
+    aside = bool((findings.result.answers_N[findings.result.status_N == NO_ANSWER] > 0).any())
+    which = "no answer that counts" if aside else "no answer"
+    unanswered = f"; {status['no-answer']:,} had {which}" if status["no-answer"] else ""
     return [
         f"Overruled the majority on {how_many(status['corrected'], 'item')} and broke {how_many(status['tie-broken'], 'tie')}; "
         f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}."

@@ -97,8 +97,10 @@ def said_in_words(votes: pd.DataFrame, separator: str | None, shown: str) -> dic
     are rows of a run's votes.csv without the gold ones, weights as numbers; `shown` stands between labels of one answer."""
     labels = votes["label"].map(lambda cell: shown.join(split_labels(cell, separator)) if separator else cell)
     unknown = votes["label"] == DONT_KNOW
-    text = labels + np.where(_sure(votes) | unknown, "", "?")
-    frame = pd.DataFrame({"item": votes["item"], "unknown": unknown, "text": text, "weight": votes["weight"]})
+    aside = votes["weight"] == 0
+    text = labels + np.where(_sure(votes) | unknown, "", "?") + np.where(aside & ~unknown, " (not counted)", "")
+    weight = votes["weight"].mask(aside, 1.0)
+    frame = pd.DataFrame({"item": votes["item"], "unknown": unknown, "text": text, "weight": weight})
     counts = frame.groupby(["item", "unknown", "text"], sort=True)["weight"].sum().reset_index()
     counts = counts.sort_values(["unknown", "weight"], ascending=[True, False], kind="stable")
     return {

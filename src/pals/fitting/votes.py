@@ -103,6 +103,18 @@ def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
     return replace(votes, summary=replace(votes.summary, files=(IN_MEMORY,)))
 
 
+def classes_of(config: VotesConfig) -> tuple[str, ...] | None:
+    """The classes of a run, if they were named: those that were added are named, too."""
+    names = config.class_names
+    return names and (*names, *(name for name in config.added if name not in names))
+
+
+def tree_of(run: Path) -> str | None:
+    """The file with the tree of a run, if it has one."""
+    path = run.resolve() / TAXONOMY
+    return str(path) if path.exists() else None
+
+
 def _named(config: VotesConfig) -> str:
     return ", ".join(config.votes) or IN_MEMORY
 

@@ -186,6 +186,10 @@ class Taxonomy:
         place = {node: number for number, node in enumerate(sorted(kept))} | {NO_NODE: NO_NODE}
         return Taxonomy(tuple(self.nodes[node] for node in sorted(kept)), tuple(place[self.parents[n]] for n in sorted(kept)))
 
+    def with_root(self, name: str) -> Taxonomy:
+        """The tree with a further class, beside all others."""
+        return Taxonomy((*self.nodes, name), (*self.parents, NO_NODE))
+
     # ---- sets and probabilities of classes
 
     def node_of_spans(self, first_X: np.ndarray, last_X: np.ndarray) -> np.ndarray:

@@ -227,19 +227,22 @@ class Votes:
         return bool(split_up or several)
 
     def trusting(self, people: Sequence[str]) -> Votes:
-        """The same with every answer of these people, if it names one label and is sure, as what is right (gold) and no longer
-        as a vote. Where they contradict each other their answers stay votes; what was known to be right before gives way to
-        them."""
+        """The same with the one label that all sure answers of these people to an item have in common as what is right (gold),
+        and these answers no longer as votes. Where they have none or several in common they stay votes; what was known to be
+        right before gives way to them."""
         for name in people:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
-        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in people]) & self.sure_R)
-        said = pd.DataFrame({"item": self.item_R[trusted], "label": self.label_R[trusted]})
-        one = said.groupby("item")["label"].nunique() == 1
-        clear = np.isin(said["item"], one.index[one])
+        sure_R = np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0
+        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in people]) & sure_R)
+        rows = {"item": self.item_R[trusted], "label": self.label_R[trusted], "answer": self.answer_R[trusted]}
+        said = pd.DataFrame(rows)
+        shared = said.groupby(["item", "label"], as_index=False)["answer"].nunique()
+        shared = shared[shared["answer"] == shared["item"].map(said.groupby("item")["answer"].nunique())]
+        shared = shared.drop_duplicates("item", keep=False)
         gold_I = self.gold_I.copy()
-        gold_I[said["item"][clear]] = said["label"][clear]
-        kept = np.delete(np.arange(len(self.item_R)), trusted[clear])
+        gold_I[shared["item"]] = shared["label"]
+        kept = np.delete(np.arange(len(self.item_R)), trusted[np.isin(rows["item"], shared["item"])])
         return replace(self.take(kept), gold_I=gold_I)
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
@@ -264,4 +267,4 @@ class Votes:
             unknown_item_U=unknown_U[unknown_U >= 0],
             unknown_worker_U=self.unknown_worker_U[unknown_U >= 0],
         )
-        return votes, found.with_unanswered(names, np.bincount(file_R[kept], minlength=len(names)) == 0)
+        return votes, found.with_unanswered(names, (np.bincount(file_R[kept], minlength=len(names)) == 0) & (gold_F < 0))

@@ -98,7 +98,7 @@ def missing(page: Page) -> Shown | None:
 
 
 def taxonomy(page: Page) -> Shown | None:
-    found = tree(page.data)
+    found = tree(page.data, page.counted[2])
     return found and {"tree": found}
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from pals.fitting.page.sections import said
 from pals.fitting.page.values import isolated, number, rows, text
 
 MOST_LABELS = 4
@@ -31,9 +31,8 @@ def _group(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _item(row: Mapping[str, Any]) -> dict[str, Any]:
-    said = Counter(text(vote.get("label")) for vote in rows(row.get("votes")))
     return {
         "item": text(row.get("item")),
         "probability": number(row.get("none_of_these")),
-        "said": [f"{isolated(label)} ×{times}" if times > 1 else isolated(label) for label, times in said.most_common()],
+        "said": said(row),
     }

@@ -30,7 +30,7 @@ STATUS_WORDS = {
     "tie-broken": "people were evenly split",
     "corrected": "against what most people said",
     "unsure": "too close to call",
-    "no-answer": "nobody answered; the model's label",
+    "no-answer": "no answer that counts; the model's label",
     "none-of-these": "perhaps of a class that is missing",
 }
 
@@ -82,6 +82,12 @@ def _by_label(votes: Sequence[Data]) -> list[dict[str, Any]]:
         {"label": said[0], "mark": said[1], "voters": voters[said], "weight": round(weight[said], 2)}
         for said in sorted(voters, key=lambda said: (said in unknown, -weight[said]))
     ]
+
+
+def said(row: Data) -> list[str]:
+    """What people said of an item, in a few words: "gull ×2", "gull?", "don't know"."""
+    counts = [(isolated(one["label"]) + one["mark"], len(one["voters"])) for one in _by_label(rows(row.get("votes")))]
+    return [f"{words} ×{times}" if times > 1 else words for words, times in counts]
 
 
 def doubted(entries: Sequence[Data]) -> tuple[Counter[str], Counter[str], Counter[tuple[str, str]]]:
@@ -162,6 +168,7 @@ def confusion(data: Data, pairs: Counter[tuple[str, str]]) -> dict[str, Any] | N
         "large": len(drawn) > MOST_STRIP,
         "agree": _legend("a", heatmap.AGREE),
         "differ": _legend("d", heatmap.DIFFER),
+        "by_branch": isinstance(data.get("taxonomy"), Mapping),  # then the mix-ups stand beside the tree
         "mix_ups": [_mix_up(one, found[0].count, pairs) for one in found],
         "mix_ups_of": int(np.count_nonzero(count_CC) - np.count_nonzero(np.diag(count_CC))),
         "key": drawn if layout.numbered(drawn) else [],
@@ -331,13 +338,12 @@ def class_table(data: Data, by_result: Counter[str]) -> list[dict[str, Any]]:
 def examples(value: object) -> list[dict[str, Any]]:
     drawn = []
     for row in rows(value):
-        said = [(isolated(one["label"]) + one["mark"], len(one["voters"])) for one in _by_label(rows(row.get("votes")))]
         drawn.append(
             {
                 "item": text(row.get("item")),
                 "label": text(row.get("label")),
                 "confidence": number(row.get("confidence")),
-                "said": [f"{words} ×{times}" if times > 1 else words for words, times in said],
+                "said": said(row),
             }
         )
     return drawn

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from pals.fitting.page.charts import bar
+from pals.fitting.page.sections import link
 from pals.fitting.page.values import count, isolated, number, percent, rows, text
 
 DEEPEST = 12  # levels that are indented; what is deeper stands on the last of them
 OPEN = 40  # nodes up to which all of them are shown at once
 
 
-def tree(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the template writes down; None where the run had no taxonomy."""
+def tree(data: Mapping[str, Any], pairs: Counter[tuple[str, str]]) -> dict[str, Any] | None:
+    """What the template writes down; None where the run had no taxonomy. `pairs`: how many items of the gallery there are for
+    each result and answer."""
     found = data.get("taxonomy")
     if not isinstance(found, Mapping):
         return None
@@ -26,7 +29,7 @@ def tree(data: Mapping[str, Any]) -> dict[str, Any] | None:
         "open": len(used) <= OPEN,
         "unused": len(nodes) - len(used),
         "kinds": [
-            {"title": title, **_mix_ups(found.get(key))}
+            {"title": title, **_mix_ups(found.get(key), pairs)}
             for key, title in (("within", "Mix-ups within a branch"), ("across", "Mix-ups across branches"))
         ],
     }
@@ -77,7 +80,7 @@ def _level(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _mix_ups(value: object) -> dict[str, Any]:
+def _mix_ups(value: object, reviewed: Counter[tuple[str, str]]) -> dict[str, Any]:
     found = value if isinstance(value, Mapping) else {}
     pairs = rows(found.get("pairs"))
     largest = max((number(pair.get("count")) or 0.0 for pair in pairs), default=0.0) or 1.0
@@ -88,5 +91,6 @@ def _mix_ups(value: object) -> dict[str, Any]:
         share = percent(times / total if total else None)
         chart = bar(times / largest, words, kind="weak")
         names = {"result": text(pair.get("result")), "answer": text(pair.get("answer"))}
-        drawn.append({**names, "words": words, "share": share, "chart": chart})
+        look = {"review": reviewed[names["result"], names["answer"]], "href": link("doubtful", **names)}
+        drawn.append({**names, "words": words, "share": share, "chart": chart, **look})
     return {"answers": number(found.get("answers")), "pairs": drawn}
