@@ -87,7 +87,7 @@ class Kept:
         if not path.is_file():
             raise InputError(f"{folder} holds no {FILE_NAME}: it is unfinished, or of an earlier version. Fit again.")
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 tables = {name: file[name] for name in file.files}
             names = tuple(map(str, tables.pop("names")))
             long = {name: table.astype(np.float64) for name, table in tables.items()}
