@@ -106,7 +106,15 @@ def test_python_examples_run(page: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "\nIt prints\n" not in text or f"\nIt prints\n\n```\n{printed}```\n" in text
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if re.search("^pals ", code_of(page, "bash"), re.M)], ids=name_of)
+def at_leisure(page: Path) -> Any:
+    """The pages of methods train something each; those are slow, all in all."""
+    return pytest.param(page, marks=pytest.mark.slow) if page.parent.name == "methods" else page
+
+
+WITH_COMMANDS = [page for page in PAGES if re.search("^pals ", code_of(page, "bash"), re.M)]
+
+
+@pytest.mark.parametrize("page", [at_leisure(page) for page in WITH_COMMANDS], ids=[name_of(page) for page in WITH_COMMANDS])
 def test_commands_run(page: Path) -> None:
     for line in code_of(page, "bash").splitlines():
         if line.startswith("pals "):

@@ -54,6 +54,7 @@ def some_of(whole: Path, base: Path, names: list[str]) -> None:
         shutil.copytree(whole / name, base / name)
 
 
+@pytest.mark.slow
 def test_end_to_end(pals: Pals, grid: Path, whole: Path) -> None:
     answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
     assert answer.code == 0, answer.err

@@ -236,6 +236,7 @@ def published(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) -> None:
     """On a CPU the network is frozen; the saved classifier holds it, and predicts from new pictures."""
     common = ("fit", data / "images", data / "votes.csv", *COLUMNS, *QUICK, "--weights", published)
@@ -319,6 +320,7 @@ def test_other_methods(method: str, saved: bool, pals: Pals, data: Path, tmp_pat
     assert Path("run").exists() == saved
 
 
+@pytest.mark.slow
 def test_names_with_blanks_and_accents_come_through(pals: Pals, data: Path) -> None:
     """The report's command can be repeated as it stands, and the queue is marked as UTF-8, which Excel needs."""
     folder = data.parent / "ein Ordner"

@@ -49,6 +49,7 @@ def test_it_is_what_vectors_get_by_default(found: Findings) -> None:
     assert set(found.numbers["held_out"]) == {"covering", "approximate"}
 
 
+@pytest.mark.slow
 def test_new_items_are_predicted_as_surely_as_rightly(
     found: Findings, digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]
 ) -> None:

@@ -236,6 +236,7 @@ def test_key_network_has_statistics_of_its_own_and_may_be_frozen(toy: Dataset) -
     assert not torch.equal(key.running_mean, query.running_mean)
 
 
+@pytest.mark.slow
 def test_step_is_the_authors_in_slow_motion(toy: Dataset) -> None:
     """Loss, targets, pseudo-labels, votes and prototypes of each step of three epochs, written out as published."""
     losses, seen_paths = [], []

@@ -42,7 +42,7 @@ def read_or_refuse(path: Path, data: bytes, name: str | None) -> Votes | None:
     return votes
 
 
-INPUTS, PARTS = 21_000, 4
+INPUTS, PARTS = 14_000, 4
 
 
 def test_every_format_is_damaged() -> None:

@@ -70,6 +70,7 @@ def test_a_file_that_is_too_large(write: Write, monkeypatch: pytest.MonkeyPatch)
         read_votes(write(LONG))
 
 
+@pytest.mark.slow
 def test_too_little_memory(write: Write) -> None:
     rows = "".join(f"{i}.jpg,{i % 7},{i % 5}\n" for i in range(400_000))
     code = """

@@ -120,6 +120,7 @@ def kept(pals: Pals, *command: str) -> Path:
     return Path("run").rename("kept")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped(pals: Pals) -> None:
     assert list(outcomes(pals, TRAINED, (truncate, other_json, folder), kept(pals, *TRAIN, "--stop-after", "1"))) == []
 

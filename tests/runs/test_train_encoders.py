@@ -128,6 +128,7 @@ def test_grey_pictures_are_seen_too() -> None:
     assert run.trainer.inputs.shape == (36, 512)
 
 
+@pytest.mark.slow
 def test_fine_tuning_begins_with_the_encoders_weights(tmp_path: Path) -> None:
     chosen = config(frozen=False)
     assert (chosen.train.encoder_lr_scale, chosen.train.lr) == (0.1, 0.01)

@@ -248,6 +248,7 @@ def test_train_through_a_local_file(
     assert about.input_shape == (3, 160, 160) and (about.encoder is None) == (frozen == "--no-frozen")
 
 
+@pytest.mark.slow
 @needs_timm
 def test_an_update_starts_from_the_run_s_own_network(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
     """The classifier that a run saved is no file of timm's, though the network is."""
