@@ -95,7 +95,16 @@ def test_blocks_are_found(tmp_path: Path) -> None:
     assert code_of(page, "bash").split() == ["pals", "x"]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page, "python").strip()], ids=name_of)
+WITH_PYTHON = [page for page in PAGES if code_of(page, "python").strip()]
+AT_LEISURE = ("estimator.md", "none-of-these.md")
+"""Pages whose examples fit several times."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page.name in AT_LEISURE else page for page in WITH_PYTHON],
+    ids=[name_of(page) for page in WITH_PYTHON],
+)
 def test_python_examples_run(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if name_of(page) in NEED_A_RUN:
         write_model(tmp_path / "run" / "model.safetensors")

@@ -52,10 +52,17 @@ def quick(name: str, **more: Any) -> Any:
     return classifier_for(name)(**{**QUICK, **toy_options(name), **more})
 
 
-@parametrize_with_checks([quick("pals"), quick("pl-knn"), CandidateClassifier("cc", **QUICK)])
+@parametrize_with_checks([quick("pals"), quick("pl-knn")])
 @pytest.mark.filterwarnings("ignore:neighbors=5")  # some checks have fewer items
 def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
     """All of them, without exceptions."""
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([CandidateClassifier("cc", **QUICK)])
+@pytest.mark.filterwarnings("ignore:neighbors=5")
+def test_conventions_of_a_method_by_name(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
