@@ -18,7 +18,7 @@ from time import process_time
 
 import numpy as np
 import torch
-from small_sets import read, read_features, some_answers_at_random
+from small_sets import add_feature_options, read, read_features, some_answers_at_random
 
 from crowd import CROWDS, Crowd, simulate
 from pals.crowd import Fusion, closed_form, estimate_noise, fuse
@@ -39,9 +39,7 @@ def main() -> None:
     parser.add_argument("--crowds", type=int, nargs="+", default=range(len(CROWDS)))
     parser.add_argument("--asked", action="store_true", help="one more person answers for the least sure items")
     parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of the answers that are drawn at random")
-    parser.add_argument("--encoder", default="efficientnet-lite0")
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--features", type=Path)
+    add_feature_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
     print("| answers | items | draws | held the truth | too high, too low | wrong | estimated | width | contradiction | s |")

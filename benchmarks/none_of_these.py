@@ -22,7 +22,7 @@ from time import process_time
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from small_sets import print_row, read, read_features
+from small_sets import add_feature_options, print_row, read, read_features
 
 from pals.crowd import dawid_skene
 from pals.crowd.answers import subset
@@ -40,9 +40,7 @@ def main() -> None:
     parser.add_argument("--alike", type=float, default=0.7)
     parser.add_argument("--unknown", type=float, default=0.0)
     parser.add_argument("--items", type=int, help="a random subset of so many")
-    parser.add_argument("--encoder", default="efficientnet-lite0")
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--features", type=Path)
+    add_feature_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
     votes, truth_N = read(args.files[1], args.files[2])

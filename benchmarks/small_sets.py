@@ -42,9 +42,7 @@ TWO_LABELS, NOBODY_RIGHT = 0.15, 0.1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="IMAGES VOTES TRUTH")
-    parser.add_argument("--encoder", default="efficientnet-lite0")
-    parser.add_argument("--size", type=int, help="pixels a side (default: as the encoder chooses)")
-    parser.add_argument("--features", type=Path)
+    add_feature_options(parser)
     parser.add_argument("--items", type=int, nargs="+", default=[100, 300, 1000, 3000])
     parser.add_argument("--draws", type=int, nargs="+", default=[40, 20, 6, 3], help="random subsets of each size")
     parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of answers that are drawn at random")
@@ -70,6 +68,13 @@ def read(votes_file: Path, truth_file: Path) -> tuple[Votes, np.ndarray]:
     votes = read_votes(votes_file, class_names=sorted(set(truth.values())))
     label_of = {name: number for number, name in enumerate(votes.class_names)}
     return votes, np.array([label_of[truth[item]] for item in votes.items])
+
+
+def add_feature_options(parser: argparse.ArgumentParser) -> None:
+    """What `read_features` needs to know."""
+    parser.add_argument("--encoder", default="efficientnet-lite0")
+    parser.add_argument("--size", type=int, help="pixels a side (default: as the encoder chooses)")
+    parser.add_argument("--features", type=Path)
 
 
 def read_features(args: argparse.Namespace, items: tuple[str, ...]) -> torch.Tensor:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from small_sets import read, read_features
+from small_sets import add_feature_options, read, read_features
 
 from pals.crowd import estimate_noise, fuse
 from pals.crowd.closed_form import Again, spectrum_of
@@ -38,9 +38,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--with", dest="kinds", nargs="+", choices=["pictures", "alone"], default=["pictures", "alone"])
-    parser.add_argument("--encoder", default="efficientnet-lite0")
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--features", type=Path)
+    add_feature_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
     votes, truth_N = read(args.files[1], args.files[2])
