@@ -28,7 +28,7 @@ from pals.methods import Batch, Context, Group, Phase, Plan, Problem
 from pals.methods.average import Average
 from pals.training import trainer as trainer_module
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
-from pals.training.engine import Engine, EngineConfig
+from pals.training.engine import Engine, EngineConfig, start_momentum
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.training.trainer import Trainer
 from pals.util.config import build
@@ -93,6 +93,21 @@ NORMS = {"layers.1.weight", "layers.1.bias", "layers.4.weight", "layers.4.bias"}
 
 def test_all_parameters_alike_by_default() -> None:
     assert groups_of() == {(1.0, 0.01): WEIGHTS | NORMS | {"classifier.weight", "classifier.bias"}}
+
+
+def test_a_parameter_whose_first_gradient_comes_later() -> None:
+    """The fused kernel of SGD, which every GPU run takes, starts all momenta at once or none."""
+    early, late = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    plain_early, plain_late = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    fused = torch.optim.SGD([early, late], lr=0.1, momentum=0.9, fused=True)
+    plain = torch.optim.SGD([plain_early, plain_late], lr=0.1, momentum=0.9, foreach=False)
+    for joined in (False, True, True):
+        for optimizer, first, second in ((fused, early, late), (plain, plain_early, plain_late)):
+            optimizer.zero_grad(set_to_none=True)
+            (first.square().sum() + (second.square().sum() if joined else 0.0)).backward()
+            start_momentum(optimizer)
+            optimizer.step()
+    assert torch.allclose(early, plain_early) and torch.allclose(late, plain_late)
 
 
 def test_decay_on_weights_only() -> None:

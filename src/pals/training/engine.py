@@ -207,6 +207,7 @@ class Engine:
             with self.autocast():
                 loss = method.loss(batch)
             scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            start_momentum(optimizer)
             scaler.step(optimizer)
             scaler.update()
             with torch.no_grad(), self.autocast():
@@ -285,6 +286,16 @@ class Engine:
         """Wait for the device, so that a clock on the host tells the truth."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def start_momentum(optimizer: Optimizer) -> None:
+    """Momentum of zero where the fused kernel of SGD would miss it: it takes all parameters for new, or none, so one whose
+    first gradient comes later than others' (a head that joins after the warm-up) needs a buffer beforehand."""
+    for group in optimizer.param_groups:
+        if group.get("fused") and group.get("momentum"):
+            for parameter in group["params"]:
+                if parameter.grad is not None and optimizer.state[parameter].get("momentum_buffer") is None:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 class Captured:
