@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
+from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.labeling import neighbors
 from pals.labeling.neighbors import (
     SCREENED_FROM,
@@ -28,6 +29,8 @@ from pals.labeling.neighbors import (
     nearest,
     nearest_to,
 )
+from pals.labeling.recall import recall_of
+from pals.util.display import note
 from pals.util.errors import InputError
 
 
@@ -96,6 +99,29 @@ def test_approximate_backends_find_most(backend: Backend, bound: float) -> None:
     others = nearest(features_ND, 15, include_self=False, backend=backend)
     assert others.index_NK.shape == (1500, 15)
     assert (others.index_NK != torch.arange(1500)[:, None]).all()
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_recall_of_an_approximate_search(include_self: bool) -> None:
+    features_ND = clustered(200, 8)
+    features_ND[1] = features_ND[0]  # of duplicates any will do
+    index_NK = nearest(features_ND, 10, include_self=include_self).index_NK
+    assert recall_of(index_NK, features_ND, "torch") is None
+    assert recall_of(index_NK, features_ND, "faiss-ivf") == 1.0
+    cosine_NN = cosines(features_ND, features_ND)
+    far_N = cosine_NN.argmin(dim=1)
+    index_NK[:, -3:] = far_N[:, None]
+    assert recall_of(index_NK, features_ND, "faiss-ivf") == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("method", ["pals", "srse"])
+def test_methods_log_the_recall_of_an_approximate_search(method: str) -> None:
+    data = toy_data(items=90)
+    options = {"neighbors": 5, "neighbor_backend": "faiss-hnsw"}
+    record = run_all(toy_trainer(method, data, toy_candidates(data), train={"epochs": 1}, options=options))[0]
+    assert 0.9 <= record["recall"] <= 1 and "neighbours found" in note(record)
+    record = run_all(toy_trainer(method, data, toy_candidates(data), train={"epochs": 1}))[0]
+    assert "recall" not in record and "neighbours" not in note(record)
 
 
 def test_rows_an_approximate_index_leaves_short_are_searched_exactly() -> None:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pals.labeling.neighbors import Backend, nearest
+from pals.labeling.recall import recall_of
 from pals.labeling.set_model import SetModel, fit_sets
 from pals.labels.covering import is_candidate
 from pals.util.errors import InputError, unknown
@@ -42,6 +43,7 @@ class Labeling:
     chosen_N: Tensor  # bool: the items worth training on
     label_N: Tensor  # int64: the label to train on, -1 where not chosen
     quota: int  # the most items a class could get
+    recall: float | None = None  # share of the true neighbours that an approximate search found, on a sample
 
 
 @torch.no_grad()
@@ -93,19 +95,20 @@ def pseudo_label(
         neighbors = likeliest_neighbors(features_ND, given_NC, ballot_NC, backend=backend)
     as_neighbor = include_self and self_weight == "kernel"
     voters = find_voters(features_ND, neighbors, weighting, temperature, include_self=as_neighbor, backend=backend)
+    recall = recall_of(voters.index_NK, features_ND, backend)
     voters = voters if self_weight == "kernel" else voters.scaled()
     if self_weight == "auto":
         model = fit_sets(voters.vote(ballot_NC), given_NC)
         if vote_on == "posterior":
             pseudo_N, belief_NC = posterior_belief(voters, ballot_NC, given_NC, model)
-            return _selected(pseudo_N, belief_NC, allowed_NC, quantile)
+            return replace(_selected(pseudo_N, belief_NC, allowed_NC, quantile), recall=recall)
         self_weight = model.own_weight
     if self_weight != "kernel":
         voters = voters.with_self(self_weight)
     score_NC = voters.vote(ballot_NC)
     pseudo_N = score_NC.argmax(dim=1)
     belief_NC = belief(*voters, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
-    return _selected(pseudo_N, belief_NC, allowed_NC, quantile)
+    return replace(_selected(pseudo_N, belief_NC, allowed_NC, quantile), recall=recall)
 
 
 class Voters(NamedTuple):

@@ -187,4 +187,5 @@ class PALS(ByNeighbors):
         if self.labeling is None:
             return {}
         found = {"neighbors": int(self.found_neighbors)} if self.config.neighbors == "auto" else {}
-        return {"quota": self.labeling.quota, **found}
+        recall = {} if self.labeling.recall is None else {"recall": self.labeling.recall}
+        return {"quota": self.labeling.quota, **found, **recall}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pals.labeling import agreeing_counts
 from pals.labeling.neighbors import Neighbors, nearest
+from pals.labeling.recall import recall_of
 from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts import topology
 from pals.methods.parts.by_neighbors import ByNeighbors
@@ -122,6 +123,7 @@ class SRSE(ByNeighbors):
         self.register_buffer("agreed_N", torch.zeros(self.num_items, dtype=torch.int32))
         self.register_buffer("consensus_N", torch.full((self.num_items,), -1))
         self.found: Extraction | None = None
+        self.recall: float | None = None  # of an approximate search for neighbours
         self.seen_BD: Tensor
 
     def plan_epoch(self, ctx: Context) -> Plan:
@@ -136,6 +138,7 @@ class SRSE(ByNeighbors):
         start_ND = self.start_features(ctx)
         searched_ND = unit_ND if start_ND is None else start_ND
         found = nearest(searched_ND, self.voters(ctx, searched_ND), backend=c.neighbor_backend)
+        self.recall = recall_of(found.index_NK, searched_ND, c.neighbor_backend)
         belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
         quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
         reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
@@ -247,7 +250,8 @@ class SRSE(ByNeighbors):
         if self.found is None:
             return {}
         reliable, salvaged = torch.stack([self.found.reliable_N.sum(), self.found.salvaged_N.sum()]).tolist()
-        return {"quota": self.found.quota, "reliable": reliable, "salvaged": salvaged}
+        recall = {} if self.recall is None else {"recall": self.recall}
+        return {"quota": self.found.quota, "reliable": reliable, "salvaged": salvaged, **recall}
 
 
 def salvage_window(epochs: int, share: float) -> int:

@@ -144,4 +144,6 @@ def note(record: Mapping[str, Any]) -> str:
         words.append(f"selected {record['selected']:,}")
     if record.get("loss") is not None:
         words.append(f"loss {record['loss']:.3f}")
+    if "recall" in record:
+        words.append(f"neighbours found {100 * record['recall']:.1f}%")
     return ", ".join(words)
