@@ -162,6 +162,7 @@ def fingerprint(votes: Votes) -> str:
     if votes.marked:
         for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
             digest.update(np.ascontiguousarray(column).tobytes())
-    if votes.timed:
-        digest.update(np.ascontiguousarray(votes.time_R).tobytes())
+    for column in (votes.time_R, votes.seconds_R):
+        if not np.isnan(column).all():
+            digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()[:16]

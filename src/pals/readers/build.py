@@ -87,7 +87,7 @@ def build(
         unknown=len(unknown_U2),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    marked = (joined.sure_R, *unknown_U2.T, joined.time_R)
+    marked = (joined.sure_R, *unknown_U2.T, joined.time_R, joined.seconds_R)
     return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, *marked)
 
 
@@ -242,6 +242,9 @@ class _Joined:
         )
         self.time_R = np.concatenate(
             [np.full(n, np.nan) if t.time_R is None else t.time_R for t, n in zip(tables, rows, strict=True)]
+        )
+        self.seconds_R = np.concatenate(
+            [np.full(n, np.nan) if t.seconds_R is None else t.seconds_R for t, n in zip(tables, rows, strict=True)]
         )
         self.gold_R = np.concatenate(
             [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
