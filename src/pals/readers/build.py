@@ -50,6 +50,8 @@ def build(
     declared += taxonomy.nodes if taxonomy is not None else ()
     given = frozenset(declared)
     written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
+    if taxonomy is not None:
+        written = [[[taxonomy.by_path.get(name, name) for name in pieces] for pieces in cells] for cells in written]
     for table, cells in zip(tables, written, strict=True):
         declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
