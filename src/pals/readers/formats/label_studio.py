@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,6 +20,8 @@ OURS = "pals_"
 """How the entries of a task's data begin that `pals relabel` writes: none is a question."""
 ITEM = f"{OURS}item"
 """The entry of data, and of meta, that names the item as the run does, wherever its image lies."""
+QUESTION = "label"
+"""What the question is called in the labelling settings that are written with such tasks."""
 NOT_LABELS = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement"}
 IMAGE = re.compile(r"\.(jpe?g|png|gif|bmp|tiff?|webp)$", re.IGNORECASE)
 RATING = re.compile(r'\[?\{"rating": ?(\d{1,3}(?:\.\d+)?)\}\]?')
@@ -72,7 +74,8 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
     records = Records(source.path, "task")
     seen: set[str] = set()
     answers: list[Answer] = []
-    items = _item_names(source, [_data(task) for task in tasks], columns)
+    data = [_data(task) for task in tasks]
+    items = _item_names(source, data, columns)
     for number, (task, item) in enumerate(zip(tasks, items, strict=True), start=1):
         annotations = task.get("annotations", task.get("completions", []))
         if not isinstance(annotations, list) or not all(isinstance(a, dict) for a in annotations):
@@ -93,8 +96,9 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
     for answer in answers:
         for name, labels in answer.labels.items():
             given[name] += labels
-    marking = sureness_questions(given, columns.get("label"))
-    question = _question(source, [name for name in given if name not in marking], columns)
+    wanted = _wanted(given, data, columns)
+    marking = sureness_questions(given, wanted)
+    question = _question(source, [name for name in given if name not in marking], wanted)
     return _table(records, answers, question, marking)
 
 
@@ -137,9 +141,16 @@ def _worker(value: Any) -> str | None:
     return text_of(value)
 
 
-def _question(source: Source, names: list[str], columns: Columns) -> str | None:
+def _wanted(names: Collection[str], data: Iterable[Mapping[str, Any]], columns: Columns) -> str | None:
+    """The question that the user chose; in tasks of `pals relabel` its own."""
+    chosen = columns.get("label")
+    if chosen is None and QUESTION in names and _is_ours(data):
+        return QUESTION
+    return None if chosen is None else str(chosen)
+
+
+def _question(source: Source, names: list[str], wanted: str | None) -> str | None:
     questions = list(dict.fromkeys(names))
-    wanted = columns.get("label")
     if wanted is not None and wanted not in questions:
         source.refuse(f"no question is called {wanted!r}", f"Found: {listed(questions)}.")
     if wanted is None and len(questions) > 1:
@@ -147,7 +158,7 @@ def _question(source: Source, names: list[str], columns: Columns) -> str | None:
             f"there are answers to several questions: {listed(questions)}",
             "Choose one: --label-column NAME (columns={'label': 'NAME'}).",
         )
-    return str(wanted) if wanted is not None else questions[0] if questions else None
+    return wanted if wanted is not None else questions[0] if questions else None
 
 
 def _table(records: Records, answers: list[Answer], question: str | None, marking: Mapping[str, str]) -> Table:
@@ -205,8 +216,9 @@ def _read_flat(source: Source, rows: list[dict[str, Any]], columns: Columns) -> 
     questions = [name for name in names if name not in known and not name.startswith(OURS)]
     given = {name: [v for n, row in enumerate(rows, start=1) for v in _cell(source, row.get(name), n)]
              if role_of(name) else [] for name in questions}  # fmt: skip
-    marking = sureness_questions(given, columns.get("label"))
-    question = _question(source, [name for name in questions if name not in marking], columns)
+    wanted = _wanted(given, rows, columns)
+    marking = sureness_questions(given, wanted)
+    question = _question(source, [name for name in questions if name not in marking], wanted)
     asked = [*marking, *([question] if question is not None else [])]
     records = Records(source.path, "annotation")
     seen: set[str] = set()
@@ -234,6 +246,11 @@ def _cell(source: Source, value: Any, number: int) -> list[str | None]:
 # ---- items
 
 
+def _is_ours(data: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether there is a task that `pals relabel` wrote."""
+    return any(row.get(ITEM) for row in data)
+
+
 def _item_names(source: Source, data: list[dict[str, Any]], columns: Columns) -> list[str]:
     """What the tasks' items are called: as `pals relabel` wrote it down, else by their images."""
     named = [None if "item" in columns else text_of(row.get(ITEM)) for row in data]
@@ -253,11 +270,13 @@ def _item_names(source: Source, data: list[dict[str, Any]], columns: Columns) ->
 
 
 def _image_key(rows: list[dict[str, Any]]) -> str | None:
-    """The key whose values are names of images; else "image"; else the only text."""
+    """The key whose values are names of images; else "image"; else the only text, where no item has a name."""
     texts = {key: value for row in reversed(rows) for key, value in row.items()
              if isinstance(value, str) and not key.startswith(OURS)}  # fmt: skip
     images = [key for key, value in texts.items() if IMAGE.search(clean_name(value))]
-    names = images or [key for key in texts if key == "image"] or [key for key in texts if key not in NOT_LABELS]
+    names = images or [key for key in texts if key == "image"]
+    if not names and not _is_ours(rows):
+        names = [key for key in texts if key not in NOT_LABELS]
     return names[0] if images or len(names) == 1 else None
 
 
