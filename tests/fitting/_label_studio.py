@@ -1,7 +1,7 @@
 """Label Studio without Label Studio: what it demands of tasks that are imported, and what it exports once people answered.
 
 After its documentation (labelstud.io: Basic Label Studio JSON format; Import pre-annotated data; Label Studio JSON format of
-annotated tasks; JSON_MIN; tags Choices, Taxonomy, Rating) and the checks that it makes on import.
+annotated tasks; JSON_MIN; tags Choices, Taxonomy, Rating), the checks that it makes on import, and exports of version 1.23.2.
 """
 
 from __future__ import annotations
@@ -87,13 +87,12 @@ def exported(tasks: list[dict[str, Any]], given: dict[int, list[Given]], project
             annotation_id += 1
             annotations.append(_annotation(task, dict(answer), annotation_id, project))
         number = place + 1
-        predictions = [{"id": number, "created_ago": "1 hour", "task": number, **p} for p in task["predictions"]]
         done.append(
             {
                 "id": number,
                 "annotations": annotations,
                 "drafts": [],
-                "predictions": predictions,
+                "predictions": [number],
                 "data": task["data"],
                 "meta": task["meta"],
                 "created_at": "2026-01-05T10:00:00.000000Z",
@@ -107,7 +106,7 @@ def exported(tasks: list[dict[str, Any]], given: dict[int, list[Given]], project
 
 def _annotation(task: dict[str, Any], answer: Given, number: int, project: int) -> dict[str, Any]:
     asked = {key: value for key, value in task["predictions"][0]["result"][0].items() if key not in ("id", "score")}
-    result = [{**asked, "id": f"r{number}", "origin": "manual", "value": {asked["type"]: [answer.pop("choice")]}}]
+    result = [{**asked, "id": "pals-1", "origin": "prediction-changed", "value": {asked["type"]: [answer.pop("choice")]}}]
     if answer.pop("unsure", False):
         second = {**asked, "from_name": "sure", "type": "choices", "value": {"choices": ["unsure"]}}
         result.append({**second, "id": f"s{number}", "origin": "manual"})
@@ -121,6 +120,8 @@ def _annotation(task: dict[str, Any], answer: Given, number: int, project: int) 
         "updated_at": f"2026-01-05T10:{number % 60:02}:00.000000Z",
         "draft_created_at": None,
         "lead_time": 4.5,
+        "prediction": {"id": number, "created_ago": "1 hour", **task["predictions"][0]},
+        "parent_prediction": number,
         "project": project,
         **answer,
     }

@@ -113,8 +113,9 @@ def test_the_labelling_settings() -> None:
     assert tree is not None and tree.get("toName") == "item"
     assert [top.get("value") for top in tree] == ["birds", "seal", "don't know"]
     assert [leaf.get("value") for leaf in tree[0]] == ["gull", "tern"]
-    with pytest.raises(InputError, match=r"The class 'a\\x01' has a character that Label Studio's settings cannot hold"):
-        labelling_config(["a\x01"])
+    for wrong in ("a\x01", "$5"):
+        with pytest.raises(InputError, match=r"Label Studio cannot show the class .* Rename it"):
+            labelling_config(["5$", wrong])
 
 
 # ---- where the pictures are

@@ -27,7 +27,8 @@ SURENESS, UNSURE = "sure", "unsure"
 """The second question, and what ticking it says."""
 MANY = 20
 """Classes from which on a list that can be searched is handier than buttons."""
-NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_SHOWN = re.compile("^\\$|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""In a class: a dollar sign in front, which makes it the name of an entry of the data, and what XML cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +127,10 @@ def _shown(pictures: bool) -> str:
 
 
 def labelling_config(classes: Sequence[str], tree: Taxonomy | None = None, *, pictures: bool = True) -> str:
-    """Label Studio's settings: the picture (or the item's name), the classes or the whole tree with "don't know", and whether
-    the answer is unsure."""
+    """Label Studio's settings: the classes or the whole tree with "don't know", whether the answer is unsure, and below them,
+    where it may be large, the picture (or the item's name)."""
     shown = _shown(pictures)
     view = ET.Element("View")
-    if pictures:
-        ET.SubElement(view, "Image", name=shown, value="$image", zoom="true", zoomControl="true")
-    else:
-        ET.SubElement(view, "Text", name=shown, value=f"${ITEM}")
     if tree is None:
         layout = {"layout": "select" if len(classes) > MANY else "inline"}
         asked = {"name": QUESTION, "toName": shown, "choice": "single", "required": "true", **layout}
@@ -148,11 +145,16 @@ def labelling_config(classes: Sequence[str], tree: Taxonomy | None = None, *, pi
     if DONT_KNOW not in (classes if tree is None else tree.nodes):
         _choice(question, DONT_KNOW)
     _choice(ET.SubElement(view, "Choices", name=SURENESS, toName=shown, choice="multiple"), UNSURE)
+    if pictures:
+        ET.SubElement(view, "Image", name=shown, value="$image", zoom="true", zoomControl="true")
+    else:
+        ET.SubElement(view, "Text", name=shown, value=f"${ITEM}")
     ET.indent(view)
     return ET.tostring(view, encoding="unicode") + "\n"
 
 
 def _choice(parent: ET.Element, name: str) -> ET.Element:
-    if NOT_IN_XML.search(name):
-        raise InputError(f"The class {quoted(name)} has a character that Label Studio's settings cannot hold. Rename it.")
+    if NOT_SHOWN.search(name):
+        why = "it begins with $ or has a control character"
+        raise InputError(f"Label Studio cannot show the class {quoted(name)}: {why}. Rename it.")
     return ET.SubElement(parent, "Choice", value=name)
