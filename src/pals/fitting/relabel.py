@@ -1,10 +1,9 @@
-"""Which items should a person look at next? A queue from a finished run, for a spreadsheet or for Label Studio."""
+"""Which items should a person look at next? A queue from a finished run, for a spreadsheet."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -26,9 +25,9 @@ NEEDED = {
     "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
     "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
     "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
+    "classes.csv": ("class",),
 }
 SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
-LOCAL_FILES = "/data/local-files/?d="
 
 Labels = tuple[str, ...]
 """Those of one answer."""
@@ -42,7 +41,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     """
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
-    labels, doubtful, votes = (read_table(Path(run), name) for name in NEEDED)
+    labels, doubtful, votes = (read_table(Path(run), name) for name in ("labels.csv", "doubtful.csv", "votes.csv"))
     separator = separator_of(run)
     labels = labels[labels["status"] != "gold"]
     benefit_N = expected_benefit(
@@ -159,38 +158,6 @@ def to_fill_in(queue: pd.DataFrame, separator: str | None = SEVERAL) -> pd.DataF
     return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:], *more]]
 
 
-def to_label_studio(
-    queue: pd.DataFrame,
-    *,
-    prefix: str = LOCAL_FILES,
-    question: str = "label",
-    image: str = "image",
-    version: str = "pals",
-) -> list[dict[str, Any]]:
-    """Tasks to import into Label Studio, each with the suggestion as a prediction.
-
-    prefix: what stands before the item's path to make the address of its image: the folder of local files by default (write
-    "/data/local-files/?d=photos/" where the images lie in `photos` below the document root), "https://host/photos/" for a
-    server; "" leaves the path as it is. question and image: `name` of <Choices> and of <Image> in the project's settings; the
-    image is `value="$image"` there.
-    """
-    tasks = []
-    for row in queue.to_dict("records"):
-        path = quote(row["item"]) if prefix else row["item"]
-        choice = {
-            "id": f"pals-{row['rank']}",
-            "from_name": question,
-            "to_name": image,
-            "type": "choices",
-            "value": {"choices": [row["suggestion"]]},
-        }
-        prediction = {"model_version": version, "score": round(float(row["confidence"]), 4), "result": [choice]}
-        # The image first: a reader that looks for it among the data takes the first that looks like one.
-        data = {"image": f"{prefix}{path}", "reason": row["reason"], "said": row["said"]}
-        tasks.append({"data": data, "predictions": [prediction]})
-    return tasks
-
-
 # ---- what comes in
 
 
@@ -213,10 +180,15 @@ def read_table(run: Path, name: str) -> pd.DataFrame:
 
 def separator_of(run: Path | str) -> str | None:
     """What stands between several labels in the run's votes.csv."""
+    separator = data_of(run).get("separator", SEVERAL)
+    return None if separator is None else str(separator)
+
+
+def data_of(run: Path | str) -> dict[str, Any]:
+    """The settings of the run's data; nothing where there are none."""
     path = Path(run) / "config.yaml"
     data = read_yaml(path).get("data") if path.is_file() else None
-    separator = data.get("separator", SEVERAL) if isinstance(data, dict) else SEVERAL
-    return None if separator is None else str(separator)
+    return data if isinstance(data, dict) else {}
 
 
 def _numbers(frame: pd.DataFrame, column: str, missing: float | None = None) -> np.ndarray:

@@ -50,6 +50,8 @@ def build(
     declared += taxonomy.nodes if taxonomy is not None else ()
     given = frozenset(declared)
     written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
+    if taxonomy is not None:
+        written = [[[taxonomy.by_path.get(name, name) for name in pieces] for pieces in cells] for cells in written]
     for table, cells in zip(tables, written, strict=True):
         declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
@@ -87,7 +89,7 @@ def build(
         unknown=len(unknown_U2),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    marked = (joined.sure_R, *unknown_U2.T, joined.time_R)
+    marked = (joined.sure_R, *unknown_U2.T, joined.time_R, joined.seconds_R)
     return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, *marked)
 
 
@@ -242,6 +244,9 @@ class _Joined:
         )
         self.time_R = np.concatenate(
             [np.full(n, np.nan) if t.time_R is None else t.time_R for t, n in zip(tables, rows, strict=True)]
+        )
+        self.seconds_R = np.concatenate(
+            [np.full(n, np.nan) if t.seconds_R is None else t.seconds_R for t, n in zip(tables, rows, strict=True)]
         )
         self.gold_R = np.concatenate(
             [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
