@@ -18,7 +18,7 @@ from _pictures import make_pictures
 from _toy import Answer
 from pals.fitting import Findings, fit, update
 from pals.fitting import encoders as choosing
-from pals.fitting.choose import Facts, is_open
+from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encode import looked_at
 from pals.model import Model, export_onnx
 from pals.runs.encoders import network_settings
@@ -187,6 +187,14 @@ def test_when_pictures_were_looked_at(fresh: int, compared: int, text: str) -> N
 )
 def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compared: bool) -> None:
     assert is_open(given, facts) == compared
+
+
+@pytest.mark.parametrize(("name", "size"), [(LITE0, 112), ("imagenet-resnet50", 32)])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_encoder_that_is_trained_further_sees_what_it_sees_frozen(name: str, size: int, frozen: bool) -> None:
+    network = {"name": name, "frozen": frozen, "weights": "w.pth"}
+    chosen, _ = choose({"network": network}, Facts(300, 3, 32, False))
+    assert chosen["data"]["size"] == (112 if frozen else size)
 
 
 @pytest.mark.slow
