@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from _crowd import votes_of
 from pals.crowd import Result, dawid_skene
 from pals.crowd.groups import group_alike
-from pals.crowd.novelty import PROBABLE, Novelty, hide, missing_share, none_of_these
+from pals.crowd.novelty import PROBABLE, Novelty, hide, learn, missing_share, none_of_these
 from pals.crowd.novelty import gather as rows_of_votes
 from pals.crowd.result import NONE_OF_THESE
 from pals.labeling import nearest
@@ -108,7 +108,23 @@ def test_hiding_leaves_other_answers_alone() -> None:
 
 @pytest.mark.parametrize(("odds", "share"), [([1e6] * 10 + [1e-6] * 90, 0.1), ([0.5] * 100, 1 / 102), ([1.0] * 100, 1 / 102)])
 def test_the_share_that_is_missing(odds: list[float], share: float) -> None:
-    assert missing_share(np.array(odds)) == pytest.approx(share, abs=1e-3)
+    assert missing_share(np.array(odds), parameters=6) == pytest.approx(share, abs=1e-3)
+
+
+def test_what_the_items_taught_themselves_must_gain_more() -> None:
+    odds_N = np.array([20.0] * 8 + [0.6] * 92)
+    assert missing_share(odds_N, parameters=1) == pytest.approx(0.15, abs=0.01)
+    assert missing_share(odds_N, parameters=6) == 1 / 102
+
+
+def test_odd_items_of_a_small_set_do_not_make_others_look_odd() -> None:
+    """Scores with a long tail, as few items have them, and no class missing."""
+    rng, items, classes = np.random.default_rng(7), 200, 8
+    score_NF = rng.exponential(size=(items, 1)) * rng.random((1, 5)) + 0.5 * rng.normal(size=(items, 5))
+    hidden_PN = rng.integers(classes, size=items) == np.arange(classes)[:, None]
+    played_PNF = score_NF + 0.3 * rng.normal(size=(classes, items, 5)) + 0.8 * hidden_PN[:, :, None]
+    probability_N, share = learn(score_NF, played_PNF, hidden_PN, np.ones(items, dtype=bool))
+    assert share < 1 / items and not (probability_N > PROBABLE).any()
 
 
 def test_the_status_gives_way_to_what_is_known() -> None:

@@ -217,22 +217,24 @@ def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, o
     are probably of a missing class would teach that the rest looks like one; they teach the less the likelier that is."""
     mean_F, std_F = played_PNF.mean(axis=(0, 1)), played_PNF.std(axis=(0, 1)) + TINY
     played_MF = ((played_PNF - mean_F) / std_F).reshape(-1, score_NF.shape[1])
-    probability_N, share = np.zeros(len(score_NF)), 0.0
+    probability_N = np.zeros(len(score_NF))
     for _ in range(ROUNDS):
         weight_PN = np.where(hidden_PN, *(_evenly(part_PN, 1 - probability_N) for part_PN in (hidden_PN, ~hidden_PN)))
         weight_F1 = _logistic(played_MF, hidden_PN.ravel(), weight_PN.ravel() / weight_PN.mean())
         odds_N = np.exp(np.clip(_with_one((score_NF - mean_F) / std_F) @ weight_F1, -30, 30))
-        share = missing_share(odds_N[open_N])
-        # While it is learned, as many items as an average class has may be of a missing one.
-        probability_N = _posterior(odds_N, max(share, 1 / (len(hidden_PN) + 1))) * open_N
+        # While it is learned, as many items as an average class has may be of a missing one. With the share that was found
+        # instead, the odd items of a small set would leave ever less to compare them with, and ever more would look odd.
+        probability_N = _posterior(odds_N, 1 / (len(hidden_PN) + 1)) * open_N
+    share = missing_share(odds_N[open_N], parameters=len(weight_F1))
     return _posterior(odds_N, share), share
 
 
-def missing_share(odds_N: np.ndarray) -> float:
+def missing_share(odds_N: np.ndarray, parameters: int) -> float:
     """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would,
-    by Schwarz's criterion, less than one item."""
+    by Schwarz's criterion, less than one item. The items themselves had a say in the parameters of the odds: all count."""
     found = minimize_scalar(lambda share: -np.log1p(share * (odds_N - 1)).sum(), bounds=(0.0, 1.0), method="bounded")
-    return float(found.x) if -found.fun > 0.5 * np.log(max(len(odds_N), 2)) else 1 / (len(odds_N) + 2)
+    chance = 0.5 * parameters * np.log(max(len(odds_N), 2))
+    return float(found.x) if -found.fun > chance else 1 / (len(odds_N) + 2)
 
 
 def _posterior(odds_N: np.ndarray, share: float) -> np.ndarray:

@@ -9,20 +9,19 @@ from typing import Any
 
 from pals.crowd.consensus import DAWID_SKENE
 from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encoders import choose_encoder
+from pals.fitting.encoders import Choice, choose_encoder
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder, load_run_config
 from pals.runs.encoders import AUTO
-from pals.runs.front_end import SMALLEST
 from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.words import how_many
-from pals.vision.images import default_cache, survey
+from pals.vision.images import SMALLEST_SIDE, default_cache, survey
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -44,6 +43,8 @@ class Plan:
     "An earlier command has done a part of it, or all."
     truth: Path | None = None
     cache: Path | None = None
+    compared: int = 0
+    "Pictures that were encoded when encoders were compared."
 
     @property
     def data(self) -> VotesConfig:
@@ -89,13 +90,16 @@ def plan(
     matched = match_votes(sources, votes)
     mark = fingerprint(matched.votes)
     reasons: list[str] = []
+    compared = 0
     if earlier is None and sources.answers_only:
         values = merge(ANSWERS_ONLY, given)
     elif earlier is None:
         facts = _facts(sources, matched.votes, given)
-        given, compared = _with_encoder(given, facts, sources, matched.votes, cache or default_cache())
+        found = _compare(given, facts, sources, matched.votes, cache or default_cache())
+        if found is not None:
+            given, compared = merge(given, {"network": {"name": found.name, "frozen": True}}), found.encoded
         values, reasons = choose(given, facts)
-        reasons = [*compared, *(reasons[1:] if compared else reasons)]
+        reasons = reasons if found is None else [found.reason, *reasons[1:]]
         values = merge(_usual_method(values["method"], facts), values)
         if sources.earlier is not None:  # of an update nothing is open
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
@@ -105,7 +109,7 @@ def plan(
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, compared)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -134,14 +138,11 @@ def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None
         )
 
 
-def _with_encoder(
-    given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path
-) -> tuple[Mapping[str, Any], list[str]]:
-    """What was given with the encoder that a comparison chose, where it is open, and the sentence that says so."""
+def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path) -> Choice | None:
+    """The encoder that a comparison chose, where it is open."""
     if not is_open(given, facts) or facts.side is None:
-        return given, []
-    found = choose_encoder(data, votes, facts.side, cache, _device(given))
-    return merge(given, {"network": {"name": found.name, "frozen": True}}), [found.reason]
+        return None
+    return choose_encoder(data, votes, facts.side, cache, _device(given))
 
 
 def _device(given: Mapping[str, Any]) -> str:
@@ -150,10 +151,10 @@ def _device(given: Mapping[str, Any]) -> str:
 
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
     side = None if data.images is None else survey(Path(data.images), votes.items).shorter_side
-    if side is not None and side < SMALLEST:
+    if side is not None and side < SMALLEST_SIDE:
         raise InputError(
             f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "
-            f"at least {SMALLEST} pixels, or vectors with --features."
+            f"at least {SMALLEST_SIDE} pixels, or vectors with --features."
         )
     return Facts(
         answered=max(int(answered(votes).sum()), 1),

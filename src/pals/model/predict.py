@@ -18,7 +18,7 @@ from pals.labels.taxonomy import RolledUp
 from pals.model.saved import Description, Model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
-from pals.vision.images import BadImage, BadImageError, decode, list_images
+from pals.vision.images import SMALLEST_SIDE, BadImage, BadImageError, decode, list_images, survey
 
 Progress = Callable[[int, int], None]
 
@@ -123,6 +123,7 @@ def _pictures(about: Description, source: Path, batch: int, skip_bad: bool) -> I
     """Decoded by as many threads as there are cores, one stretch ahead of the network."""
     size = _side(about, source)
     folder, names = (source.parent, [source.name]) if source.is_file() else (source, list_images(source))
+    _refuse_tiny(folder, names)
     pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pals-predict")
     ahead: deque[list[Future[np.ndarray]]] = deque()
     try:
@@ -134,6 +135,18 @@ def _pictures(about: Description, source: Path, batch: int, skip_bad: bool) -> I
                 yield _collect(names[start - batch : start], ahead.popleft(), len(names), size, skip_bad)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
+    try:
+        side = survey(folder, names).shorter_side
+    except InputError:
+        return  # none can be read, which is said when they are decoded
+    if side < SMALLEST_SIDE:
+        raise InputError(
+            f"The pictures in {folder} are {side} pixels high or wide, too few to see anything on. Give the originals, of at "
+            f"least {SMALLEST_SIDE} pixels."
+        )
 
 
 def _collect(names: Sequence[str], decoded: Sequence[Future[np.ndarray]], total: int, size: int, skip_bad: bool) -> Stretch:
