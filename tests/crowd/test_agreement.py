@@ -101,6 +101,23 @@ def test_people_who_seldom_meet_are_not_compared() -> None:
     assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [(0, 2, 13), (1, 2, 12)]
 
 
+def test_a_huge_crowd_that_meets_at_few_items() -> None:
+    """A hundred thousand people at six items: ten thousand million pairs, of which none is ever listed."""
+    people, rng = 100_000, np.random.default_rng(0)
+    item_R, worker_R = np.divmod(np.arange(6 * people), people)
+    rows = np.stack([item_R, worker_R, rng.integers(2, size=len(item_R))], axis=1)
+    assert agreement(votes_of(rows.tolist(), 6, 2), rounds=2).pairs == ()
+
+
+def test_of_a_large_crowd_those_who_answered_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Row] = [(item, person, item % 2) for person, items in enumerate((15, 30, 12, 25)) for item in range(items)]
+    every = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
+    assert every == {(1, 3): 25, (0, 1): 15, (0, 3): 15, (0, 2): 12, (1, 2): 12, (2, 3): 12}
+    monkeypatch.setattr("pals.crowd.agreement.MEETINGS", 25 + 2 * 15)
+    some = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
+    assert some == {(1, 3): 25, (0, 1): 15, (0, 3): 15}
+
+
 def test_classes_that_nobody_can_tell_apart() -> None:
     """Two classes are clear to all; of the other two everybody knows only that it is one of them."""
     rng = np.random.default_rng(0)

@@ -190,6 +190,19 @@ def test_tables_that_were_changed(run: Path, name: str, old: str, new: str, mess
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("name", "written"), [("labels.csv", 8), ("doubtful.csv", 3), ("votes.csv", 15)])
+def test_a_table_that_lost_rows(run: Path, name: str, written: int) -> None:
+    (run / "summary.json").write_text(json.dumps({"items": 8, "doubtful_answers": 3, "answers": 15}))
+    assert len(relabel_queue(run)) == 7
+    lines = (run / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    (run / name).write_text("".join(lines[:3]), encoding="utf-8")
+    message = rf"{name} is cut off: it has 2 rows, and the fit wrote at least {written}\. Restore it from a copy, or fit"
+    with pytest.raises(InputError, match=message):
+        relabel_queue(run)
+    (run / "summary.json").unlink()  # of an older version
+    relabel_queue(run)
+
+
 def test_what_is_no_run(run: Path, tmp_path: Path) -> None:
     (run / "votes.csv").unlink()
     with pytest.raises(InputError, match=r"holds no votes\.csv"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csc_matrix
 
 from pals.crowd.answers import ratio
@@ -26,6 +27,8 @@ COMMON = 10
 """Items that two people must have in common to be compared."""
 PAIRS = 1000
 """Pairs of people that are listed, those with most items in common first."""
+MEETINGS = 20_000_000
+"""Times that two people meet at an item that are looked at; where there are more, those of the people who answered most."""
 BLOCK_VALUES = 4_000_000
 """Numbers in one table of bootstrap weights; of many items several are made."""
 
@@ -233,9 +236,24 @@ def _table(label_NW: csc_matrix, one: int, other: int) -> np.ndarray:
 
 def _met(label_NW: csc_matrix) -> list[tuple[int, int]]:
     """The pairs of people with enough items in common, those with most first."""
-    gave_NW = label_NW.astype(bool).astype(np.float64)
+    people = _busiest(label_NW)
+    gave_NW = label_NW[:, people].astype(bool).astype(np.float64)
     common = (gave_NW.T @ gave_NW).tocoo()
     keep = (common.row < common.col) & (common.data >= COMMON)
-    row, column, data = common.row[keep], common.col[keep], common.data[keep]
+    row, column, data = people[common.row[keep]], people[common.col[keep]], common.data[keep]
     order = np.lexsort((column, row, -data))[:PAIRS]
     return [(int(row[k]), int(column[k])) for k in order]
+
+
+def _busiest(label_NW: csc_matrix) -> np.ndarray:
+    """The people with enough answers to have so many items in common with anybody, in their order; of these as many as can be
+    compared, those with most answers first."""
+    answers_W = label_NW.getnnz(axis=0)
+    people = np.flatnonzero(answers_W >= COMMON)
+    people = people[np.argsort(-answers_W[people], kind="stable")]
+    if not len(people):
+        return people
+    given_NP = label_NW[:, people]
+    met_A = pd.Series(given_NP.indices).groupby(given_NP.indices).cumcount().to_numpy()  # people before them at the same item
+    met_P = np.cumsum(met_A)[given_NP.indptr[1:] - 1]
+    return np.sort(people[: max(2, int(np.searchsorted(met_P, MEETINGS, side="right")))])

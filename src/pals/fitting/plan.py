@@ -88,6 +88,7 @@ def plan(
     values = merge(earlier or {}, given)
     sources = build(VotesConfig, values["data"], "data")
     matched = match_votes(sources, votes)
+    _refuse_folds(sources.folds, matched.votes)
     mark = fingerprint(matched.votes)
     reasons: list[str] = []
     compared = 0
@@ -128,6 +129,13 @@ def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         return {}
     options = {} if "preset" in given else preset_for("pals", facts.answered)
     return {"method": {"name": "pals", **(options or CROWD)}}
+
+
+def _refuse_folds(folds: int, votes: Votes) -> None:
+    """Each network needs items to learn from, and others to be asked about."""
+    most = int(answered(votes).sum())
+    if folds == 1 or folds > most:
+        raise InputError(f"--folds {folds}: give 2 to {most:,}, the items with an answer, or 0 for no cross-fitting.")
 
 
 def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:

@@ -13,8 +13,8 @@ from pals.fitting.unsure import counted, said_in_words
 from pals.readers.separator import join_labels, split_labels
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
-from pals.util.files import mark_as_text, without_mark
-from pals.util.words import quoted
+from pals.util.files import mark_as_text, read_object, without_mark
+from pals.util.words import how_many, quoted
 
 TRUST = 0.75
 """How far the result's own confidence is trusted to say whether it is wrong; the rest is left to the votes."""
@@ -27,6 +27,8 @@ NEEDED = {
     "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
     "classes.csv": ("class",),
 }
+ROWS = {"labels.csv": "items", "doubtful.csv": "doubtful_answers", "votes.csv": "answers"}
+"""Where summary.json says how many rows a table has at least."""
 SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
 
 Labels = tuple[str, ...]
@@ -175,7 +177,19 @@ def read_table(run: Path, name: str) -> pd.DataFrame:
     if missing or not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
         found = f"no column {missing[0]!r}" if missing else "rows with more cells than its header"
         raise InputError(f"{path} has {found}. Fit again to have it written anew.")
+    _refuse_cut(path, len(frame))
     return frame.map(without_mark)
+
+
+def _refuse_cut(path: Path, rows: int) -> None:
+    """Of a table that has lost rows since the fit nothing may be concluded; without a summary nobody can tell."""
+    summary = path.with_name("summary.json")
+    wanted = read_object(summary).get(ROWS[path.name]) if summary.is_file() else None
+    if isinstance(wanted, int) and rows < wanted:
+        raise InputError(
+            f"{path} is cut off: it has {how_many(rows, 'row')}, and the fit wrote at least {wanted:,}. "
+            "Restore it from a copy, or fit again to have it written anew."
+        )
 
 
 def separator_of(run: Path | str) -> str | None:
