@@ -100,7 +100,7 @@ def plan(
         if sources.earlier is not None:  # of an update nothing is open
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
-        _refuse_other_answers(folder, sources, mark)
+        _refuse_other_answers(folder, sources, matched.votes, mark)
         reasons = [f"{folder} exists: its settings are kept."]
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
@@ -126,11 +126,13 @@ def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     return {"method": {"name": "pals", **(options or CROWD)}}
 
 
-def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:
+def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
     if sources.fingerprint != mark:
+        early = ' Early versions left out "don\'t know", unsure marks and times: a run of theirs is fitted anew.'
+        before = early if votes.marked or votes.timed else ""
         raise InputError(
             f"The pictures or answers are not those that {folder} was begun with. Use `pals update {folder} VOTES` to add "
-            f"new answers, or choose another --out."
+            f"new answers, or choose another --out.{before}"
         )
 
 
