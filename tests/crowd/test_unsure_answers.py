@@ -198,11 +198,12 @@ def test_dont_know_tells_which_items_are_hard_and_who_is_cautious() -> None:
 
 
 def test_dont_know_that_has_nothing_to_do_with_hardness_changes_little() -> None:
-    votes, _, _ = puzzled(seed=1, ratio=1.0)
-    found, without = (dawid_skene(v, hard_items=True, strength=30) for v in (votes, silent(votes)))
-    caution = found.annotators.caution
-    assert caution is not None and caution.ratio < 2
-    assert np.abs(found.posterior_NC - without.posterior_NC).mean() < 0.01
+    for seed in range(1, 6):
+        votes, _, _ = puzzled(seed, ratio=1.0)
+        found, without = (dawid_skene(v, hard_items=True, strength=30) for v in (votes, silent(votes)))
+        caution = found.annotators.caution
+        assert caution is not None and caution.ratio < 1.3
+        assert np.abs(found.posterior_NC - without.posterior_NC).max() < 0.05
 
 
 def test_dont_know_is_neither_an_answer_nor_a_disagreement() -> None:

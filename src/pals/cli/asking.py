@@ -79,7 +79,8 @@ def relabel(
         found = next_answers(
             run, annotators=people, costs=_costs(cost or []), budget=budget, expert_right=expert_right, worth=worth
         )
-        queue = queue.merge(found.table[["item", "decision", "gain"]], on="item", how="left")
+        shown = [name for name in ("item", "decision", "gain", "asked") if name in found.table]
+        queue = queue.merge(found.table[shown], on="item", how="left")
     if to == "csv":
         text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
         # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.

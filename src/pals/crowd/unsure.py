@@ -20,8 +20,9 @@ CAUTION_PSEUDO_COUNTS = (1.0, 9.0)
 """Of everybody together: as if one of ten had said that they do not know."""
 PERSON_PSEUDO_COUNTS = 5.0
 """Unsure answers, or items that a person was asked about, by which a person begins as everybody is."""
-RATIO_PRIOR = (3.0, 1.0)
-"""Shape and rate of the Gamma prior of `ratio`: about three times as many of hard items."""
+RATIO_PRIOR = (2.0, 2.0)
+"""Shape and rate of the Gamma prior of `ratio`: as many of hard items as of others, until the answers show otherwise.
+Where people do not know by chance, a larger one takes for hard what is not."""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def plan(
         if sources.earlier is not None:  # of an update nothing is open
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
-        _refuse_other_answers(folder, sources, mark)
+        _refuse_other_answers(folder, sources, matched.votes, mark)
         reasons = [f"{folder} exists: its settings are kept."]
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
@@ -138,11 +138,13 @@ def _refuse_folds(folds: int, votes: Votes) -> None:
         raise InputError(f"--folds {folds}: give 2 to {most:,}, the items with an answer, or 0 for no cross-fitting.")
 
 
-def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:
+def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
     if sources.fingerprint != mark:
+        early = ' Early versions left out "don\'t know", unsure marks and times: a run of theirs is fitted anew.'
+        before = early if votes.marked or votes.timed else ""
         raise InputError(
             f"The pictures or answers are not those that {folder} was begun with. Use `pals update {folder} VOTES` to add "
-            f"new answers, or choose another --out."
+            f"new answers, or choose another --out.{before}"
         )
 
 

@@ -38,8 +38,8 @@ Labels = tuple[str, ...]
 def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     """The `top` items of a run whose result a person's answer is most likely to improve, first those to look at first.
 
-    Columns: rank, item, suggestion (the result), confidence, second (the label that most of the others chose), reason (why
-    it is in the queue), said (what people answered). Items with a known right label are never in it.
+    Columns: rank, item, suggestion (the result), confidence, second (the class that is likeliest after it), reason (why it is
+    in the queue), said (what people answered). Items with a known right label are never in it.
     """
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
@@ -56,14 +56,13 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     rows = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
         answers = said.get(row["item"], {})
-        others = [label for label in _single(answers) if label != row["label"]]
         rows.append(
             {
                 "rank": rank,
                 "item": row["item"],
                 "suggestion": row["label"],
                 "confidence": float(row["confidence"]),
-                "second": others[0] if others else "",
+                "second": _second(row, answers),
                 "reason": _reason(row, answers, worst.loc[row["item"]] if row["item"] in worst.index else None),
                 "said": words.get(row["item"], ""),
             }
@@ -115,6 +114,12 @@ def _single(answers: dict[Labels, float]) -> dict[str, float]:
         for label in labels:
             parts[label] = parts.get(label, 0.0) + weight / len(labels)
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def _second(row: dict[str, Any], answers: dict[Labels, float]) -> str:
+    """The second choice; of a run of an earlier version, which does not name it, what most of the others said."""
+    others = (label for label in _single(answers) if label != row["label"])
+    return str(row["second"]) if "second" in row else next(others, "")
 
 
 def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | None) -> str:
