@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
-from pals.crowd.annotators import log_sum
 from pals.crowd.answers import ratio, relative
+from pals.crowd.chances import log_sum
 from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST
 from pals.crowd.linear import LARGEST, Spectrum, decompose
 from pals.readers import Votes

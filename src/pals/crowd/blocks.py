@@ -1,0 +1,64 @@
+"""Large tables part by part: no more than a few million numbers at once, and on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+BLOCK = 1 << 18
+"""Numbers in a part of a table: what a core works on at once."""
+
+AT_ONCE = 1 << 25
+"""Numbers that are copied at once of a table in single precision."""
+
+SINGLE = 150_000_000
+"""Numbers in a table from which on it is kept in single precision; sums stay in double precision."""
+
+Part = TypeVar("Part")
+Found = TypeVar("Found")
+
+
+def precision(*shapes: tuple[int, int]) -> type[np.floating[Any]]:
+    """Of tables of these shapes."""
+    return np.float32 if max(rows * columns for rows, columns in shapes) > SINGLE else np.float64
+
+
+def row_blocks(first_X: np.ndarray, columns: int) -> list[slice]:
+    """Slices of things (X) with several rows each, of which thing x has those from `first_X[x]` to `first_X[x + 1]`: as many
+    at once as make a block, and at least one."""
+    cuts, things = [0], len(first_X) - 1
+    step = max(1, BLOCK // max(columns, 1))
+    while cuts[-1] < things:
+        start = cuts[-1]
+        stop = int(np.searchsorted(first_X, first_X[start] + step, side="right")) - 1
+        cuts.append(min(max(stop, start + 1), start + step, things))
+    return [slice(start, stop) for start, stop in pairwise(cuts)]
+
+
+def in_parallel(work: Callable[[Part], Found], parts: list[Part]) -> Iterator[Found]:
+    """What the work makes of each part, in their order."""
+    threads = min(len(parts), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if threads < 2:
+        yield from map(work, parts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, parts)
+
+
+def product(left: Any, table_NC: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """A sparse matrix times a table, into `out`: in double precision whatever that of the tables is."""
+    rows, columns = table_NC.shape
+    step = max(1, min(columns, AT_ONCE // max(rows, 1)))
+
+    def fill(start: int) -> None:
+        part = slice(start, start + step)
+        out[:, part] = left @ table_NC[:, part].astype(np.float64, copy=False)
+
+    for _ in in_parallel(fill, list(range(0, columns, step))):
+        pass
+    return out
