@@ -1,5 +1,5 @@
-"""Dawid and Skene's model as it was first written: every answer weighed by all others in tables of answers by classes. Slow, and
-what the quick one is held to."""
+"""Dawid and Skene's model as it was first written: every answer weighed by all others one after the other. Slow, and what the
+quick one is held to."""
 
 from __future__ import annotations
 

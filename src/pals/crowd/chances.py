@@ -296,6 +296,7 @@ def _tables(answers: Answers, annotators: Annotators) -> tuple[Counts | RingCoun
 
 def _places(row_S: np.ndarray, symbol_T: np.ndarray, class_T: np.ndarray, classes: int) -> np.ndarray:
     """Where in a table, row after row, what belongs to these symbols and classes stands; `row_S` is the row of each symbol."""
-    place_T: np.ndarray = (row_S.astype(np.int64, copy=False) * classes)[symbol_T]
+    place_T: np.ndarray = row_S[symbol_T].astype(np.int64, copy=False)
+    place_T *= classes
     place_T += class_T
     return place_T
