@@ -49,7 +49,6 @@ def test_the_quick_way_finds_what_the_slow_one_does(kind: str, hard: bool, monke
     expected = slow.estimate(arrange(votes), 10.0, hard, tolerance=1e-3)
     for numbers in (blocks.BLOCK, 40):  # in one part, and in many
         monkeypatch.setattr(blocks, "BLOCK", numbers)
-        monkeypatch.setattr(blocks, "AT_ONCE", numbers)
         found = dawid_skene(votes, hard_items=hard, strength=10.0, tolerance=1e-3)
         assert found.found.easy_NC == pytest.approx(expected.easy_NC, abs=1e-7)
         assert found.found.hard_NC == pytest.approx(expected.hard_NC, abs=1e-7)

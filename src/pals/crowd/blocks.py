@@ -9,15 +9,13 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 BLOCK = 1 << 18
 """Numbers in a part of a table: what a core works on at once."""
 
-AT_ONCE = 1 << 25
-"""Numbers that are copied at once of a table in single precision."""
-
 SINGLE = 150_000_000
-"""Numbers in a table from which on it is kept in single precision; sums stay in double precision."""
+"""Numbers in a table from which on it is kept in single precision."""
 
 Part = TypeVar("Part")
 Found = TypeVar("Found")
@@ -50,15 +48,23 @@ def in_parallel(work: Callable[[Part], Found], parts: list[Part]) -> Iterator[Fo
         yield from pool.map(work, parts)
 
 
+def some_rows(matrix: Any, part: slice, columns: np.ndarray | None = None) -> Any:
+    """These rows of a CSR matrix, without looking at the others; with other numbers for the columns if they are given."""
+    first_R = matrix.indptr[part.start : part.stop + 1]
+    entries = slice(first_R[0], first_R[-1])
+    column_E, width = matrix.indices[entries], matrix.shape[1]
+    if columns is not None:
+        column_E, width = columns[column_E], int(columns.max(initial=-1)) + 1
+    return csr_matrix((matrix.data[entries], column_E, first_R - first_R[0]), shape=(len(first_R) - 1, width))
+
+
 def product(left: Any, table_NC: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """A sparse matrix times a table, into `out`: in double precision whatever that of the tables is."""
-    rows, columns = table_NC.shape
-    step = max(1, min(columns, AT_ONCE // max(rows, 1)))
+    """A CSR matrix times a table, in the table's precision, into `out`."""
+    left = left.astype(table_NC.dtype, copy=False)
 
-    def fill(start: int) -> None:
-        part = slice(start, start + step)
-        out[:, part] = left @ table_NC[:, part].astype(np.float64, copy=False)
+    def fill(part: slice) -> None:
+        out[part] = some_rows(left, part) @ table_NC
 
-    for _ in in_parallel(fill, list(range(0, columns, step))):
+    for _ in in_parallel(fill, row_blocks(left.indptr, table_NC.shape[1])):
         pass
     return out

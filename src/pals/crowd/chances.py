@@ -6,11 +6,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from pals.crowd.annotators import Annotators, ItemPosterior, all_wrong, half_right
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import in_parallel, precision, row_blocks
+from pals.crowd.blocks import in_parallel, precision, row_blocks, some_rows
 from pals.crowd.levels import RingCounts
 
 LEAST = 1e-5
@@ -71,7 +70,7 @@ class Chances:
         log_SC = np.empty(shape, dtype=precision(shape))
 
         def fill(part: slice) -> None:
-            log_SC[part] = np.log(self._easy(part))
+            np.log(self._easy(part).astype(log_SC.dtype, copy=False), out=log_SC[part])
 
         for _ in in_parallel(fill, row_blocks(np.arange(shape[0] + 1), shape[1])):
             pass
@@ -122,17 +121,10 @@ class Chances:
     def log_of_items(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
         """B x C: the logarithm of the probability of all answers to each of these items, if it is easy and if it is hard."""
         given, classes = self.answers.given_NS, self.answers.num_classes
-        first_B = given.indptr[part.start : part.stop + 1]
-        entries, items = slice(first_B[0], first_B[-1]), len(first_B) - 1
-        symbol_E, weight_E = given.indices[entries], given.data[entries]
-
-        def total(row_E: np.ndarray, log_XC: np.ndarray) -> np.ndarray:
-            weighed = csr_matrix((weight_E.astype(log_XC.dtype), row_E, first_B - first_B[0]), shape=(items, len(log_XC)))
-            total_BC: np.ndarray = (weighed @ log_XC).astype(np.float64, copy=False)
-            return total_BC
-
-        easy_BC = total(symbol_E, self.easy_SC)
-        hard_BC = total(self.hard_row_S[symbol_E], self.hard_HC) if self.hard else np.zeros((1, 1))
+        own_BS = some_rows(given, part)
+        symbol_E, weight_E, entries = own_BS.indices, own_BS.data, slice(given.indptr[part.start], given.indptr[part.stop])
+        easy_BC = (own_BS.astype(self.easy_SC.dtype, copy=False) @ self.easy_SC).astype(np.float64, copy=False)
+        hard_BC = some_rows(given, part, self.hard_row_S) @ self.hard_HC if self.hard else np.zeros((1, 1))
         if self.before is None:
             return easy_BC, hard_BC
         row_E = self.answers.item_E[entries] - part.start
