@@ -5,8 +5,9 @@
 
 Every size is a process of its own, so that peaks of memory are its own. The yardstick is `DawidSkene` of crowd-kit (pip install
 crowd-kit), with its own defaults but for 100 iterations at most, on the same answers in the same process; where it is not
-installed, the same expectation and maximisation in pandas as plainly as can be. Simulated: five answers an item by random people,
-everybody errs in the way of all, some more often.
+installed, the same expectation and maximisation in pandas as plainly as can be. Simulated: five answers an item by random
+people, everybody errs in the way of all, some more often. Where others use the same cores, ratios count, and those of the
+seconds that the cores worked ("cpu") more than those on the wall.
 """
 
 from __future__ import annotations
@@ -106,22 +107,29 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
     votes = stage("read_votes", lambda: read_votes(csv))
     consensus = stage("dawid_skene", lambda: dawid_skene(votes))
     rows[-1]["right"] = right(np.array(votes.class_names)[consensus.label_N])
-    posterior_NC = consensus.posterior_NC
-    del consensus
-    stage("tables", lambda: tables(votes, posterior_NC))
-    del posterior_NC
+    found = [consensus.posterior_NC]
+    del consensus  # and what it knows of people
+    stage("tables", lambda: tables(votes, found.pop()))
     if compare:
         name, fit = yardstick()
-        names = [np.array(part, dtype=object) for part in (votes.items, votes.workers, votes.class_names)]
-        columns = (votes.item_R, votes.worker_R, votes.label_R)
         frame = pd.DataFrame(
-            {key: part[column] for key, part, column in zip(("task", "worker", "label"), names, columns, strict=True)}
+            {
+                "task": np.array(votes.items, dtype=object)[votes.item_R],
+                "worker": np.array(votes.workers, dtype=object)[votes.worker_R],
+                "label": np.array(votes.class_names, dtype=object)[votes.label_R],
+            }
         )
         labels = stage(name, lambda: fit(frame))
         rows[-1]["right"] = right(labels.reindex(votes.items))
-    unit = rows[-1] if compare else None
+    last = rows[-1] if compare else None
     return [
-        {**row, "ratio": row["seconds"] / unit["seconds"] if unit else None, "seed": seed, "people": CROWDS[answers][0]}
+        {
+            **row,
+            "ratio": row["seconds"] / last["seconds"] if last else None,
+            "cpu ratio": row["cpu seconds"] / last["cpu seconds"] if last else None,
+            "seed": seed,
+            "people": CROWDS[answers][0],
+        }
         for row in rows
     ]
 

@@ -210,8 +210,10 @@ def vote_shares(votes: Votes) -> np.ndarray:
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
     part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     count = np.bincount(votes.item_R * classes + votes.label_R, part_R, minlength=items * classes)
-    count_NC = count.reshape(items, classes)
-    return ratio(count_NC, count_NC.sum(axis=1, keepdims=True), otherwise=0.0)
+    share_NC = count.astype(np.float64, copy=False).reshape(items, classes)
+    total_N1 = share_NC.sum(axis=1, keepdims=True)
+    share_NC /= np.where(total_N1 > 0, total_N1, 1.0)
+    return share_NC
 
 
 def ratio(top: np.ndarray, bottom: np.ndarray, otherwise: float = np.nan) -> np.ndarray:

@@ -48,14 +48,12 @@ def in_parallel(work: Callable[[Part], Found], parts: list[Part]) -> Iterator[Fo
         yield from pool.map(work, parts)
 
 
-def some_rows(matrix: Any, part: slice, columns: np.ndarray | None = None) -> Any:
-    """These rows of a CSR matrix, without looking at the others; with other numbers for the columns if they are given."""
+def some_rows(matrix: Any, part: slice) -> Any:
+    """These rows of a CSR matrix, without looking at the others."""
     first_R = matrix.indptr[part.start : part.stop + 1]
     entries = slice(first_R[0], first_R[-1])
-    column_E, width = matrix.indices[entries], matrix.shape[1]
-    if columns is not None:
-        column_E, width = columns[column_E], int(columns.max(initial=-1)) + 1
-    return csr_matrix((matrix.data[entries], column_E, first_R - first_R[0]), shape=(len(first_R) - 1, width))
+    rows = matrix.data[entries], matrix.indices[entries], first_R - first_R[0]
+    return csr_matrix(rows, shape=(len(first_R) - 1, matrix.shape[1]))
 
 
 def product(left: Any, table_NC: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,9 +61,11 @@ class Chances:
         self.blind_S = annotators.strength * (1 - care_S) * (answers.members_SP @ habit_P)
         self.count_SC = answers.of_symbols(annotators.count_PC)
         self.hard = bool(annotators.hard_C.any())
+        self.easy_SC = self._log_easy()  # now, before several threads ask for it
+        self.named_KC = answers.of_kinds(np.eye(answers.num_classes))
+        self.hard_HC = self._log_hard()
 
-    @cached_property
-    def easy_SC(self) -> np.ndarray:
+    def _log_easy(self) -> np.ndarray:
         """Logarithm of the probability of each symbol for easy items, nothing taken out."""
         shape = self.count_SC.shape
         log_SC = np.empty(shape, dtype=precision(shape))
@@ -85,13 +86,17 @@ class Chances:
         chance_SC /= people.total_WC[worker_S] + people.strength
         return self._mixed(chance_SC, np.arange(part.start, part.start + len(worker_S)))
 
-    @cached_property
+    @property
     def hard_row_S(self) -> np.ndarray:
         """The row of `hard_HC` for each symbol: who answers does not matter, unless the answer is unsure."""
         return self.answers.kind_S if self.annotators.unsure is None else np.arange(len(self.care_S))
 
-    @cached_property
-    def hard_HC(self) -> np.ndarray:
+    @property
+    def hard_NH(self) -> Any:
+        """The answers by these rows."""
+        return self.answers.given_NK if self.annotators.unsure is None else self.answers.given_NS
+
+    def _log_hard(self) -> np.ndarray:
         """Logarithm of the probability of each kind, or each symbol, for hard items."""
         kind_K = np.arange(len(self.named_KC))
         chance_HC = 0.5 * self.named_KC + 0.5 * self.wrong.of_all(kind_K, np.zeros_like(kind_K))
@@ -99,10 +104,6 @@ class Chances:
             chance_HC = self._mixed(chance_HC[self.answers.kind_S], np.arange(len(self.care_S)))
         log_HC: np.ndarray = np.log(chance_HC)
         return log_HC
-
-    @cached_property
-    def named_KC(self) -> np.ndarray:
-        return self.answers.of_kinds(np.eye(self.answers.num_classes))
 
     def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """E x C, of easy and of hard items."""
@@ -124,7 +125,7 @@ class Chances:
         own_BS = some_rows(given, part)
         symbol_E, weight_E, entries = own_BS.indices, own_BS.data, slice(given.indptr[part.start], given.indptr[part.stop])
         easy_BC = (own_BS.astype(self.easy_SC.dtype, copy=False) @ self.easy_SC).astype(np.float64, copy=False)
-        hard_BC = some_rows(given, part, self.hard_row_S) @ self.hard_HC if self.hard else np.zeros((1, 1))
+        hard_BC = some_rows(self.hard_NH, part) @ self.hard_HC if self.hard else np.zeros((1, 1))
         if self.before is None:
             return easy_BC, hard_BC
         row_E = self.answers.item_E[entries] - part.start
