@@ -107,19 +107,22 @@ class ItemPosterior:
 
     @property
     def posterior_NC(self) -> np.ndarray:
-        return self.rows(slice(None))
+        posterior_NC: np.ndarray = self.easy_NC + self.hard_NC
+        return posterior_NC
 
     def rows(self, items: np.ndarray | slice) -> np.ndarray:
-        """The probabilities of the classes for these items."""
-        rows_BC: np.ndarray = self.easy_NC[items] + self.hard_NC[items]
-        return rows_BC
+        """The probabilities of the classes for these items, to be read only."""
+        easy_BC: np.ndarray = self.easy_NC[items]
+        return easy_BC + self.hard_NC[items] if self.hard_NC.strides[0] else easy_BC
 
     def sums(self, use_N: np.ndarray) -> np.ndarray:
         """How many of these items are of each class."""
         items, classes = self.easy_NC.shape
 
         def add(part: slice) -> np.ndarray:
-            items_C: np.ndarray = self.rows(part)[use_N[part]].sum(axis=0, dtype=np.float64)
+            rows_BC = self.rows(part)
+            used_BC = rows_BC if use_N[part].all() else rows_BC[use_N[part]]
+            items_C: np.ndarray = used_BC.sum(axis=0, dtype=np.float64)
             return items_C
 
         return sum(in_parallel(add, row_blocks(np.arange(items + 1), classes)), np.zeros(classes))

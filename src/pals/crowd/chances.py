@@ -130,13 +130,12 @@ class Chances:
             return easy_BC, hard_BC
         row_E = self.answers.item_E[entries] - part.start
         own = self._own(part, row_E, symbol_E, weight_E)
-        cell_T, weight_T = row_E[own.place_T] * classes + own.class_T, weight_E[own.place_T]
 
         def correct(total_BC: np.ndarray, log_XC: np.ndarray, place_T: np.ndarray, chance_T: np.ndarray) -> None:
             change_T = np.log(chance_T)
             change_T -= log_XC.ravel()[place_T]
-            change_T *= weight_T
-            total_BC += np.bincount(cell_T, change_T, minlength=total_BC.size).reshape(total_BC.shape)
+            change_T *= own.weight_T
+            total_BC += np.bincount(own.cell_T, change_T, minlength=total_BC.size).reshape(total_BC.shape)
 
         easy_T, hard_T = self._without(own)
         correct(easy_BC, self.easy_SC, own.said_T, easy_T)
@@ -149,9 +148,10 @@ class Chances:
         assert self.before is not None
         classes, unsure = self.answers.num_classes, self.annotators.unsure
         easy_BC, hard_BC = self.before.easy_NC[items], self.before.hard_NC[items]
-        place_EC = np.flatnonzero(((easy_BC + hard_BC if self.hard else easy_BC) > LEAST)[row_E])
-        place_T = place_EC // classes
-        class_T = place_EC - place_T * classes
+        some_BC = (easy_BC + hard_BC if self.hard else easy_BC) > LEAST
+        place_T = np.repeat(np.arange(len(row_E)), np.count_nonzero(some_BC, axis=1)[row_E])
+        class_T = np.flatnonzero(some_BC[row_E])
+        class_T -= place_T * classes
         symbol_T = symbol_E[place_T]
         cell_T, weight_T = row_E[place_T] * classes + class_T, weight_E[place_T]
         own = [weight_T * table_BC.ravel()[cell_T] for table_BC in ((easy_BC, hard_BC) if self.hard else (easy_BC,))]
@@ -160,7 +160,7 @@ class Chances:
                 unsure.without_guesses(own_T, symbol_T, hard, class_T) for hard, own_T in zip((False, True), own, strict=False)
             ]
         said_T = symbol_T.astype(np.int64) * classes + class_T
-        return _Own(place_T, class_T, symbol_T, said_T, own[0], own[-1])
+        return _Own(place_T, class_T, cell_T, symbol_T, said_T, weight_T, own[0], own[-1])
 
     def _without(self, own: _Own) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer for an easy and for a hard item of a class, without what it contributed there."""
@@ -195,8 +195,10 @@ class _Own(NamedTuple):
 
     place_T: np.ndarray  # of the answer among those that are looked at
     class_T: np.ndarray
+    cell_T: np.ndarray  # the place of item and class in a table of the items that are looked at
     symbol_T: np.ndarray
     said_T: np.ndarray  # the place of symbol and class in a table of all
+    weight_T: np.ndarray
     easy_T: np.ndarray
     hard_T: np.ndarray
 
@@ -231,12 +233,13 @@ def e_step(
             hard_BC += prior_BC + log_hard_C + log_hard_N1[part]
             log_BT = np.concatenate([easy_BC, hard_BC], axis=1)
         log_total_B, share_BT = softmax(log_BT)
-        old_BC = None if before is None else before.rows(part)
-        found.easy_NC[part] = share_BT[:, : shape[1]]
+        easy_BC, hard_BC = np.split(share_BT, 2, axis=1) if chances.hard else (share_BT, np.zeros((1, 1)))
+        moved = np.inf if before is None else float(np.abs(easy_BC + hard_BC - before.rows(part)).sum())
+        found.easy_NC[part] = easy_BC
         if chances.hard:
-            found.hard_NC[part] = share_BT[:, shape[1] :]
+            found.hard_NC[part] = hard_BC
         found.evidence_N[part] = log_total_B
-        return 0.0 if old_BC is None else float(np.abs(found.rows(part) - old_BC).sum())
+        return moved
 
     moved = sum(in_parallel(weigh, row_blocks(answers.given_NS.indptr, answers.num_classes)))
     return ItemPosterior(found.easy_NC, found.hard_NC, found.evidence_N, 0.5 * moved / max(shape[0], 1))
