@@ -168,6 +168,19 @@ def nothing(found: Agreement) -> bool:
     return all(math.isnan(value) for value in (found.alpha.value, found.alpha.low, found.fleiss.value))
 
 
+def test_groups_of_items_give_the_intervals_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, _ = simulated(3000, (0.9, 0.8, 0.6), classes=4, seed=8)
+    one = agreement(votes, rounds=400)
+    monkeypatch.setattr("pals.crowd.agreement.GROUPS", 250)
+    monkeypatch.setattr("pals.crowd.agreement.BLOCK_VALUES", 20_000)  # in parts, too
+    other = agreement(votes, rounds=400)
+    for measure in ("alpha", "fleiss"):
+        whole, grouped = getattr(one, measure), getattr(other, measure)
+        assert grouped.value == pytest.approx(whole.value)
+        assert grouped.high - grouped.low == pytest.approx(whole.high - whole.low, rel=0.2)
+    assert [found.value for found in other.alpha_of_class] == pytest.approx([found.value for found in one.alpha_of_class])
+
+
 def test_where_there_is_nothing_to_compare() -> None:
     single: list[Row] = [(item, 0, item % 2) for item in range(20)]
     found = agreement(votes_of(single, 20, 2), rounds=10)

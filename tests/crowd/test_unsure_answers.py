@@ -12,8 +12,9 @@ from _crowd import many_people, votes_of
 from pals.crowd import annotators as annotators_module
 from pals.crowd import gibbs
 from pals.crowd.agreement import agreement
-from pals.crowd.annotators import e_step, initial_annotators
+from pals.crowd.annotators import initial_annotators
 from pals.crowd.answers import arrange, vote_shares
+from pals.crowd.chances import e_step
 from pals.crowd.closed_form import closed_form
 from pals.crowd.consensus import Consensus, dawid_skene
 from pals.crowd.estimate import estimate_noise

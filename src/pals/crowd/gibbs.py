@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from pals.crowd.annotators import Annotators, log_sum, with_gold
+from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
+from pals.crowd.chances import log_sum, with_gold
 from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
 from pals.crowd.named import TINY, Named
 from pals.crowd.unsure import first_caution, first_unsure

@@ -18,8 +18,8 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
 from torch import Tensor
 
-from pals.crowd.annotators import log_sum
 from pals.crowd.answers import ratio, relative
+from pals.crowd.chances import log_sum
 from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST
 from pals.crowd.linear import LARGEST, Spectrum, decompose
 from pals.readers import Votes
