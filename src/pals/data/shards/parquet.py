@@ -86,7 +86,7 @@ class ParquetShard:
         columns = [column] if name is None else [column, name]
         at = rows.start
         mean = self._claim.largest / max(self._claim.groups)
-        batch_size = int(min(max(CHUNK_BYTES / max(mean, 1), 1), 1024))
+        batch_size = int(min(max(CHUNK_BYTES / 4 / max(mean, 1), 1), 1024))
         with self._damage():
             for batch in file.iter_batches(batch_size=batch_size, row_groups=[group], columns=columns):
                 here = range(max(at, wanted.start), min(at + len(batch), wanted.stop))

@@ -19,6 +19,10 @@ from pals.readers.limits import Limits
 from pals.vision.images import ENDINGS, BadImageError
 from pals.vision.images.listing import NOT_PICTURES, printable
 
+NOT_ONE = 2  # the rank of what is no picture
+DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
+"""What tarfile raises, and `BadShardError`."""
+
 
 @dataclass(frozen=True)
 class TarShard:
@@ -49,7 +53,7 @@ class TarShard:
             for number, (key, members) in enumerate(groupby(self._members(archive), _key)):
                 if number >= start:  # others are passed over without reading them
                     yield Item(key, self._picture(archive, key, members))
-            self._check_end(archive)
+            self._check_end(archive)  # again, for damage behind the last picture
 
     @contextmanager
     def _archive(self) -> Iterator[tarfile.TarFile]:
@@ -60,25 +64,30 @@ class TarShard:
             raise BadShardError(str(self.path), "the file does not exist") from None
         except BadShardError:
             raise
-        except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError) as error:
+        except DAMAGE as error:
             reason = " ".join(str(error).split())[:120] or type(error).__name__
             raise BadShardError(str(self.path), f"the tar file is cut off or damaged ({reason})") from None
 
-    @staticmethod
-    def _members(archive: Any) -> Iterator[tarfile.TarInfo]:
+    def _members(self, archive: Any) -> Iterator[tarfile.TarInfo]:
         """Plain files, hidden ones left out. What was read is forgotten: else memory would grow with the archive."""
         while (member := archive.next()) is not None:
             archive.members.clear()
             parts = PurePosixPath(member.name).parts
             if member.isreg() and parts and not any(part.startswith(".") or part in NOT_PICTURES for part in parts):
                 yield member
+        self._check_end(archive)
 
     def _picture(self, archive: tarfile.TarFile, key: str, members: Iterable[tarfile.TarInfo]) -> Picture:
+        """Where the archive is damaged right behind it, it still counts; the next sample then meets the damage."""
         rank, picture = NOT_ONE, None
-        for member in members:
-            own = _rank(member)
-            if own < rank:
-                rank, picture = own, self._read(archive, member)
+        try:
+            for member in members:
+                own = _rank(member)
+                if own < rank:
+                    rank, picture = own, self._read(archive, member)
+        except DAMAGE:
+            if rank > 0:
+                raise
         return BadImageError(f"{self.path}: {key}", NO_PICTURE) if picture is None else picture
 
     def _read(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Picture:
@@ -100,9 +109,6 @@ class TarShard:
             raise BadShardError(str(self.path), "the tar file is cut off: it has no end mark")
         if any(block):
             raise BadShardError(str(self.path), f"the tar file is damaged at byte {archive.offset:,}")
-
-
-NOT_ONE = 2
 
 
 def _rank(member: tarfile.TarInfo) -> int:
