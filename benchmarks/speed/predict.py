@@ -2,9 +2,9 @@
 
     python benchmarks/speed/predict.py [--pictures 3000] [--rows 100000] [--repeats 3]
 
-Pictures of 160 x 160 pixels through a small network that reads 32 x 32, the same in each kind of file; the ratio is to the folder in the same run.
-Memory is what a fresh process needs beyond what it begins with, at one number of vectors and at ten times that number, with the
-frame of `predict_folder`, which holds all rows, beside it. Pages of the .npy file that the system maps count, too.
+Pictures of 160 x 160 pixels through a small network that reads 32 x 32, the same in each kind of file; the ratio is to the
+folder in the same run. Memory is what a fresh process needs beyond what it begins with, at one number of vectors and at
+ten times that number, with the frame of `predict_folder`, which holds all rows, beside it.
 """
 
 from __future__ import annotations

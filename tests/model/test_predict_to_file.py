@@ -219,6 +219,17 @@ def test_a_part_counts_only_with_its_record(run: Path, photos: Path, tmp_path: P
     assert out.read_bytes() == whole.read_bytes() and not folder.exists()
 
 
+def test_what_a_kill_leaves_behind_lies_with_the_parts(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the midst of joining, too; so it goes with them."""
+    seen: list[list[str]] = []
+    join = model_parts.CsvFormat.join
+    monkeypatch.setattr(model_parts.CsvFormat, "join", lambda *given: seen.append(left(tmp_path / "p.csv")) or join(*given))
+    predict(run, photos, tmp_path / "p.csv")
+    assert seen == [["p.csv.parts"]] and left(tmp_path / "p.csv") == ["p.csv"]
+
+
 def test_a_part_is_finished_after_some_time(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(run, photos, tmp_path / "whole.parquet")
     monkeypatch.setattr(model_parts, "SECONDS", 0.0)

@@ -14,7 +14,7 @@ from pals.model.saved import Model, find_model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
 
-Progress = Callable[[int, int | None], None]
+Pace = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def predict_to_file(
     skip_bad: bool = False,
     batch: int = BATCH,
     shard: tuple[int, int] | None = None,
-    progress: Progress | None = None,
+    progress: Pace | None = None,
 ) -> Written:
     """The table of `predict_folder` as a file, CSV or, by its name, Parquet. Memory does not grow with the number of items.
 
