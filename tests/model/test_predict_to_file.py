@@ -359,6 +359,12 @@ def test_a_folder_of_somebody_else_is_left_alone(run: Path, photos: Path, tmp_pa
     assert (tmp_path / "p.csv.parts" / "thesis.txt").exists()
 
 
+def test_a_folder_is_no_table(run: Path, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"photos is a folder: name the file to write in it, such as .*photos/labels\.csv"):
+        predict(run, photos, photos)
+    assert left(photos) == ["photos"]
+
+
 def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:
     (photos / "0000.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"0000\.png: not a picture of a known format"):

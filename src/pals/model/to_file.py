@@ -52,6 +52,8 @@ def predict_to_file(
     byte for byte, as one that was never stopped; a call with another classifier, other items or options is refused.
     """
     question, out = Question(top, threshold, sure, batch), Path(out)
+    if out.is_dir():  # better now than after hours
+        raise InputError(f"{out} is a folder: name the file to write in it, such as {out / 'labels.csv'}.")
     model = Model.load(run, device)
     check_question(model, question, run)
     stream = Stream.of(items)
