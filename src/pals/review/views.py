@@ -93,7 +93,7 @@ class View:
             said = [label for vote in facts["said"] for label in vote["labels"] if not vote["unknown"]]
             likely = [facts["label"], *said, facts["second"], *(name for name, _ in facts["model"])]
             names = [name for name in dict.fromkeys(likely) if name][:LIKELY]
-        keys = (DIGITS if many else DIGITS + LETTERS).ljust(len(names))
+        keys = own_digits(names) or (DIGITS if many else DIGITS + LETTERS).ljust(len(names))
         return [{"name": name, "key": key.strip()} for name, key in zip(names, keys, strict=False)]
 
     def _history(self, item: str) -> list[dict[str, str]]:
@@ -106,6 +106,12 @@ class View:
             for row in rows
             if row.kind != UNDO and row.id not in standing
         ]
+
+
+def own_digits(names: Sequence[str]) -> str:
+    """Where each class has a digit of its own in its name, and no other ("grade 3"), that is its key."""
+    found = ["".join(letter for letter in name if letter in DIGITS) for name in names]
+    return "".join(found) if all(len(one) == 1 for one in found) and len(set(found)) == len(found) else ""
 
 
 def in_words(answer: Answer) -> str:
