@@ -24,7 +24,7 @@ HOSTILE_LABEL = '<img src=x onerror="document.title=1">'
 
 
 def make_digits(folder: Path, items: int = 60, *, classes: int = 10, hostile: bool = False, seed: int = 0) -> Path:
-    """`folder/images/*.png` and `votes.csv`: dan is mostly right, eve less so."""
+    """`folder/images/*.png`, `votes.csv` (dan is mostly right, eve less so) and `truth.json`."""
     (folder / "images").mkdir(parents=True)
     x, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
@@ -32,14 +32,17 @@ def make_digits(folder: Path, items: int = 60, *, classes: int = 10, hostile: bo
     names = [f"digit {digit}" for digit in range(classes)]
     if hostile:
         names[0] = HOSTILE_LABEL
+    truth = {}
     with (folder / "votes.csv").open("w", newline="") as file:
         answers = csv.writer(file)
         answers.writerow(["item", "annotator", "label"])
         for number, row in enumerate(chosen):
             name = f"{number:03d}<b>&'.png" if hostile and number < 3 else f"{number:03d}.png"
             Image.fromarray((255 - 15.9 * x[row].reshape(8, 8)).astype(np.uint8)).save(folder / "images" / name)
+            truth[name] = int(y[row])
             for who, looks in (("dan", 0.85), ("eve", 0.7)):
                 answers.writerow([name, who, names[y[row] if rng.random() < looks else rng.integers(classes)]])
+    (folder / "truth.json").write_text(json.dumps(truth))
     return folder
 
 
@@ -116,20 +119,13 @@ class Server:
             return bytes(answer.read())
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
-        self._close()
+        self.process.kill()
+        self.process.communicate()
 
     def stop(self) -> str:
         """As Ctrl-C does; what it said last."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        said, _ = self.process.communicate(timeout=60)
-        return said
-
-    def _close(self) -> None:
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.send_signal(signal.SIGINT)
+        return str(self.process.communicate(timeout=60)[0])
 
 
 class Page:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -41,7 +41,7 @@ def _answering(
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 saved = json.loads(answer.read())["saved"]
-        except (OSError, urllib.error.URLError, ValueError, EOFError):
+        except (OSError, HTTPException, ValueError):  # it is gone, perhaps in the middle of a word
             return
         confirmed.append((person, item, f"{saved[0]} {label}"))
 
@@ -84,6 +84,7 @@ def test_twenty_kills_lose_nothing(run: Path) -> None:
 
 WRITING = """
 import sys
+from http.client import HTTPException
 from pathlib import Path
 from pals.review.store import Said, Store
 store = Store(Path(sys.argv[1]))
