@@ -105,9 +105,15 @@ class Server:
     """`pals review` as people start it. `kill` ends it without a word of warning."""
 
     def __init__(self, run: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "pals", "review", str(run), "--no-browser", *options]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        command = [sys.executable, "-m", "pals", "review", run.name, "--no-browser", *options]
+        self.process = subprocess.Popen(
+            command,
+            cwd=run.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
         assert self.process.stdout is not None
         self.words = self.process.stdout.readline()
         found = re.search(r"http://\S+", self.words)

@@ -250,7 +250,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     found = update(run, [_one_answer(run)], out=run.parent / "other")
     monkeypatch.setattr(loop, "update", quick)
-    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], ["k"])
+    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
     for _ in range(4):
         update_from_review(run)
@@ -268,7 +268,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     Store(run).close()
     empty: Answer = pals("update", run)
     assert empty.code == 2 and "nobody has answered anything" in empty.err
-    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], ["k"])
+    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err
     assert Store(run).rounds()[0].folder == "run-1" and "reviewed/run-1" in done.out.replace("\n", "")

@@ -89,7 +89,7 @@ from pathlib import Path
 from pals.review.store import Said, Store
 store = Store(Path(sys.argv[1]))
 for number in range(100_000):
-    ids = store.add("ana", [Said(f"{number % 7}.png", "label", (str(number),))], [f"{sys.argv[2]}-{number}"])
+    ids = store.add("ana", [Said(f"{number % 7}.png", "label", (str(number),))], f"{sys.argv[2]}-{number}")
     print(ids[0], number, flush=True)
 """
 

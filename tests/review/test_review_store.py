@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def say(store: Store, person: str, item: str, *labels: str, sure: bool = True) -> int:
-    return store.add(person, [Said(item, "label", labels, sure)], [f"{person}{item}{labels}{sure}"])[0]
+    return store.add(person, [Said(item, "label", labels, sure)], f"{person}{item}{labels}{sure}")[0]
 
 
 def standing(store: Store) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -40,19 +40,29 @@ def test_undo_brings_back_what_was_there_before(store: Store) -> None:
     say(store, "ana", "a.png", "cat")
     say(store, "ana", "a.png", "dog")
     say(store, "ben", "b.png", "cat")
-    undone = store.undo("ana", "u1")
-    assert undone is not None and undone.labels == ("dog",)
+    (undone,) = store.undo("ana", "u1")
+    assert undone.labels == ("dog",)
+    assert store.undo("ana", "u1") == [undone]  # sent again
     assert standing(store) == [("a.png", "ana", ("cat",)), ("b.png", "ben", ("cat",))]
-    assert store.undo("ana", "u2") is not None
-    assert store.undo("ana", "u3") is None
+    assert len(store.undo("ana", "u2")) == 1
+    assert store.undo("ana", "u3") == []
     assert standing(store) == [("b.png", "ben", ("cat",))]
     assert len(store.history("a.png")) == 4  # two answers, and that they were taken back
 
 
 def test_an_answer_that_is_sent_again_is_one_answer(store: Store) -> None:
-    said, keys = [Said("a.png", "label", ("cat",)), Said("b.png", "skip")], ["k1", "k2"]
-    assert store.add("ana", said, keys) == store.add("ana", said, keys)
+    said = [Said("a.png", "label", ("cat",)), Said("b.png", "skip")]
+    assert store.add("ana", said, "k") == store.add("ana", said, "k")
     assert len(store.history("a.png")) == 1
+    assert len(store.add("ben", said, "k")) == 2 == len(store.history("a.png"))  # somebody else's key is another
+
+
+def test_what_was_sent_together_is_taken_back_together(store: Store) -> None:
+    say(store, "ana", "a.png", "cat")
+    store.add("ana", [Said(item, "label", ("dog",)) for item in ("a.png", "b.png", "c.png")], "many")
+    say(store, "ben", "b.png", "cat")
+    assert [answer.item for answer in store.undo("ana", "u")] == ["a.png", "b.png", "c.png"]
+    assert standing(store) == [("a.png", "ana", ("cat",)), ("b.png", "ben", ("cat",))]
 
 
 def test_many_answers_are_all_written_or_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +74,7 @@ def test_many_answers_are_all_written_or_none(store: Store, monkeypatch: pytest.
     insert = store_module._insert
     monkeypatch.setattr(store_module, "_insert", full)
     with pytest.raises(InputError, match="Make room"):
-        store.add("ana", [Said("a.png", "skip"), Said("b.png", "skip")], ["1", "2"])
+        store.add("ana", [Said("a.png", "skip"), Said("b.png", "skip")], "1")
     assert store.current() == []
     say(store, "ana", "a.png", "cat")  # and it goes on
 
@@ -73,7 +83,7 @@ def test_another_process_sees_it_at_once(store: Store, tmp_path: Path) -> None:
     other = Store(tmp_path)
     first = say(store, "ana", "a.png", "cat")
     assert standing(other) == [("a.png", "ana", ("cat",))]
-    assert other.undo("ana", "u1") is not None
+    assert other.undo("ana", "u1")
     last, changed = store.changes(first)
     assert (last, changed) == (first + 1, {"a.png": []})
 
@@ -109,7 +119,7 @@ def test_what_goes_out_is_read_back_exactly(store: Store, tmp_path: Path, separa
     say(store, "ana", 'b, "c".png', "blue\\", sure=False)
     say(store, "ben", "=1+1.png", "=cmd")
     say(store, "ben", "d.png", "red|black")
-    store.add("ana", [Said("d.png", "dont-know"), Said("e.png", "none-of-these"), Said("f.png", "skip")], ["1", "2", "3"])
+    store.add("ana", [Said("d.png", "dont-know"), Said("e.png", "none-of-these"), Said("f.png", "skip")], "1")
     path = tmp_path / "answers.csv"
     path.write_text(answers_csv(store.current(), separator), encoding="utf-8")
     votes = read_votes(path, separator=separator)

@@ -144,8 +144,7 @@ class Web:
             raise InputError("Say who you are first.")
         if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
             raise InputError("Each answer needs a key of its own.")
-        ids = self.desk.answer(person, said, [f"{person}/{key}/{number}" for number in range(len(said))])
-        return {"saved": ids}
+        return {"saved": self.desk.answer(person, said, key)}
 
     def _said(self, body: Mapping[str, Any]) -> list[Said]:
         shown = self.desk.scene().shown
@@ -165,9 +164,8 @@ class Web:
         key = body.get("key")
         if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
             raise InputError("Each undo needs a key of its own.")
-        person = self._who(request)
-        taken = await run_in_threadpool(self.desk.store.undo, person, f"{person}/{key}")
-        return JSONResponse({"undone": None if taken is None else self.view.undone(taken)})
+        taken = await run_in_threadpool(self.desk.store.undo, self._who(request), key)
+        return JSONResponse({"undone": self.view.undone(taken)})
 
     async def update(self, request: Request) -> Response:
         await _json(request)

@@ -48,7 +48,8 @@ class Desk:
         before = Shown(run)
         self.run, self.store = run, Store(run)
         self.store.trust(trust)
-        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._seen = max((done.number for done in self.store.rounds()), default=0)
         self._scene = self._opened(before)
         self._right = before.right
         self.update = Update(run, self.scene)
@@ -63,13 +64,13 @@ class Desk:
 
     def scene(self) -> Scene:
         """As the last update left the run, whoever started it."""
-        rounds = self.store.rounds()
-        if not rounds or (self._scene.round is not None and rounds[-1].number == self._scene.round.number):
-            return self._scene
-        with self._lock:
-            if self._scene.round is None or rounds[-1].number != self._scene.round.number:
-                self._scene = self._opened()
-            return self._scene
+        last = max((done.number for done in self.store.rounds()), default=0)
+        if last > self._seen and self._opening.acquire(blocking=False):  # the others go on with what there is meanwhile
+            try:
+                self._scene, self._seen = self._opened(), last
+            finally:
+                self._opening.release()
+        return self._scene
 
     def _opened(self, before: Shown | None = None) -> Scene:
         folder, done = newest(self.run, self.store)
@@ -103,7 +104,7 @@ class Desk:
         got = set(names if order.kind == "answered" else self.store.claim(names[:GRID], person))
         return [scene.shown.place[name] for name in names if name in got][:GRID], len(open_)
 
-    def answer(self, person: str, said: Sequence[Said], keys: Sequence[str]) -> list[int]:
+    def answer(self, person: str, said: Sequence[Said], key: str) -> list[int]:
         """On disk when it returns."""
         shown = self.scene().shown
         for one in said:
@@ -112,7 +113,7 @@ class Desk:
             if (one.kind == "label") != bool(one.labels) or len(set(one.labels)) < len(one.labels):
                 raise InputError("An answer names one class or several, once each; any other names none.")
             shown.refuse_strange(one.labels)
-        return self.store.add(person, said, keys)
+        return self.store.add(person, said, key)
 
     # ---- how far it is
 
@@ -161,14 +162,14 @@ class Desk:
 
 
 def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
-    """The free items from the one after `after` on, then those before it."""
+    """The free items from the one after `after` on, then those before it, and at last itself."""
     at = np.flatnonzero(items == after) if after is not None else np.zeros(0, dtype=np.int64)
     if not len(at):
         return free
     rank = np.full(int(items.max()) + 1, -1)
     rank[items] = np.arange(len(items))
     later = rank[free] > at[0]
-    return np.concatenate([free[later], free[~later & (free != after)]])
+    return np.concatenate([free[later], free[~later]])
 
 
 def _counted(given: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -34,8 +34,9 @@ CREATE TABLE IF NOT EXISTS answers (
     labels TEXT NOT NULL,        -- JSON: one class, or several candidates
     sure INTEGER NOT NULL,
     at REAL NOT NULL,            -- seconds since 1970
-    key TEXT NOT NULL UNIQUE,    -- by which an answer that is sent again is known
-    undoes INTEGER               -- for an undo: which answer it takes back
+    batch TEXT NOT NULL,         -- what was sent together; if it comes again, it is known by this
+    undoes INTEGER,              -- for an undo: which answer it takes back
+    UNIQUE (batch, item)
 );
 CREATE TABLE IF NOT EXISTS claims (item TEXT PRIMARY KEY, person TEXT NOT NULL, until REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (
@@ -106,28 +107,35 @@ class Store:
 
     # ---- answers
 
-    def add(self, person: str, said: Sequence[Said], keys: Sequence[str]) -> list[int]:
-        """Write these answers, all or none; gives their numbers once they are on disk. One that came before under the same key
-        is not written again."""
-        rows = [
-            (one.item, person, one.kind, json.dumps(one.labels), one.sure, time.time(), key, None)
-            for one, key in zip(said, keys, strict=True)
-        ]
-        items = [(one.item, person) for one in said]
+    def add(self, person: str, said: Sequence[Said], key: str) -> list[int]:
+        """Write these answers, all or none; gives their numbers once they are on disk. What came before under the same key is
+        not written again."""
+        batch = f"{person}/{key}"
         with self._writing(self._answers) as write:
+            known = [row.id for row in _batch(write, batch)]
+            if known:
+                return known
+            now = time.time()
+            rows = [(one.item, person, one.kind, json.dumps(one.labels), one.sure, now, batch, None) for one in said]
             ids = [_insert(write, row) for row in rows]
-            write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", items)
+            write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", [(one.item, person) for one in said])
         return ids
 
-    def undo(self, person: str, key: str) -> Answer | None:
-        """Take the person's last answer back; None where there is none left."""
+    def undo(self, person: str, key: str) -> list[Answer]:
+        """Take back what the person said last, all that was sent together; gives it, or nothing where nothing is left."""
+        batch = f"{person}/{key}"
         with self._writing(self._answers) as write:
-            last = self._refreshed(write).last(person)
+            known = [row.undoes for row in _batch(write, batch)]
+            if known:
+                return [answer for number in known for answer in _select(write, "id = ?", number)]
+            log = self._refreshed(write)
+            last = log.last(person)
             if last is None:
-                return None
-            row = (last.item, person, UNDO, "[]", True, time.time(), key, last.id)
-            _insert(write, row)
-        return last
+                return []
+            together = [answer for answer in _together(write, last) if log.stands(answer)]
+            for answer in together:
+                _insert(write, (answer.item, person, UNDO, "[]", True, time.time(), batch, answer.id))
+        return together
 
     def current(self) -> list[Answer]:
         """What stands, in the order in which it was said."""
@@ -154,13 +162,12 @@ class Store:
     def history(self, item: str) -> list[Answer]:
         """All answers to one item in the order in which they were given, with those that were replaced or taken back."""
         with self._reading():
-            found = self._answers.execute("SELECT * FROM answers WHERE item = ? ORDER BY id", (item,)).fetchall()
-        return [_answer(row) for row in found]
+            return _select(self._answers, "item = ?", item)
 
     def _refreshed(self, connection: sqlite3.Connection) -> Log:
         """Rows are only ever added, so that what is known needs no second look."""
-        for row in connection.execute("SELECT * FROM answers WHERE id > ? ORDER BY id", (self._log.last_id,)):
-            self._log.take(_answer(row))
+        for answer in _select(connection, "id > ?", self._log.last_id):
+            self._log.take(answer)
         return self._log
 
     # ---- who looks at what
@@ -273,6 +280,10 @@ class Log:
         of_person = self._of_person.get(person)
         return of_person[next(reversed(of_person))] if of_person else None
 
+    def stands(self, answer: Answer) -> bool:
+        """Whether it was not taken back; it may have been replaced."""
+        return answer.id in self._of_person.get(answer.person, {})
+
     def of(self, item: str) -> list[Answer]:
         return [given[-1] for given in self._given.get(item, {}).values() if given]
 
@@ -282,19 +293,26 @@ class Log:
 
 
 def _insert(write: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    found = write.execute(
-        "INSERT INTO answers (item, person, kind, labels, sure, at, key, undoes) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (key) DO NOTHING",
-        row,
-    )
-    if found.rowcount:
-        return int(found.lastrowid or 0)
-    return int(write.execute("SELECT id FROM answers WHERE key = ?", (row[6],)).fetchone()[0])
+    columns = "item, person, kind, labels, sure, at, batch, undoes"
+    return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
 
 
-def _answer(row: tuple[Any, ...]) -> Answer:
-    number, item, person, kind, labels, sure, at, _key, undoes = row
-    return Answer(number, item, person, kind, tuple(json.loads(labels)), bool(sure), at, undoes)
+def _select(connection: sqlite3.Connection, where: str, value: object) -> list[Answer]:
+    columns = "id, item, person, kind, labels, sure, at, undoes"
+    found = connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))
+    return [
+        Answer(number, item, person, kind, tuple(json.loads(labels)), bool(sure), at, undoes)
+        for number, item, person, kind, labels, sure, at, undoes in found
+    ]
+
+
+def _batch(connection: sqlite3.Connection, batch: str) -> list[Answer]:
+    return _select(connection, "batch = ?", batch)
+
+
+def _together(connection: sqlite3.Connection, answer: Answer) -> list[Answer]:
+    """What was sent with this answer, and it itself."""
+    return _select(connection, "batch = (SELECT batch FROM answers WHERE id = ?)", answer.id)
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> InputError:

@@ -50,6 +50,7 @@ class View:
             "history": self._history(facts["item"]),
             "no_picture": self._no_picture(facts["item"]),
             "known_look": shown.look is not None,
+            "also": self.desk.store.claimed(but=person).get(facts["item"], ""),
         }
 
     def tiles(self, items: Sequence[int], person: str) -> list[dict[str, Any]]:
@@ -60,10 +61,14 @@ class View:
             tiles.append({**shown.brief(item), "mine": None if mine is None else in_words(mine)})
         return tiles
 
-    def undone(self, taken: Answer) -> dict[str, str]:
+    def undone(self, taken: Sequence[Answer]) -> dict[str, str] | None:
+        """What was taken back, and which item to look at then."""
+        if not taken:
+            return None
         shown = self.desk.scene().shown
-        place = shown.place.get(taken.item)
-        return {"key": "" if place is None else shown.keys[place], "item": taken.item, "said": in_words(taken)}
+        place = shown.place.get(taken[0].item)
+        said = in_words(taken[0]) if len(taken) == 1 else f"{len(taken)} answers"
+        return {"key": "" if place is None else shown.keys[place], "said": said}
 
     def picture(self, item: str) -> Sent:
         return self._pictures().full(item)

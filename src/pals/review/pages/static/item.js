@@ -27,10 +27,13 @@ async function show(address, remember) {
   place.innerHTML = await response.text(); // the server has escaped all that comes from data
   [chosen, several, unsure, zoom] = [new Set(), false, false, 0];
   if (card().dataset.left && find("#left")) find("#left").textContent = card().dataset.left;
-  if (remember) history.pushState(null, "", card().dataset.key ? `${root}/item/${card().dataset.key}?${query()}` : `${root}/item?${query()}`);
+  if (remember) history.pushState({ depth: depth() + 1 }, "", card().dataset.key ? `${root}/item/${card().dataset.key}?${query()}` : `${root}/item?${query()}`);
   scrollTo(0, 0);
   find("#question").focus({ preventScroll: true });
 }
+
+const depth = () => history.state?.depth ?? 0;
+const back = () => { if (depth()) history.back(); else say("This is the first item since you came"); };
 
 function next() {
   const asked = query();
@@ -157,7 +160,7 @@ function choose(label) {
 const COMMANDS = {
   u: undo, "?": () => help.showModal(), z: () => magnify(zoom ? -zoom : 1), "+": () => magnify(1), "-": () => magnify(-1),
   c: () => toggle("several"), m: () => toggle("unsure"), d: () => answer("dont-know"), n: () => answer("none-of-these"), s: () => answer("skip"),
-  Enter: enter, ArrowRight: () => once(next), ArrowLeft: () => history.back(),
+  Enter: enter, ArrowRight: () => once(next), ArrowLeft: back,
 };
 
 document.addEventListener("keydown", (event) => {
@@ -186,7 +189,7 @@ document.addEventListener("click", (event) => {
   else if (target.dataset.kind) answer(target.dataset.kind);
   else if (target.dataset.zoom) magnify(Number(target.dataset.zoom));
   else if (target.id === "frame") magnify(zoom ? -zoom : 1);
-  else ({ undo, several: () => toggle("several"), unsure: () => toggle("unsure"), back: () => history.back(), later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
+  else ({ undo, several: () => toggle("several"), unsure: () => toggle("unsure"), back, later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
 });
 
 addEventListener("popstate", () => show(location.href, false));
@@ -197,4 +200,4 @@ follow((state) => {
   round = state.round;
 });
 
-if (card().dataset.key) history.replaceState(null, "", `${root}/item/${card().dataset.key}?${query()}`);
+if (!history.state) history.replaceState({ depth: 0 }, "", card().dataset.key ? `${root}/item/${card().dataset.key}?${query()}` : location.href);
