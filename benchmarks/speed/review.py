@@ -3,7 +3,7 @@
     python benchmarks/speed/review.py --items 50000 --out /tmp/review-bench
 
 A real fit on vectors of so many items is made first (once: the folder is used again); then some get a picture of noise, so
-that thumbnails can be asked for. Times are those of the server as the command starts it, over HTTP, from the request to the last
+that thumbnails can be asked for. Times are those of the server as the command starts it, over HTTP, from request to last
 byte.
 """
 
