@@ -2,9 +2,8 @@
 
     python benchmarks/speed/review.py --items 50000 --out /tmp/review-bench
 
-A real fit on vectors of so many items is made first (once: the folder is used again); then some get a picture of noise, so
-that thumbnails can be asked for. Times are those of the server as the command starts it, over HTTP, from request to last
-byte.
+The run's folder is made up: the tables that a fit writes, of so many items, and pictures of noise for some. Times are those of the
+server as the command starts it, over HTTP, from the request to the last byte.
 """
 
 from __future__ import annotations
@@ -21,49 +20,60 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+import pandas as pd
 from _measure import report
 from PIL import Image
 
-from pals import fit
-from pals.util.config import read_yaml, to_yaml
+from pals.fitting.second_look import SecondLook
+from pals.fitting.tables import csv_text
+from pals.runs.settings import RunConfig
+from pals.util.config import to_yaml
+from pals.util.files import write_json, write_text
 
-CLASSES, PEOPLE, WIDTH = 20, 30, 64
+CLASSES, PEOPLE, PICTURES = 20, 30, 200
 
 
 def make_run(folder: Path, items: int) -> Path:
-    """Three answers an item, of people who are right three times of four."""
-    run = folder / "run"
+    """A run's folder with the tables that a fit writes, of made-up answers: three an item, of people who are right three times
+    of four. What the page reads is of the right size and form; the numbers mean nothing."""
+    rng, run = np.random.default_rng(0), folder / "run"
     if (run / "summary.json").is_file():
         return run
-    rng = np.random.default_rng(0)
+    names = np.array([f"{item // 1000:03d}/{item:06d}.png" for item in range(items)], dtype=object)
+    classes = np.array([f"class {number}" for number in range(CLASSES)], dtype=object)
+    people = np.array([f"person {number}" for number in range(PEOPLE)], dtype=object)
     truth_N = rng.integers(CLASSES, size=items)
-    center_CD = rng.normal(size=(CLASSES, WIDTH))
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / "x.npy", (center_CD[truth_N] + 1.5 * rng.normal(size=(items, WIDTH))).astype(np.float32))
-    names = [f"{item // 1000:03d}/{item:06d}.png" for item in range(items)]
-    (folder / "names.txt").write_text("\n".join(names))
-    with (folder / "votes.csv").open("w") as file:
-        file.write("item,worker,label\n")
-        for item, name in enumerate(names):
-            for person in rng.choice(PEOPLE, size=3, replace=False):
-                label = truth_N[item] if rng.random() < 0.75 else rng.integers(CLASSES)
-                file.write(f"{name},person {person},class {label}\n")
-    fit(
-        None, folder / "votes.csv", features=folder / "x.npy", names=folder / "names.txt", out=run, device="cpu", progress=print
-    )
-    _with_pictures(run, folder / "images", names[:2000])
+    item_R, worker_R = np.repeat(np.arange(items), 3), rng.integers(PEOPLE, size=3 * items)
+    label_R = np.where(rng.random(3 * items) < 0.75, truth_N[item_R], rng.integers(CLASSES, size=3 * items))
+    wrong_R = label_R != truth_N[item_R]
+    confidence_N = rng.beta(8, 1, size=items).round(6)
+    agreement_N = (1 - np.bincount(item_R, wrong_R) / 3).round(6)
+    decision_N = np.where(confidence_N < 0.85, "one more", "enough")
+    tables = {
+        "labels": {"item": names, "label": classes[truth_N], "confidence": confidence_N, "second": classes[(truth_N + 1) % CLASSES],
+                   "votes": 3, "agreement": agreement_N, "in_votes": True, "status": "agreed"},
+        "doubtful": {"item": names[item_R[wrong_R]], "worker": people[worker_R[wrong_R]], "answer": classes[label_R[wrong_R]],
+                     "probability_wrong": 0.9},
+        "votes": {"item": names[item_R], "worker": people[worker_R], "label": classes[label_R], "weight": 1.0, "is_gold": False},
+        "next": {"item": names, "decision": decision_N, "gain": 0.1},
+        "classes": {"class": classes},
+    }  # fmt: skip
+    for name, columns in tables.items():
+        write_text(run / f"{name}.csv", csv_text(pd.DataFrame(columns)))
+    near_NK = rng.integers(items, size=(items, 15))
+    SecondLook.of(near_NK, rng.random((items, 15)), rng.dirichlet(np.ones(CLASSES), size=items)).save(run)
+    data = {"name": "votes", "votes": ["votes.csv"], "images": str((folder / "images").resolve())}
+    write_text(run / "config.yaml", to_yaml(RunConfig.of({"data": data}).to_dict()))
+    _draw(folder / "images", names[:PICTURES].tolist())
+    write_json(run / "summary.json", {"labels_wrong": 0.08, "labels_wrong_interval": [0.06, 0.1]})
     return run
 
 
-def _with_pictures(run: Path, images: Path, names: list[str]) -> None:
-    """The page shows pictures from now on."""
+def _draw(images: Path, names: list[str]) -> None:
     rng = np.random.default_rng(1)
     for name in names:
         (images / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (480, 640, 3), dtype=np.uint8)).save(images / name, compress_level=1)
-    config = read_yaml(run / "config.yaml")
-    config["data"] |= {"images": str(images.resolve()), "features": None, "names": None}
-    (run / "config.yaml").write_text(to_yaml(config))
 
 
 class Server:

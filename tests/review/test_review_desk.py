@@ -16,7 +16,6 @@ pytest.importorskip("starlette")
 
 from pals import read_votes, update
 from pals.fitting.relabel import in_order, relabel_queue
-from pals.review import loop
 from pals.review.desk import Desk
 from pals.review.loop import base_of, update_from_review
 from pals.review.orders import KINDS, Order
@@ -249,7 +248,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         return found
 
     found = update(run, [_one_answer(run)], out=run.parent / "other")
-    monkeypatch.setattr(loop, "update", quick)
+    monkeypatch.setattr("pals.fitting.api.update", quick)
     Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
     for _ in range(4):

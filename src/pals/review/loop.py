@@ -10,9 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pals.fitting import Findings, update
 from pals.fitting.relabel import read_table, separator_of
 from pals.fitting.tables import csv_text
 from pals.fitting.votes import TAXONOMY
@@ -21,6 +20,9 @@ from pals.review.store import FILE_NAME, Answer, Round, Store
 from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.util.locks import FolderLock
+
+if TYPE_CHECKING:
+    from pals.fitting import Findings
 
 FOLDER = "reviewed"
 """In the run's folder: the runs that came of updates, and the answers that each took in."""
@@ -52,6 +54,8 @@ def update_from_review(run: Path, *, out: Path | None = None, trust: Sequence[st
     """Take in all that was answered on the page: the run's own answers, and beside them what stands in the store now. Always
     from the run itself, so that an answer that was replaced leaves no trace. The result is a round of the run
     (RUN/reviewed/...) that the page then shows, unless `out` says where to put it."""
+    from pals.fitting import update  # the page itself trains nothing
+
     store, started = Store(run), time.perf_counter()
     try:
         with FolderLock(run / FOLDER):
