@@ -57,6 +57,12 @@ def test_the_queue_is_that_of_relabel_without_what_is_enough(desk: Desk, run: Pa
     assert queue.tolist() == [item for item in everything if scene.shown.decision_N[item] != "enough"]
 
 
+def test_the_reasons_are_those_of_relabel(desk: Desk, run: Path) -> None:
+    shown = desk.scene().shown
+    for row in relabel_queue(run, 24).to_dict("records"):
+        assert shown.facts(shown.place[row["item"]])["reason"] == row["reason"]
+
+
 def test_the_other_orders(desk: Desk) -> None:
     scene = desk.scene()
     items, tables = scene.shown.items, scene.shown

@@ -34,8 +34,10 @@ def key_of(item: str) -> str:
 
 @dataclass(frozen=True)
 class Groups:
-    """The rows of a table by the item that they are about, in the order of labels.csv."""
+    """The rows of a table by the item that they are about, in the order of labels.csv. One item is had without going through
+    pandas, which is made for many."""
 
+    columns: dict[str, np.ndarray]
     row_R: np.ndarray
     start_N: np.ndarray
 
@@ -43,10 +45,12 @@ class Groups:
     def of(cls, table: pd.DataFrame, items: pd.Index) -> Groups:
         place_R = items.get_indexer(pd.Index(table["item"]))
         order = np.argsort(place_R, kind="stable")
-        return cls(order, np.searchsorted(place_R[order], np.arange(len(items) + 1)))
+        columns = {str(name): table[name].to_numpy(dtype=object) for name in table if name != "item"}
+        return cls(columns, order, np.searchsorted(place_R[order], np.arange(len(items) + 1)))
 
-    def __getitem__(self, item: int) -> np.ndarray:
-        return self.row_R[self.start_N[item] : self.start_N[item + 1]]
+    def __getitem__(self, item: int) -> list[dict[str, str]]:
+        rows = self.row_R[self.start_N[item] : self.start_N[item + 1]].tolist()
+        return [{name: column[row] for name, column in self.columns.items()} for row in rows]
 
 
 class Shown:
@@ -63,7 +67,9 @@ class Shown:
         self.place = {item: number for number, item in enumerate(self.items)}
         self.number = {key: number for number, key in enumerate(self.keys)}
         index = pd.Index(self.items)
-        self.votes_of, self.doubts_of = (Groups.of(table, index) for table in (self.votes, self.doubtful))
+        self.votes_of, self.doubts_of, self.row_of = (
+            Groups.of(table, index) for table in (self.votes, self.doubtful, self.labels)
+        )
         self.label_N = self.labels["label"].to_numpy(dtype=object)
         self.confidence_N = self.labels["confidence"].astype(float).to_numpy()
         self.decision_N, self.gain_N = self._decisions(index)
@@ -121,9 +127,10 @@ class Shown:
 
     def facts(self, item: int) -> dict[str, Any]:
         """All that is known of an item, for a template."""
-        row = self.labels.iloc[item].to_dict()
+        brief = self.brief(item)
+        row = self.row_of[item][0] | brief
         return {
-            **self.brief(item),
+            **brief,
             "status": row["status"],
             "second": row.get("second", ""),
             "reason": self._reason(row, item),
@@ -143,17 +150,15 @@ class Shown:
         }
 
     def _reason(self, row: dict[str, Any], item: int) -> str:
-        doubts = self.doubts_of[item]  # the surest is the first
-        worst = self.doubtful.iloc[int(doubts[0])] if len(doubts) else None
-        return why_look(row, self.votes.iloc[self.votes_of[item]], worst, self.config.separator)
+        surest = next(iter(self.doubts_of[item]), None)  # the first
+        return why_look(row, self.votes_of[item], surest, self.config.separator)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
         """Who said what; how likely it is wrong, where that is known."""
-        doubts = self.doubtful.iloc[self.doubts_of[item]]
-        wrong = dict(zip(doubts["worker"], doubts["probability_wrong"].astype(float), strict=True))
+        wrong = {doubt["worker"]: float(doubt["probability_wrong"]) for doubt in self.doubts_of[item]}
         separator = self.config.separator
         said = []
-        for vote in self.votes.iloc[self.votes_of[item]].to_dict("records"):
+        for vote in self.votes_of[item]:
             who = vote["worker"] or ("(known)" if vote["is_gold"].casefold() == "true" else UNNAMED)
             labels = split_labels(vote["label"], separator) if separator else [vote["label"]]
             said.append(
