@@ -12,6 +12,7 @@ import argparse
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -132,6 +133,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("/tmp/pals-review-bench"))
     options = parser.parse_args()
     run = make_run(options.out, options.items)
+    shutil.rmtree(run / "review-thumbnails", ignore_errors=True)
+    for path in run.glob("review.sqlite*"):
+        path.unlink()
     server = Server(run)
     results: list[dict[str, object]] = []
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -118,9 +118,19 @@ def test_a_writer_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_polite_end_is_quick_and_says_where_the_answers_are(run: Path) -> None:
     server = Server(run)
+    place = urlsplit(server.address)
+    connection = HTTPConnection(place.netloc)
     live = urllib.request.urlopen(f"{server.address}events", timeout=30)  # a browser that stays
     assert live.readline().startswith(b"data:")
+    taken = []
+    for _ in range(20):  # over one connection, as a browser does
+        start = time.perf_counter()
+        connection.request("GET", f"{place.path}static/icon.svg")
+        connection.getresponse().read()
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.03  # nobody waits for an acknowledgement
     started = time.perf_counter()
     assert "All answers are in" in server.stop()
     assert time.perf_counter() - started < 10 and server.process.returncode == 0
     live.close()
+    connection.close()
