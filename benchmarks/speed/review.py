@@ -1,6 +1,6 @@
 """How quick the page of `pals review` is on many items: until it is there, until the next item, until an answer is on disk.
 
-    python benchmarks/speed/review.py --items 50000 --out /tmp/review-bench
+    python benchmarks/speed/review.py --items 50000
 
 The run's folder is made up: the tables that a fit writes, of so many items, and pictures of noise for some. Times are those
 of the server as the command starts it, over HTTP, from the request to the last byte, and what the processor was busy for.

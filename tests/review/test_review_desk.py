@@ -164,6 +164,13 @@ def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
     assert ana.get("grid?order=answered").text.count("you: digit 1") == len(keys)
 
 
+def test_two_grids_show_different_items(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pals.review.desk.GRID", 10)
+    pages = [desk.page(name, Order("everything"))[0] for name in ("ana", "ben", "ana", "cho")]
+    assert [len(page) for page in pages] == [10, 10, 10, 4]
+    assert pages[0] == pages[2] and len({item for page in pages for item in page}) == 24
+
+
 def test_keys_of_classes() -> None:
     assert own_digits(["digit 7", "digit 0", "grade 3"]) == "703"
     assert own_digits(["a1", "b1"]) == own_digits(["a", "b"]) == own_digits(["a12", "b3"]) == ""

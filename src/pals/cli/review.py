@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pals.cli.base import app, say
+from pals.cli.base import Plugin, app, say
 from pals.cli.crowd import Run, Trust
 
 
@@ -23,6 +23,7 @@ def review(
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Show pictures that are links out of the picture folder, too.")
     ] = False,
+    plugin: Plugin = None,
 ) -> None:
     """Look at the items of a run one by one, or many at once, and put them right in the browser.
 

@@ -84,25 +84,29 @@ class Desk:
         this person for a while."""
         scene = self.scene()
         items = scene.orders.items(order)
-        open_ = items[~scene.progress.done_N(person)[items]]
-        taken = self.store.claimed(but=person)
-        place = scene.shown.place
-        others = {place[item] for item in taken if item in place}
-        free = open_[~np.isin(open_, list(others))] if others else open_
-        candidates = _from(items, free, after)
-        for item in candidates[:TRIES].tolist():
+        open_, free = self._open(scene, person, items)
+        for item in _from(items, free, after)[:TRIES].tolist():
             if self.store.claim([scene.shown.items[item]], person):
                 return Next(item, len(open_), len(open_) - len(free))
         return Next(None, len(open_), len(open_) - len(free))
 
     def page(self, person: str, order: Order) -> tuple[list[int], int]:
-        """The next items of an order for the grid, kept for this person, and how many are left."""
+        """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered is
+        shown as it is, the last first."""
         scene = self.scene()
-        items = scene.progress.answered(person)[::-1] if order.kind == "answered" else scene.orders.items(order)
-        open_ = items if order.kind == "answered" else items[~scene.progress.done_N(person)[items]]
-        names = [scene.shown.items[item] for item in open_[: 2 * GRID].tolist()]
-        got = set(names if order.kind == "answered" else self.store.claim(names[:GRID], person))
-        return [scene.shown.place[name] for name in names if name in got][:GRID], len(open_)
+        if order.kind == "answered":
+            items = scene.progress.answered(person)[::-1]
+            return items[:GRID].tolist(), len(items)
+        open_, free = self._open(scene, person, scene.orders.items(order))
+        got = self.store.claim([scene.shown.items[item] for item in free[:GRID].tolist()], person)
+        return [scene.shown.place[item] for item in got], len(open_)
+
+    def _open(self, scene: Scene, person: str, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of these items that need an answer, and those of them that nobody else is looking at."""
+        open_ = items[~scene.progress.done_N(person)[items]]
+        place = scene.shown.place
+        others = [place[item] for item in self.store.claimed(but=person) if item in place]
+        return open_, open_[~np.isin(open_, others)]
 
     def answer(self, person: str, said: Sequence[Said], key: str) -> list[int]:
         """On disk when it returns."""

@@ -20,6 +20,7 @@ from pals.review.store import FILE_NAME, Answer, Round, Store
 from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.util.locks import FolderLock
+from pals.util.plugins import plugin_files
 
 if TYPE_CHECKING:
     from pals.fitting import Findings
@@ -128,7 +129,8 @@ class Update:
                 return False
             self.lines.clear()
             self.state, self.version = "running", self.version + 1
-            command = [sys.executable, "-m", "pals", "update", str(self.run)]
+            plugins = [word for file in plugin_files() for word in ("--plugin", str(file))]
+            command = [sys.executable, "-m", "pals", "update", str(self.run), *plugins]
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, encoding="utf-8"
             )
