@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +205,25 @@ def test_pictures_that_have_moved_are_one_sentence(run: Path) -> None:
     assert "is no longer in /nowhere/at/all" in client.get("item").text
     assert client.get(f"picture/{desk.scene().shown.keys[0]}").status == 404
     desk.close()
+
+
+def test_a_run_of_an_earlier_version(run: Path) -> None:
+    for name in ("second-look.npz", "next.csv"):
+        (run / name).unlink()
+    desk = Desk(run)
+    page = Client(desk).get("item").text
+    assert page.count("the run is of an earlier version") == 2 and "24 items left" in page  # nothing is known to be enough
+    assert "not known: fit again to learn it" in Client(desk).get("overview").text
+    desk.close()
+
+
+def test_the_live_line(desk: Desk) -> None:
+    ana = Client(desk)
+    answer(ana, shown(ana), "dont-know")
+    stream = ana.get("events")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    state = json.loads(stream.text.partition("data: ")[2].partition("\n\n")[0])
+    assert state == {"round": 0, "waiting": 1, "update": "idle", "lines": []}
 
 
 # ---- updates

@@ -66,8 +66,9 @@ class Desk:
         """As the last update left the run, whoever started it."""
         last = max((done.number for done in self.store.rounds()), default=0)
         if last > self._seen and self._opening.acquire(blocking=False):  # the others go on with what there is meanwhile
+            self._seen = last  # one that cannot be read is complained of once, and then done without
             try:
-                self._scene, self._seen = self._opened(), last
+                self._scene = self._opened()
             finally:
                 self._opening.release()
         return self._scene
