@@ -166,7 +166,8 @@ const COMMANDS = {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (event.target.id === "find") { searchKey(event); return; }
-  if (typing(event) || (event.key === "Enter" && event.target.closest("button, a, summary"))) return;
+  const saving = several && chosen.size && event.target.closest(".choices, #several"); // where a click has left the focus
+  if (typing(event) || (event.key === "Enter" && !saving && event.target.closest("button, a, summary"))) return;
   if (event.target.id === "frame" && event.key.startsWith("Arrow") && zoom) return; // moves the picture
   const letter = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const button = find(`.choice[data-key="${CSS.escape(letter)}"]`);
