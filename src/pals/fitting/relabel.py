@@ -218,7 +218,7 @@ def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.
 def _refuse_cut(path: Path, rows: int) -> None:
     """Of a table that has lost rows since the fit nothing may be concluded; without a summary nobody can tell."""
     summary = path.with_name("summary.json")
-    wanted = read_object(summary).get(ROWS[path.name]) if summary.is_file() else None
+    wanted = read_object(summary).get(ROWS[path.name]) if path.name in ROWS and summary.is_file() else None
     if isinstance(wanted, int) and rows < wanted:
         raise InputError(
             f"{path} is cut off: it has {how_many(rows, 'row')}, and the fit wrote at least {wanted:,}. "

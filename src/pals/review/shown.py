@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pals.fitting.relabel import NEEDED, in_order, read_table, why_look
+from pals.fitting.relabel import in_order, read_table, why_look
 from pals.fitting.second_look import SecondLook
 from pals.fitting.tables import UNNAMED
 from pals.fitting.votes import TAXONOMY
@@ -24,6 +24,7 @@ from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
 from pals.util.files import read_object
 
+TABLES = ("labels.csv", "doubtful.csv", "votes.csv")
 ENOUGH = "enough"
 
 
@@ -61,7 +62,7 @@ class Shown:
         if not isinstance(config, VotesConfig) or not (folder / "summary.json").is_file():
             raise InputError(f"{folder} is not a finished run of `pals fit`. Run that first, or let it finish.")
         self.folder, self.config = folder, config
-        self.labels, self.doubtful, self.votes = (read_table(folder, name) for name in NEEDED)
+        self.labels, self.doubtful, self.votes = (read_table(folder, name) for name in TABLES)
         self.items: list[str] = self.labels["item"].tolist()
         self.keys = [key_of(item) for item in self.items]
         self.place = {item: number for number, item in enumerate(self.items)}
