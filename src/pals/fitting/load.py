@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from pals.crowd import Consensus, dawid_skene
-from pals.data import Items
+from pals.data import Inputs, Items
+from pals.data.source import in_blocks
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
@@ -27,8 +28,6 @@ from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.images import default_cache, image_statistics, load_images
-
-ROWS = 4096  # items whose bytes are hashed at a time
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     )
 
 
-class Inputs(NamedTuple):
+class ReadInputs(NamedTuple):
     """Pictures or vectors in the order of the votes' items, of which those that could not be read are left out."""
 
     items: Items
@@ -92,7 +91,7 @@ class Inputs(NamedTuple):
 
 def read_inputs(
     data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None = None, monitor: Monitor | None = None
-) -> Inputs:
+) -> ReadInputs:
     """What these votes are about; standardised as the weights that the network starts from want it. Of answers alone, vectors
     without a number."""
     if data.images is not None:
@@ -100,10 +99,10 @@ def read_inputs(
     if data.features is not None:
         return _vectors(data, votes)
     nothing = torch.zeros(len(votes.items), 0)
-    return Inputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
+    return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
 
 
-def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> Inputs:
+def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> ReadInputs:
     with monitor.counting("Reading pictures") as count:
         table = load_images(
             Path(data.images or ""),
@@ -119,7 +118,7 @@ def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Pa
         votes = answered_first(votes.match(table.names)[0])
     statistics = input_statistics(network, data.size) or Statistics(*image_statistics(table.images))
     images = table.images if table.names == votes.items else table.images[_places(table.names, votes.items)]
-    return Inputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
+    return ReadInputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 
 
 def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
@@ -128,12 +127,12 @@ def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
     return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
 
 
-def _vectors(data: VotesConfig, votes: Votes) -> Inputs:
+def _vectors(data: VotesConfig, votes: Votes) -> ReadInputs:
     row_N = _places(row_names(data, votes), votes.items).numpy()
     matrix = torch.from_numpy(np.asarray(read_matrix(data), dtype=np.float32)[row_N])
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    return Inputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
+    return ReadInputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
 
 
 def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
@@ -141,11 +140,11 @@ def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
     return torch.tensor([place[name] for name in wanted])
 
 
-def content_mark(inputs: Tensor) -> str:
+def content_mark(inputs: Inputs) -> str:
     """Changes with any pixel or number, and with the order of the items."""
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype)).encode(), digest_size=12)
-    for start in range(0, len(inputs), ROWS):
-        mark.update(inputs[start : start + ROWS].contiguous().numpy().data)
+    for part in in_blocks(inputs):
+        mark.update(part.contiguous().numpy().data)
     return mark.hexdigest()
 
 

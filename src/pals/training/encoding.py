@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from pals.data.source import Inputs, Pictures
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.training.lanes import in_lanes, lanes_on
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import BadImageError, How, decode
+from pals.vision.images import How
 
 PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
@@ -44,19 +45,11 @@ class PictureFiles:
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
-
-        def pixels(path: str | Path) -> Tensor:
-            return torch.from_numpy(decode(path, size, how=self.how))
-
-        paths, lanes = self.paths[start:stop], lanes_on(torch.device("cpu"))
-        try:
-            return torch.stack(list(in_lanes(pixels, paths, lanes) if lanes > 1 else map(pixels, paths)))
-        except BadImageError as error:
-            raise InputError(f"{error} Fix this picture, or leave it out.") from None
+        return Pictures(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
 
 
 def encode(
-    pictures: Tensor | PictureFiles,
+    pictures: Inputs | PictureFiles,
     encoder: Encoder | str = "efficientnet-lite0",
     device: str = "cpu",
     batch: int | None = None,
@@ -106,7 +99,7 @@ def folded(network: Network) -> Network:
 class _Prepared:
     """Pictures at the size of the encoder, a few batches of them made ahead in threads."""
 
-    pictures: Tensor | PictureFiles
+    pictures: Inputs | PictureFiles
     encoder: Encoder
     lanes: int
     "Batches that are encoded at a time; as many are prepared."
@@ -119,9 +112,9 @@ class _Prepared:
 
     def _make(self, start: int, size: int) -> Tensor:
         pictures, encoder = self.pictures, self.encoder
-        if isinstance(pictures, Tensor):
-            return enlarged(pictures[start : start + size], encoder)
-        return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
+        if isinstance(pictures, PictureFiles):
+            return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
+        return enlarged(pictures[start : start + size], encoder)
 
 
 def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
@@ -137,10 +130,10 @@ def resized(images: Tensor, size: int) -> Tensor:
     return made.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _check(pictures: Tensor | PictureFiles, batch: int | None) -> None:
+def _check(pictures: Inputs | PictureFiles, batch: int | None) -> None:
     if batch is not None and batch < 1:
         raise InputError(f"A batch of {batch} pictures: give at least 1.")
-    if isinstance(pictures, Tensor) and (pictures.dtype != torch.uint8 or pictures.ndim != 4):
+    if not isinstance(pictures, PictureFiles) and (pictures.dtype != torch.uint8 or pictures.ndim != 4):
         raise InputError(
             f"An encoder reads uint8 pictures (N x 3 x height x width); found {pictures.dtype} of shape "
             f"{tuple(pictures.shape)}."
