@@ -139,30 +139,33 @@ from pathlib import Path
 import numpy as np, torch
 from _toy import run_all, toy_candidates, toy_trainer
 from pals.data import Dataset, Items, open_array
+from pals.data.source import TensorRows
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options
-from pals.vision.augment import image_views
+from pals.vision.augment import Views
 from pals.vision.backbones import build_network
 
-path, way, extra, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-side, label_N, names = 512, torch.arange(count) % 3, ("a", "b", "c")
+path, way, extra = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
-def trained(inputs, count):
-    items = Items(inputs, tuple(map(str, range(count))))
-    data = Dataset("large", names, items, Truth(label_N[:count], names), items, Truth(label_N[:count], names), views)
-    problem = Problem(toy_candidates(data), lambda name=None: build_network("mlp", (3, 8, 8), 3))
+def thinned(images, generator=None):
+    return images[:, :, ::32, ::32].flatten(1) / 255
+
+def trained(inputs):
+    label_N, names = torch.arange(len(inputs)) % 3, ("a", "b", "c")
+    items, truth = Items(inputs, tuple(map(str, range(len(inputs))))), Truth(label_N, names)
+    views = Views(dict.fromkeys(("eval", "weak", "strong"), thinned), lambda x: x)
+    data = Dataset("large", names, items, truth, items, truth, views)
+    problem = Problem(toy_candidates(data), lambda name=None: build_network("mlp", (768,), 3))
     method = find_method("pals")(method_options("pals", {"neighbors": 3}), problem)
-    train = {"epochs": 1, "batch_size": 8, "feature_batch": 8}
-    return run_all(toy_trainer(method, data, problem.candidates, train=train))[0]["steps"]
+    return run_all(toy_trainer(method, data, problem.candidates, train={"epochs": 1, "batch_size": 8, "feature_batch": 8}))
 
-views = image_views((0.5,) * 3, (0.25,) * 3, pad=0, flip=True, strong="imagenet", size=8, scale=(0.08, 1.0))
-trained(torch.zeros(16, 3, side, side, dtype=torch.uint8), 16)  # everything is imported and has its buffers
+trained(TensorRows(torch.zeros(32, 3, 512, 512, dtype=torch.uint8)))  # everything is imported and has its buffers
 status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
 limit = 1024 * int(status["VmData"].split()[0]) + extra
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 source = open_array(path)
-assert source.nbytes >= 10 * extra, (source.nbytes, extra)
-print(trained(source if way == "source" else torch.from_numpy(np.load(path)), count))
+assert source.nbytes >= 10 * extra
+print(trained(source if way == "source" else torch.from_numpy(np.load(path)))[0]["steps"])
 """
 
 
@@ -178,7 +181,7 @@ def test_ten_times_as_much_as_the_process_may_use(way: str, tmp_path: Path) -> N
     array[:, 0, 0, 0] = np.arange(count) % 251  # all else is a hole in the file
     array.flush()
     del array
-    command = [sys.executable, "-c", LIMITED, str(tmp_path / "large.npy"), way, str(extra), str(count)]
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "large.npy"), way, str(extra)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if way == "source":
         assert done.returncode == 0, done.stderr[-2000:]
