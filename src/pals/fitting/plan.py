@@ -44,6 +44,8 @@ class Plan:
     "An earlier command has done a part of it, or all."
     truth: Path | None = None
     cache: Path | None = None
+    stream: bool | None = None
+    "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
 
     @property
     def data(self) -> VotesConfig:
@@ -78,6 +80,7 @@ def plan(
     votes: Votes | None = None,
     truth: Path | None = None,
     cache: Path | None = None,
+    stream: bool | None = None,
 ) -> Plan:
     """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
     of the files that `data.votes` names."""
@@ -105,7 +108,7 @@ def plan(
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
