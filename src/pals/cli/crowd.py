@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -247,41 +248,69 @@ def _tell(findings: Findings, started: float) -> None:
 @app.command()
 def predict(
     run: Run,
-    images: Annotated[Path, typer.Argument(help="A folder of pictures, one picture, or vectors (.npy).")],
-    out: Annotated[Path, typer.Option(help="Table to write (.csv).")],
+    items: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ITEMS...",
+            help="A folder of pictures, one picture, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
+            "pictures, a folder of such, or a pattern ('shards-{000..009}.tar').",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to name.")] = 3,
     threshold: Annotated[float | None, typer.Option(help="Give no label below this confidence.")] = None,
     sure: Sure = None,
+    shard: Annotated[
+        str | None, typer.Option(help="i/n: only the i-th of n shares, from 1, for several machines or processes.")
+    ] = None,
     device: Device = None,
-    skip_bad: SkipBad = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without pictures and shards that cannot be read."),
+    ] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Classify new pictures with the classifier of a run.
+    """Classify new pictures with the classifier of a run, as many as there are: rows are written as they come.
 
     Example:  pals predict runs/ponds new_photos/ --out predictions.csv --threshold 0.6
-    """
-    from pals.fitting.tables import csv_text
-    from pals.model import predict_folder
-    from pals.util.display import showing_count
-    from pals.util.files import write_text
 
-    with showing_count(console, "items") as progress:
-        frame = predict_folder(
+    Example:  pals predict runs/ponds 'shards-{000..009}.tar' --out labels.parquet --skip-bad
+
+    Example:  pals predict runs/ponds shards/ --shard 2/8 --out labels-2.parquet
+    """
+    from pals.model import predict_to_file
+    from pals.util.display import showing_pace
+
+    with showing_pace(console, "items") as progress:
+        written = predict_to_file(
             run,
-            images,
+            items,
+            out,
             top=top,
             threshold=threshold,
             sure=sure,
             device=device or "auto",
             skip_bad=skip_bad,
+            shard=_share(shard),
             progress=progress,
         )
-    write_text(out, csv_text(frame))
-    for name, reason in frame.attrs["bad"]:
+    tally = written.tally
+    for name, reason in tally.first_bad:
         say(f"Left out: {name}: {reason}")
-    held_back = int(frame["abstained"].sum())
-    without = f"; {held_back:,} without a label" if threshold is not None else ""
-    say(f"{how_many(len(frame), 'prediction')} in {out}{without}")
+    without = f"; {tally.abstained:,} without a label" if threshold is not None else ""
+    bad = f"; {tally.bad:,} left out, listed in {written.bad_file}" if tally.bad else ""
+    before = f"; {written.resumed:,} were done before" if written.resumed else ""
+    say(f"{how_many(tally.items, 'prediction')} in {out}{without}{bad}{before}")
+
+
+def _share(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise InputError(f"--shard {text}: give i/n with i from 1 to n, such as 2/8.")
+    return number, of
 
 
 @app.command()

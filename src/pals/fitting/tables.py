@@ -18,22 +18,12 @@ from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.fitting.flags import flagged_people
 from pals.readers.nodes import spoken
 from pals.readers.votes import DONT_KNOW
-from pals.util.files import mark_as_text
+from pals.util.tables import csv_text as csv_text
 
 UNNAMED = "(unnamed)"
 """Stands for all answers without an annotator's name."""
 
 DIGITS = 6
-
-
-def csv_text(table: pd.DataFrame) -> str:
-    """The table as CSV: quoted where needed, true and false, nothing where there is no value. A cell that a spreadsheet would
-    take for a formula is marked as text."""
-    flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
-    names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    texts = {name: table[name].map(lambda cell: mark_as_text(cell) if isinstance(cell, str) else cell) for name in names}
-    text: str = table.assign(**flags | texts).rename(columns=mark_as_text).to_csv(index=False, lineterminator="\n")
-    return text
 
 
 def tally(counts: Mapping[str, float]) -> str:

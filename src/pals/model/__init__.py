@@ -11,6 +11,7 @@ from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
 from pals.model.predict import predict_folder
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
+from pals.model.to_file import Written, predict_to_file
 
 __all__ = [
     "FILE_NAME",
@@ -18,6 +19,7 @@ __all__ = [
     "ExportReport",
     "Model",
     "Part",
+    "Written",
     "check_saveable",
     "expected_calibration_error",
     "export_onnx",
@@ -25,6 +27,7 @@ __all__ = [
     "is_model",
     "load_model",
     "predict_folder",
+    "predict_to_file",
 ]
 
 

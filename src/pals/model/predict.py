@@ -1,4 +1,4 @@
-"""Predictions for a folder of pictures, one picture or a file of vectors, a stretch at a time: memory does not grow with it."""
+"""Predictions for pictures or vectors, a stretch at a time, wherever they lie: memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,22 +15,44 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pals.labels.taxonomy import RolledUp
+from pals.data.shards import START, Picture, Place, Rows, Stream, Stretch
 from pals.model.saved import Description, Model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
-from pals.vision.images import BadImage, BadImageError, decode, list_images
+from pals.vision.images import BadImage, BadImageError, How, decode, decode_bytes
 
 Progress = Callable[[int, int], None]
 
 
-class Stretch(NamedTuple):
-    """Some of the items, in order."""
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a classifier about each item; `predict_folder` says what the words mean."""
 
-    names: tuple[str, ...]
-    inputs: Tensor
-    total: int  # of all stretches, good or bad
-    bad: tuple[BadImage, ...] = ()
+    top: int = 3
+    threshold: float | None = None
+    sure: float | None = None
+    batch: int = BATCH
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise InputError(f"The {self.top} likeliest classes were asked for; give at least 1.")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise InputError(f"The threshold is {self.threshold}; a confidence is between 0 and 1.")
+        if self.batch < 1:
+            raise InputError(f"A batch of {self.batch} items: give at least 1.")
+
+
+class Predicted(NamedTuple):
+    """What the classifier says of some items, in order, and where in the stream they end."""
+
+    frame: pd.DataFrame
+    bad: tuple[BadImage, ...]
+    end: Place
+
+    @property
+    def seen(self) -> int:
+        """Items, good or bad."""
+        return len(self.frame) + len(self.bad)
 
 
 def predict_folder(
@@ -47,7 +70,8 @@ def predict_folder(
     """What the classifier of a run (its folder, or its model.safetensors) says about new items, one row for each.
 
     images: a folder of pictures with its subfolders, one picture, or an .npy file with an input per row, whose items are
-    called by their row number, from 0.
+    called by their row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a
+    pattern. All rows are held in memory: `pals predict` writes them to a file as they come.
     threshold: below this confidence the label is left empty and `abstained` is true.
     sure: with a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
     skip_bad: go on without pictures that cannot be read; they are in `frame.attrs["bad"]`, each with its name and reason.
@@ -56,44 +80,65 @@ def predict_folder(
     Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... of the `top`
     likeliest classes. Of a run with a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
     """
-    if top < 1:
-        raise InputError(f"The {top} likeliest classes were asked for; give at least 1.")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"The threshold is {threshold}; a confidence is between 0 and 1.")
-    if batch < 1:
-        raise InputError(f"A batch of {batch} items: give at least 1.")
+    question = Question(top, threshold, sure, batch)
     model = Model.load(run, device)
-    tree = model.about.taxonomy
-    if sure is not None and tree is None:
-        raise InputError(f"sure = {sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first.")
-    source = Path(images)
-    stretches = (
-        _rows(model.about, source, batch) if source.suffix == ".npy" else _pictures(model.about, source, batch, skip_bad)
-    )
-    names: list[str] = []
-    bad: list[BadImage] = []
-    likeliest = [torch.empty(0, min(top, len(model.class_names)))]
-    classes = [likeliest[0].long()]
-    rolled: list[RolledUp] = []
-    for stretch in stretches:
-        probability_NC = model.probabilities(stretch.inputs, batch)
-        probability_NK, class_NK = probability_NC.topk(likeliest[0].shape[1], dim=1)
-        if tree is not None:
-            rolled.append(tree.roll_up(probability_NC.numpy(), model.about.sure if sure is None else sure))
-        names += stretch.names
-        bad += stretch.bad
-        likeliest.append(probability_NK)
-        classes.append(class_NK)
+    check_question(model, question, run)
+    stream = Stream.of(images)
+    total = stream.count() if progress is not None else 0
+    frames, bad, done = list[pd.DataFrame](), list[BadImage](), 0
+    for part in predictions(model, stream, question, skip_bad=skip_bad):
+        if len(part.frame):
+            frames.append(part.frame)
+        bad += part.bad
+        done += part.seen
         if progress is not None:
-            progress(len(names) + len(bad), stretch.total)
-    if not names:
-        raise InputError(f"No picture of {source} can be read; the first of {len(bad)}: {bad[0].name}: {bad[0].reason}.")
-    frame = tabulate(names, torch.cat(likeliest), torch.cat(classes), model.class_names, threshold)
-    if tree is not None:
-        node_N, probability_N = (np.concatenate(part) for part in zip(*rolled, strict=True))
-        frame = frame.assign(rolled_up=tree.names_of(node_N), rolled_up_probability=probability_N.round(6))
+            progress(done, total)
+    if not frames:
+        raise nothing_left(stream, bad, len(bad))
+    frame = pd.concat(frames, ignore_index=True)
     frame.attrs["bad"] = tuple(bad)
     return frame
+
+
+def check_question(model: Model, question: Question, run: Path | str) -> None:
+    if question.sure is not None and model.about.taxonomy is None:
+        raise InputError(
+            f"sure = {question.sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first."
+        )
+
+
+def nothing_left(stream: Stream, first_bad: Sequence[BadImage], count: int) -> InputError:
+    if not first_bad:
+        return InputError(f"{stream.name} holds no item. Name another folder, or other shards.")
+    first = first_bad[0]
+    return InputError(f"No picture of {stream.name} can be read; the first of {count:,}: {first.name}: {first.reason}.")
+
+
+def predictions(
+    model: Model, stream: Stream, question: Question, *, at: Place = START, skip_bad: bool = False
+) -> Iterator[Predicted]:
+    """What the classifier says of the items from a place on, stretch by stretch. The stretches, and so the numbers to their
+    last bit, are the same whether one starts at the beginning or at the end of one of them."""
+    for names, inputs, bad, end in _inputs(model.about, stream, question.batch, at, skip_bad):
+        yield Predicted(answers(model, question, names, inputs), bad, end)
+
+
+def answers(model: Model, question: Question, names: Sequence[str], inputs: Tensor) -> pd.DataFrame:
+    """One row for each input."""
+    tree = model.about.taxonomy
+    probability_NC = model.probabilities(inputs, question.batch)
+    probability_NK, class_NK = probability_NC.topk(min(question.top, len(model.class_names)), dim=1)
+    frame = tabulate(names, probability_NK, class_NK, model.class_names, question.threshold)
+    if tree is None:
+        return frame
+    rolled = tree.roll_up(probability_NC.numpy(), model.about.sure if question.sure is None else question.sure)
+    return frame.assign(rolled_up=tree.names_of(rolled.node_N), rolled_up_probability=rolled.probability_N.round(6))
+
+
+def no_answers(model: Model, question: Question) -> pd.DataFrame:
+    """The same columns without a row."""
+    kind = torch.uint8 if model.about.is_image else torch.float32
+    return answers(model, question, (), torch.empty(0, *model.about.input_shape, dtype=kind))
 
 
 def tabulate(
@@ -119,43 +164,81 @@ def tabulate(
     return pd.DataFrame(columns)
 
 
-def _pictures(about: Description, source: Path, batch: int, skip_bad: bool) -> Iterator[Stretch]:
-    """Decoded by as many threads as there are cores, one stretch ahead of the network."""
-    size = _side(about, source)
-    folder, names = (source.parent, [source.name]) if source.is_file() else (source, list_images(source))
+class _Inputs(NamedTuple):
+    """Items that the network can be given, and those that cannot be read."""
+
+    names: Sequence[str]
+    inputs: Tensor
+    bad: tuple[BadImage, ...]
+    end: Place
+
+
+def _inputs(about: Description, stream: Stream, batch: int, at: Place, skip_bad: bool) -> Iterator[_Inputs]:
+    """Pictures are decoded by as many threads as there are cores, one stretch ahead of the network."""
+    for span in stream.spans:
+        if isinstance(span.shard, Rows):
+            _check_rows(about, span.shard)
+    size = 0 if all(isinstance(span.shard, Rows) for span in stream.spans) else _side(about, stream.name)
     pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pals-predict")
-    ahead: deque[list[Future[np.ndarray]]] = deque()
+    ahead: deque[tuple[Stretch, list[Future[np.ndarray]]]] = deque()
     try:
-        for start in range(0, len(names) + batch, batch):
-            if start < len(names):
-                part = names[start : start + batch]
-                ahead.append([pool.submit(decode, folder / name, size, how=about.resize) for name in part])
-            if start:
-                yield _collect(names[start - batch : start], ahead.popleft(), len(names), size, skip_bad)
+        for stretch in stream.stretches(batch, at, skip_bad=skip_bad):
+            ahead.append((stretch, _begin(pool, stream, stretch, size, about.resize)))
+            if len(ahead) > 1:
+                yield _finish(about, stream, *ahead.popleft(), size, skip_bad)
+        while ahead:
+            yield _finish(about, stream, *ahead.popleft(), size, skip_bad)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _collect(names: Sequence[str], decoded: Sequence[Future[np.ndarray]], total: int, size: int, skip_bad: bool) -> Stretch:
-    """Wait for these pictures and put the good ones together."""
-    good, bad = dict[str, np.ndarray](), list[BadImage]()
+def _begin(pool: ThreadPoolExecutor, stream: Stream, stretch: Stretch, size: int, how: How) -> list[Future[np.ndarray]]:
+    names, inputs = stretch.chunk
+    if isinstance(inputs, np.ndarray) or not names:
+        return []
+    shard = stream.spans[stretch.end.shard].shard.path
+    return [pool.submit(_decode, picture, f"{shard}: {name}", size, how) for name, picture in zip(names, inputs, strict=True)]
+
+
+def _decode(picture: Picture, called: str, size: int, how: How) -> np.ndarray:
+    if isinstance(picture, BadImageError):
+        raise picture
+    return decode(picture, size, how=how) if isinstance(picture, Path) else decode_bytes(picture, called, size, how=how)
+
+
+def _finish(
+    about: Description, stream: Stream, stretch: Stretch, decoded: Sequence[Future[np.ndarray]], size: int, skip_bad: bool
+) -> _Inputs:
+    names, inputs = stretch.chunk
+    if isinstance(inputs, np.ndarray):
+        return _Inputs(names, _numbers(about, stream, inputs, stretch), stretch.bad, stretch.end)
+    good, good_names, bad = list[np.ndarray](), list[str](), list(stretch.bad)
     for name, future in zip(names, decoded, strict=True):
         try:
-            good[name] = future.result()
+            good.append(future.result())
+            good_names.append(name)
         except BadImageError as error:
             if not skip_bad:
                 raise InputError(
                     f"{error} Fix or remove this picture, or skip unreadable ones with --skip-bad (skip_bad=True)."
                 ) from None
             bad.append(BadImage(name, error.reason))
-    pixels = np.stack(list(good.values())) if good else np.empty((0, 3, size, size), dtype=np.uint8)
-    return Stretch(tuple(good), torch.from_numpy(pixels), total, tuple(bad))
+    pixels = np.stack(good) if good else np.empty((0, *about.input_shape), dtype=np.uint8)
+    return _Inputs(good_names, torch.from_numpy(pixels), tuple(bad), stretch.end)
 
 
-def _side(about: Description, source: Path) -> int:
+def _numbers(about: Description, stream: Stream, rows: np.ndarray, stretch: Stretch) -> Tensor:
+    with np.errstate(over="ignore"):  # too large for float32 is infinite, which is refused here
+        part = np.array(rows, dtype=np.uint8 if about.is_image else np.float32)
+    bad = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
+    if len(bad):
+        path, row = stream.spans[stretch.end.shard].shard.path, stretch.chunk.names[bad[0]]
+        raise InputError(f"{path}, row {row} (from 0) holds NaN or infinity; drop it, or fill the gap.")
+    return torch.from_numpy(part)
+
+
+def _side(about: Description, source: str) -> int:
     """The pixels a side that pictures are brought to."""
-    if not source.exists():
-        raise InputError(f"{source} does not exist. Name a folder of pictures, one picture, or an .npy file.")
     if not about.is_image:
         raise InputError(f"The classifier reads vectors of width {about.input_shape[0]}: give an .npy file, not {source}.")
     channels, height, width = about.input_shape
@@ -166,28 +249,10 @@ def _side(about: Description, source: Path) -> int:
     return height
 
 
-def _rows(about: Description, source: Path, batch: int) -> Iterator[Stretch]:
-    """Rows of an .npy file, which stays on the disk."""
-    try:
-        array = np.lib.format.open_memmap(source, mode="r")  # numbers only: it never loads a pickle
-    except FileNotFoundError:
-        raise InputError(f"{source} does not exist. Name a folder of pictures, one picture, or an .npy file.") from None
-    except (OSError, ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{source} is not an .npy file of numbers ({reason}). Write it with numpy.save.") from None
+def _check_rows(about: Description, rows: Rows) -> None:
+    array = rows.array
     right = array.dtype == np.uint8 if about.is_image else array.dtype.kind in "fiu"
     if array.shape[1:] != about.input_shape or not right or not len(array):
         wanted = f"N x {' x '.join(map(str, about.input_shape))} {'uint8' if about.is_image else 'numbers'}"
         found = f"{' x '.join(map(str, array.shape)) or 'a single'} {array.dtype}"
-        raise InputError(f"{source} holds {found}; the classifier reads {wanted}.")
-    for start in range(0, len(array), batch):
-        with np.errstate(over="ignore"):  # too large for float32 is infinite, which is refused below
-            part = np.array(array[start : start + batch], dtype=np.uint8 if about.is_image else np.float32)
-        _refuse_gaps(source, part, start)
-        yield Stretch(tuple(map(str, range(start, start + len(part)))), torch.from_numpy(part), len(array))
-
-
-def _refuse_gaps(source: Path, part: np.ndarray, start: int) -> None:
-    bad = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
-    if len(bad):
-        raise InputError(f"{source}, row {start + bad[0]} (from 0) holds NaN or infinity; drop it, or fill the gap.")
+        raise InputError(f"{rows.path} holds {found}; the classifier reads {wanted}.")

@@ -7,6 +7,7 @@ ends the whole program where a footer is damaged.
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import Any, NamedTuple
 
 DEEPEST = 16  # a footer is nested less
@@ -28,22 +29,44 @@ class Claim(NamedTuple):
     "In all columns together; a cell with a list has as many as the list is long."
     largest: int
     "Bytes of the largest stretch of a column, once unpacked."
+    groups: tuple[int, ...] = ()
+    "Rows of each row group."
 
 
 def claimed(data: bytes) -> Claim:
     """What the file claims. Nothing of it is unpacked."""
-    if len(data) < 12 or data[-4:] != b"PAR1":
+    size = _footer_size(data[-8:], len(data))
+    return _claim(data[-8 - size : -8])
+
+
+def claimed_by(path: Path) -> Claim:
+    """The same of a file that may not fit into memory: only its footer is read."""
+    length = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, length - 8))
+        size = _footer_size(file.read(8), length)
+        file.seek(length - 8 - size)
+        return _claim(file.read(size))
+
+
+def _footer_size(end: bytes, length: int) -> int:
+    if length < 12 or end[-4:] != b"PAR1":
         raise FooterError("it does not end as a Parquet file does")
-    (size,) = struct.unpack("<I", data[-8:-4])
-    if size > len(data) - 12:
+    size: int = struct.unpack("<I", end[:4])[0]
+    if size > length - 12:
         raise FooterError("its footer is cut off")
-    footer = _Reader(data[-8 - size : -8]).struct()
+    return size
+
+
+def _claim(data: bytes) -> Claim:
+    footer = _Reader(data).struct()
     groups = [group for group in _list(footer, GROUPS) if isinstance(group, dict)]
     about = [_dict(column, ABOUT) for group in groups for column in _list(group, COLUMNS) if isinstance(column, dict)]
     return Claim(
         rows=max(_number(footer, ROWS), sum(_number(group, GROUP_ROWS) for group in groups)),
         values=sum(_number(column, VALUES) for column in about),
         largest=max((_number(column, UNPACKED) for column in about), default=0),
+        groups=tuple(_number(group, GROUP_ROWS) for group in groups),
     )
 
 

@@ -29,7 +29,7 @@ class Parquet:
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data, self.limits = data, limits
-        with _damage():
+        with damage():
             import pyarrow.parquet as pq
 
             self.claim = claimed(data)
@@ -61,7 +61,7 @@ class Parquet:
         import pyarrow.parquet as pq
 
         raw = [self.place[name] for name in names]
-        with _damage():
+        with damage():
             for name in raw:
                 if _is_nested(self.file.schema_arrow.field(name).type):
                     raise ParquetError(f"the column {quoted(name)} holds lists or objects. A name is a text or a number.")
@@ -76,7 +76,7 @@ class Parquet:
         raw = {self.place[name]: name for name in names}
         rows: list[dict[str, Any]] = []
         held = 0
-        with _damage():
+        with damage():
             for batch in self.file.iter_batches(batch_size=self._rows_at_once(), columns=list(raw)):
                 batch.validate(full=True)
                 held += batch.nbytes
@@ -92,7 +92,7 @@ class Parquet:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def damage() -> Iterator[None]:
     """A damaged file can raise anything."""
     try:
         yield

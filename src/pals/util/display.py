@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rich.progress import (
 )
 
 LINES = 8  # plain lines per run
+SECONDS_BETWEEN_LINES = 60.0  # at least, where how many there are is not known
 
 Words = Callable[[Mapping[str, Any]], str]
 
@@ -131,6 +133,61 @@ def showing_count(console: Console, name: str) -> Iterator[Callable[[int, int], 
             console.print(f"{name}: {done:,} of {total:,}", highlight=False)
 
     yield tell
+
+
+@contextmanager
+def showing_pace(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A function to tell how many are done, and of how many, if that is known; how many a second is added. What is told first
+    was done before."""
+    pace = _Pace()
+    if console.is_terminal:
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(name, total=None, visible=False, pace="")
+
+            def show(done: int, total: int | None) -> None:
+                if pace.begins(done) and done:
+                    bar.console.print(f"Resuming: {done:,} {name} are done", highlight=False)
+                bar.update(task, completed=done, total=total, visible=True, pace=pace.words(done))
+
+            yield show
+        return
+
+    def tell(done: int, total: int | None) -> None:
+        if pace.begins(done) and done:
+            console.print(f"Resuming: {done:,} {name} are done", highlight=False)
+        if pace.is_news(done, total):
+            of = "" if total is None else f" of {total:,}"
+            console.print(f"{name}: {done:,}{of}{pace.words(done)}", highlight=False)
+
+    yield tell
+
+
+class _Pace:
+    """How many a second since the first call, and when a plain line is due: each quarter of a long count, and each minute."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.quarter = 0
+
+    def begins(self, done: int) -> bool:
+        if self.first is not None:
+            return False
+        self.first, self.since = done, time.monotonic()
+        self.told = self.since
+        return True
+
+    def words(self, done: int) -> str:
+        seconds = time.monotonic() - self.since
+        return f", {(done - (self.first or 0)) / seconds:,.0f}/s" if seconds > 0 and done != self.first else ""
+
+    def is_news(self, done: int, total: int | None) -> bool:
+        quarter = 4 * done // total if total and total >= 1000 else 0
+        now = time.monotonic()
+        if done == self.first or (quarter <= self.quarter and now - self.told < SECONDS_BETWEEN_LINES):
+            return False
+        self.quarter, self.told = quarter, now
+        return True
 
 
 def note(record: Mapping[str, Any]) -> str:

@@ -7,8 +7,9 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pals.util.errors import InputError
 
@@ -18,15 +19,17 @@ FORMULA = re.compile(r"'*[=+\-@\t\r]")
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace `path` by `data`. On any failure the old file is untouched and nothing half-written stays behind."""
+@contextmanager
+def replacing(path: Path, size: str = "") -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of `path` once the block has ended. On any failure the old file is untouched and
+    nothing half-written stays behind. `size`: what the message about a full disk says of it."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)
@@ -37,9 +40,15 @@ def write_bytes(path: Path, data: bytes | memoryview) -> None:
         if not isinstance(error, OSError):
             raise
         raise InputError(
-            f"Could not write {path} ({len(data):,} bytes): {error.strerror or error}. What was there before is intact; "
+            f"Could not write {path}{size}: {error.strerror or error}. What was there before is intact; "
             f"make room or choose another folder, then run the same command again to continue."
         ) from None
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
+    """Replace `path` by `data`, wholly or not at all."""
+    with replacing(path, f" ({len(data):,} bytes)") as file:
+        file.write(data)
 
 
 def is_unfinished(path: Path) -> bool:

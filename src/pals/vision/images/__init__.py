@@ -5,7 +5,7 @@ Which files are pictures, how each is decoded, what is kept and when it is made 
 
 from __future__ import annotations
 
-from pals.vision.images.decoding import HOWS, BadImageError, How, decode
+from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
 from pals.vision.images.listing import ENDINGS, list_images
 from pals.vision.images.look import Survey, image_statistics, survey
 from pals.vision.images.store import default_cache
@@ -21,6 +21,7 @@ __all__ = [
     "NoRoomError",
     "Survey",
     "decode",
+    "decode_bytes",
     "default_cache",
     "image_statistics",
     "list_images",

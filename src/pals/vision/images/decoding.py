@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import io
 import math
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, get_args
 
@@ -85,6 +87,13 @@ def decode(path: str | Path, size: int, *, how: How = "squash") -> np.ndarray:
     return read_picture(Path(path), str(path), size, how, Budget()).pixels
 
 
+def decode_bytes(data: bytes, name: str, size: int, *, how: How = "squash") -> np.ndarray:
+    """`decode` for a picture file that is in memory already; errors call it `name`."""
+    check(size, how)
+    with _called(name), quiet:
+        return _read_of_any_size(io.BytesIO(data), size, how, Budget())[0]
+
+
 def check(size: int, how: str) -> None:
     if how not in HOWS:
         raise unknown("way of resizing", how, HOWS)
@@ -94,17 +103,19 @@ def check(size: int, how: str) -> None:
 
 def read_picture(path: Path, name: str, size: int, how: How, budget: Budget) -> Picture:
     """`decode`, with what else is to be known of the file. Errors call it `name`."""
+    with _called(name), quiet, open(path, "rb", opener=_without_waiting) as file:
+        stamp = stamp_of(os.fstat(file.fileno()))
+        pixels, upright = _read_of_any_size(file, size, how, budget)
+        if stamp_of(os.fstat(file.fileno())) != stamp:
+            raise BadImageError(name, "the file changed while it was read", lasting=False)
+        return Picture(pixels, *upright, stamp)
+
+
+@contextmanager
+def _called(name: str) -> Iterator[None]:
+    """Whatever fails in here is a bad picture of this name."""
     try:
-        with quiet, open(path, "rb", opener=_without_waiting) as file:
-            stamp = stamp_of(os.fstat(file.fileno()))
-            try:
-                pixels, upright = _read(file, size, how, budget)
-            except Image.DecompressionBombError:
-                with larger_pictures:
-                    pixels, upright = _read(file, size, how, budget)
-            if stamp_of(os.fstat(file.fileno())) != stamp:
-                raise BadImageError(name, "the file changed while it was read", lasting=False)
-            return Picture(pixels, *upright, stamp)
+        yield
     except BadImageError as error:
         raise BadImageError(name, error.reason, error.lasting) from None
     except Exception as error:  # files come from anywhere, and decoders fail on broken ones with errors of any kind
@@ -140,6 +151,15 @@ def _without_waiting(path: str, flags: int) -> int:
 def _formats() -> tuple[str, ...]:
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _read_of_any_size(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndarray, tuple[int, int]]:
+    """Pillow's own limit on pixels is lifted only where it is met; ours stays."""
+    try:
+        return _read(file, size, how, budget)
+    except Image.DecompressionBombError:
+        with larger_pictures:
+            return _read(file, size, how, budget)
 
 
 def _read(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndarray, tuple[int, int]]:

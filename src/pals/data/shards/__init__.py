@@ -1,0 +1,29 @@
+"""What items lie in, where they are too many to be held: folders, .npy files, WebDataset tar files, Parquet with pictures.
+
+Each kind gives its items a chunk at a time, from any of them on; a `Stream` is several of them in order. Neither a file nor the
+number of its items has to fit into memory, and who was stopped can go on in the middle. Nothing here knows networks or labels.
+"""
+
+from __future__ import annotations
+
+from pals.data.shards.base import BadShardError, Chunk, Picture, Shard
+from pals.data.shards.parquet import ParquetShard, require_pyarrow
+from pals.data.shards.plain import PictureFiles, Rows
+from pals.data.shards.stream import START, Place, Stream, Stretch
+from pals.data.shards.tar import TarShard
+
+__all__ = [
+    "START",
+    "BadShardError",
+    "Chunk",
+    "ParquetShard",
+    "Picture",
+    "PictureFiles",
+    "Place",
+    "Rows",
+    "Shard",
+    "Stream",
+    "Stretch",
+    "TarShard",
+    "require_pyarrow",
+]

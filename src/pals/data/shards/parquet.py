@@ -1,0 +1,134 @@
+"""Parquet files with the bytes of pictures, read a few pages at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pals.data.shards.base import CHUNK_BYTES, NO_PICTURE, BadShardError, Chunk, Item, chunked, stamp_of
+from pals.readers.footer import Claim, claimed_by
+from pals.readers.limits import CELLS_PER_BYTE, Limits
+from pals.readers.parquet import ParquetError, damage
+from pals.util.errors import InputError
+from pals.util.words import listed
+from pals.vision.images import BadImageError
+from pals.vision.images.listing import printable
+
+NAMES = ("item", "path", "id", "__key__")
+"""Columns that may name the items, the best first."""
+BYTES, PATH = "bytes", "path"  # the fields of a picture as Hugging Face datasets writes it
+
+
+@dataclass(frozen=True)
+class ParquetShard:
+    """A Parquet file with the bytes of a picture in each row, as they are or as Hugging Face datasets writes them."""
+
+    path: Path
+
+    @property
+    def known_count(self) -> int:
+        return self.count()
+
+    def count(self) -> int:
+        try:
+            return self._claim.rows
+        except BadShardError:
+            return 0
+
+    @cached_property
+    def _claim(self) -> Claim:
+        """Looked at before anything is unpacked."""
+        with self._damage():
+            claim, size, limits = claimed_by(self.path), self.path.stat().st_size, Limits.from_environment()
+        unpacked = claim.largest if claim.largest > CELLS_PER_BYTE * size else 0  # pictures hardly shrink when they are packed
+        reason = limits.too_many_cells(claim.values, size) or limits.too_many_bytes(unpacked, "a column, once unpacked,")
+        if reason:
+            raise BadShardError(str(self.path), reason.rstrip("."))
+        return claim
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            with damage():
+                yield
+        except ParquetError as error:
+            absent = not self.path.exists()
+            raise BadShardError(str(self.path), "the file does not exist" if absent else str(error).rstrip(".")) from None
+
+    def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
+        return chunked(self._items(start, self._claim.rows if stop is None else stop), size)
+
+    def stamps(self) -> Iterator[tuple[object, ...]]:
+        yield stamp_of(self.path)
+
+    def _items(self, start: int, stop: int) -> Iterator[Item]:
+        require_pyarrow("Reading Parquet")
+        import pyarrow.parquet as pq
+
+        claim = self._claim
+        with self._damage():
+            # a few pages of a row group at a time, never a whole one
+            file = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+        with file:
+            column = self._image_column(file.schema_arrow)
+            first = 0
+            for group, rows in enumerate(claim.groups):
+                if first < stop and start < first + rows:
+                    yield from self._group(file, group, column, range(first, first + rows), range(start, stop))
+                first += rows
+
+    def _group(self, file: Any, group: int, column: str, rows: range, wanted: range) -> Iterator[Item]:
+        name = next((name for name in NAMES if name in file.schema_arrow.names and name != column), None)
+        columns = [column] if name is None else [column, name]
+        at = rows.start
+        mean = self._claim.largest / max(self._claim.groups)
+        batch_size = int(min(max(CHUNK_BYTES / 4 / max(mean, 1), 1), 1024))
+        with self._damage():
+            for batch in file.iter_batches(batch_size=batch_size, row_groups=[group], columns=columns):
+                here = range(max(at, wanted.start), min(at + len(batch), wanted.stop))
+                if here:
+                    batch.validate(full=True)
+                    part = batch.slice(here.start - at, len(here))
+                    yield from self._rows(here, part.column(0), None if name is None else part.column(1))
+                at += len(batch)
+                if at >= wanted.stop:
+                    return
+            if at != rows.stop:
+                raise ParquetError(f"there are {at - rows.start:,} rows where {len(rows):,} are claimed. Write it again.")
+
+    def _rows(self, rows: range, images: Any, names: Any) -> Iterator[Item]:
+        for row, image, name in zip(rows, images, rows if names is None else names, strict=True):
+            cell = image.as_py()
+            data, path = (cell.get(BYTES), cell.get(PATH)) if isinstance(cell, dict) else (cell, None)
+            called = _text(None if names is None else name.as_py()) or _text(path) or f"{self.path.name}:{row}"
+            yield Item(called, data or BadImageError(f"{self.path}, row {row} (from 0)", NO_PICTURE))
+
+    def _image_column(self, schema: Any) -> str:
+        """`image`, or the only one that holds bytes."""
+        import pyarrow as pa
+
+        def holds_bytes(kind: Any) -> bool:
+            if pa.types.is_struct(kind):
+                return any(field.name == BYTES and holds_bytes(field.type) for field in kind)
+            return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+        found = [field.name for field in schema if holds_bytes(field.type)]
+        if "image" in found or len(found) == 1:
+            return "image" if "image" in found else found[0]
+        what = f"several columns with bytes ({listed(found)})" if found else "no column with the bytes of pictures"
+        raise BadShardError(str(self.path), f"it has {what}; name the one of pictures image (found: {listed(schema.names)})")
+
+
+def require_pyarrow(what: str) -> None:
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise InputError(f"{what} needs the package pyarrow: pip install 'pals-learn[parquet]'.") from None
+
+
+def _text(name: object) -> str:
+    return "" if name is None else printable(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name))
