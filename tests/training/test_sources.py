@@ -13,8 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
+from _shards import write_tar
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_trainer, without_seconds
 from pals.data import Dataset, Inputs, Items, Pictures, open_array
+from pals.data.shards import ShardPictures
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options
 from pals.training.engine import Engine
@@ -81,10 +83,12 @@ def test_pictures_train_alike_in_memory_in_a_file_and_decoded_on_the_fly(tmp_pat
     data, paths = picture_data(tmp_path)
     np.save(tmp_path / "pixels.npy", np.asarray(data.train.inputs))
     made = [picture_trainer(data, data.train.inputs)]
-    made += [picture_trainer(data, source) for source in (open_array(tmp_path / "pixels.npy"), Pictures(paths, SIDE))]
+    shard = write_tar(tmp_path / "all.tar", [(path.name, path.read_bytes()) for path in paths])
+    sources = (open_array(tmp_path / "pixels.npy"), Pictures(paths, SIDE), ShardPictures(shard, SIDE))
+    made += [picture_trainer(data, source) for source in sources]
     first, *others = [without_seconds(run_all(trainer)) for trainer in made]
     assert first[0]["loss"] != first[2]["loss"]
-    assert others == [first, first]
+    assert others == [first] * 3
     for trainer in made[1:]:
         assert_same(trainer.state(), made[0].state())
 

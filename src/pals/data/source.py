@@ -156,30 +156,41 @@ class Subset(ItemSource):
         return self._source.take(self._row_M[row_M])
 
 
-class Pictures(ItemSource):
-    """Picture files, N x 3 x size x size, decoded whenever they are asked for by as many threads as there are cores."""
+class DecodedPictures(ItemSource):
+    """Pictures, N x 3 x size x size, decoded whenever they are asked for by as many threads as there are cores."""
 
     dtype = torch.uint8
 
-    def __init__(self, paths: Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None) -> None:
-        self.paths, self.size, self.how = paths, size, how
+    def __init__(self, count: int, size: int, how: How, threads: int | None) -> None:
+        self.size, self.how, self.shape = size, how, (count, 3, size, size)
         self.threads = threads or os.cpu_count() or 1
-        self.shape = (len(paths), 3, size, size)
+
+    @abstractmethod
+    def decode(self, row: int) -> np.ndarray:
+        """3 x size x size. Raises `BadImageError` if this one is bad."""
 
     def take(self, row_M: Tensor) -> Tensor:
+        """Decoded in the order in which they lie."""
         taken = torch.empty(len(row_M), *self.shape[1:], dtype=self.dtype)
-        pixels = taken.numpy()
+        pixels, (sorted_M, order_M) = taken.numpy(), row_M.sort()
 
         def put(place: int, row: int) -> None:
             pixels[place] = self.decode(row)
 
         with ThreadPoolExecutor(self.threads, "pals-decode") as pool:
             try:
-                list(pool.map(put, range(len(row_M)), row_M.tolist()))
+                list(pool.map(put, order_M.tolist(), sorted_M.tolist()))
             except BadImageError as error:
                 raise InputError(f"{error} Fix this picture, or leave it out.") from None
         return taken
 
+
+class Pictures(DecodedPictures):
+    """Picture files."""
+
+    def __init__(self, paths: Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None) -> None:
+        super().__init__(len(paths), size, how, threads)
+        self.paths = paths
+
     def decode(self, row: int) -> np.ndarray:
-        """3 x size x size. Raises `BadImageError`."""
         return decode(self.paths[row], self.size, how=self.how)
