@@ -4,8 +4,10 @@
 
 The same run four times: items in a tensor, in an .npy file that is mapped into memory, in picture files that are decoded
 whenever they are needed, and in a tar file of these. Epochs take turns. An epoch of PALS passes over the items twice: once for
-features, once for the steps. The losses are compared, and are the same. `load` is how many processes wanted a core at the start
-of the run, ours included: where there are fewer cores than that, reading ahead takes time from the steps.
+features, once for the steps. The losses are compared, and are the same.
+
+`CPU seconds` are those of all threads together: what reading costs in all, of which a free core hides what it does while the
+steps run. `load` is how many processes wanted a core at the start; where there are fewer cores than that, nothing is hidden.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import argparse
 import os
 import tarfile
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +79,30 @@ def measure(folder: Path, options: argparse.Namespace, place: Path) -> None:
     count = len(found["in memory"])
     losses: dict[str, list[float]] = {name: [] for name in found}
     running = {name: trainer_of(inputs, options.network, options.device).epochs() for name, inputs in found.items()}
-    variants = {name: lambda name=name: losses[name].append(next(running[name])["loss"]) for name in running}
+    cpu: dict[str, list[float]] = {name: [] for name in found}
+
+    def epoch(name: str) -> None:
+        before = time.process_time()
+        losses[name].append(next(running[name])["loss"])
+        cpu[name].append(time.process_time() - before)
+
+    variants = {name: partial(epoch, name) for name in running}
     times = seconds(variants, options.repeats, options.device)
     unit = times["in memory"]
     results: list[dict[str, Any]] = [
         {
             "what": name,
-            "seconds": time.best,
-            "median": time.median,
-            "items/s": count / time.best,
-            "ratio to memory": time.best / unit.best,
-            "ratio of medians": time.median / unit.median,
+            "seconds": taken.best,
+            "median": taken.median,
+            "items/s": count / taken.best,
+            "ratio to memory": taken.best / unit.best,
+            "ratio of medians": taken.median / unit.median,
+            "CPU seconds": min(cpu[name][1:]),
+            "CPU ratio": min(cpu[name][1:]) / min(cpu["in memory"][1:]),
             "same losses": losses[name] == losses["in memory"],
             "load": load,
         }
-        for name, time in times.items()
+        for name, taken in times.items()
     ]
     report(f"source: an epoch of PALS, {options.network}, {count:,} pictures of {options.side} pixels", results)
 

@@ -36,8 +36,7 @@ def test_any_row_in_any_order(kind: str, request: pytest.FixtureRequest, tmp_pat
     expected = torch.stack([torch.from_numpy(decode_bytes(png(number), "", 8)) for number in NUMBERS])
     for given in (shards, str(shards[0]).replace("-0.", "-{0..1}.")):
         source = ShardPictures(given, 8, threads=3)
-        ending = ".png" if kind == "parquet" else ""
-        assert source.names == tuple(f"{number:04}{ending}" for number in NUMBERS)
+        assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
         assert source.shape == (23, 3, 8, 8)
     row_M = torch.randperm(23, generator=torch.Generator().manual_seed(0))
     assert torch.equal(source[row_M], expected[row_M])
@@ -71,7 +70,7 @@ def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:
     whole = tars[1].read_bytes()
     tars[1].write_bytes(whole[:5000])
     assert len(source[:9]) == 9
-    with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off within 00\d\d\. Fetch or write"):
+    with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off within 00\d\d\.png\. Fetch or write"):
         source[9:]
     with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off"):
         ShardPictures(tars, 8)
@@ -82,10 +81,10 @@ def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:
         ShardPictures(tars, 8)
     odd = write_tar(tmp_path / "odd.tar", [*sample(1), ("2.txt", b"no picture"), ("3.png", b"damaged")])
     source = ShardPictures(odd, 8)
-    assert source.names == ("0001", "2", "3")
+    assert source.names == ("0001.png", "2", "3.png")
     with pytest.raises(InputError, match=r"odd\.tar: 2: there is no picture in it\. Fix"):
         source[1]
-    with pytest.raises(InputError, match=r"odd\.tar: 3: not a picture of a known format\. Fix"):
+    with pytest.raises(InputError, match=r"odd\.tar: 3\.png: not a picture of a known format\. Fix"):
         source[2]
     np.save(tmp_path / "rows.npy", np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"rows\.npy is no shard"):

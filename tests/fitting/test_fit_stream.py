@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from _pictures import make_pictures
+from _shards import write_tar
 from _toy import assert_same
 from pals import fit
 from pals.data import Pictures
@@ -52,10 +53,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_pictures(tmp_path_factory.mktemp("data"), items=ITEMS)
 
 
-def fitted(data: Path, out: Path, said: list[str] | None = None, **options: Any) -> Findings:
+def fitted(data: Path, out: Path, said: list[str] | None = None, images: Path | None = None, **options: Any) -> Findings:
     columns = {"item": "picture", "worker": "who", "label": "class"}
     tell = (lambda line: None) if said is None else said.append
-    paths = {"images": data / "images", "votes": data / "votes.csv", "out": out, "cache": out.parent / "cache"}
+    paths = {"images": images or data / "images", "votes": data / "votes.csv", "out": out, "cache": out.parent / "cache"}
     return fit(**paths, columns=columns, device="cpu", progress=tell, **options)
 
 
@@ -135,3 +136,27 @@ def test_bad_pictures_of_a_stream(data: Path, tmp_path: Path) -> None:
         path.write_bytes(b"")
     with pytest.raises(InputError, match=r"No picture .* can be read"):
         fitted(copy, tmp_path / "none", stream=True, skip_bad=True, **SOLVED)
+
+
+def packed(data: Path, folder: Path) -> Path:
+    """The pictures of the folder in two tar files."""
+    folder.mkdir()
+    paths = sorted((data / "images").rglob("*.png"))
+    for number, part in enumerate((paths[:25], paths[25:])):
+        members = [(path.relative_to(data / "images").as_posix(), path.read_bytes()) for path in part]
+        write_tar(folder / f"part-{number}.tar", members)
+    return folder
+
+
+def test_shards_instead_of_a_folder(stored: Path, data: Path, tmp_path: Path) -> None:
+    shards = packed(data, tmp_path / "shards")
+    fitted(data, tmp_path / "run", images=shards, **SOLVED)
+    assert_alike(stored / "solved", tmp_path / "run")
+    with pytest.raises(InputError, match="leave out --no-stream"):
+        fitted(data, tmp_path / "other", images=shards / "part-{0..1}.tar", stream=False, **SOLVED)
+    (shards / "part-1.tar").write_bytes((shards / "part-1.tar").read_bytes()[:9000])
+    with pytest.raises(InputError, match=r"part-1\.tar: the tar file is cut off.*Fetch or write this shard again\."):
+        fitted(data, tmp_path / "other", images=shards, **SOLVED)
+    write_tar(shards / "part-1.tar", [("001.png", b"another")])
+    with pytest.raises(InputError, match=r"shards: 2 pictures are called '001\.png'"):
+        fitted(data, tmp_path / "other", images=shards, **SOLVED)

@@ -10,6 +10,7 @@ from typing import Any
 from pals.crowd.consensus import DAWID_SKENE
 from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encoders import choose_encoder
+from pals.fitting.pictures import shorter_side
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.methods import preset_for
@@ -22,7 +23,7 @@ from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.words import how_many
-from pals.vision.images import default_cache, survey
+from pals.vision.images import default_cache
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -152,7 +153,7 @@ def _device(given: Mapping[str, Any]) -> str:
 
 
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
-    side = None if data.images is None else survey(Path(data.images), votes.items).shorter_side
+    side = None if data.images is None else shorter_side(data.images, votes.items)
     if side is not None and side < SMALLEST:
         raise InputError(
             f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -39,7 +40,14 @@ class ShardPictures(DecodedPictures):
         self.names = tuple(chain.from_iterable(index.names for index in self._indexes))
         super().__init__(len(self.names), size, how, threads)
 
-    def decode(self, row: int) -> np.ndarray:
+    def at(self, size: int, how: How) -> ShardPictures:
+        """The same pictures at another size; nothing is looked through again."""
+        other = copy(self)
+        DecodedPictures.__init__(other, len(self), size, how, self.threads)
+        return other
+
+    def encoded(self, row: int) -> bytes:
+        """A picture as it lies in its shard. Raises `BadImageError` if there is none."""
         number = bisect_right(self._ends, row)
         index = self._indexes[number]
         try:
@@ -49,7 +57,11 @@ class ShardPictures(DecodedPictures):
         if isinstance(picture, BadImageError):
             raise picture
         assert isinstance(picture, bytes)
-        return decode_bytes(picture, f"{index.shard.path}: {self.names[row]}", self.size, how=self.how)
+        return picture
+
+    def decode(self, row: int) -> np.ndarray:
+        shard = self._indexes[bisect_right(self._ends, row)].shard
+        return decode_bytes(self.encoded(row), f"{shard.path}: {self.names[row]}", self.size, how=self.how)
 
 
 class _Groups:

@@ -28,6 +28,7 @@ class Location(NamedTuple):
     """Where a picture lies in a tar file; it has no bytes if the sample has none."""
 
     name: str
+    "Of the member, ending and all, as of a file in a folder; of a sample without a picture its key."
     offset: int
     bytes: int
 
@@ -58,8 +59,10 @@ class TarShard:
         with self._archive() as archive:
             for key, members in groupby(self._members(archive), _key):
                 member = min(members, key=_rank)  # of equals the first
-                found = _rank(member) < NOT_ONE and not member.issparse()
-                yield Location(key, member.offset_data, member.size if found else 0)
+                if _rank(member) < NOT_ONE and not member.issparse():
+                    yield Location(printable(member.name).removeprefix("./"), member.offset_data, member.size)
+                else:
+                    yield Location(key, 0, 0)
 
     def read(self, place: Location) -> Picture:
         """What lies there."""
