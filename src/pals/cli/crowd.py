@@ -62,7 +62,7 @@ def fit(
         list[Path],
         typer.Argument(
             metavar="IMAGES VOTES...",
-            help="Folder of pictures, then one or more files with the answers; with --no-images the files alone.",
+            help="Folder of pictures or of shards, then one or more files with the answers; with --no-images the files alone.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder. Run the same command again to resume.")],
