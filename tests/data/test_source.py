@@ -56,6 +56,8 @@ def test_a_source_answers_as_a_tensor_does(source: ItemSource, rows_NCHW: Tensor
         assert torch.equal(torch.cat(list(in_batches(inputs, 5))), rows_NCHW)
         assert torch.equal(torch.cat(list(in_blocks(inputs))), rows_NCHW)
     assert torch.equal(subset(source, row_M)[:], rows_NCHW[row_M])
+    for inputs in (subset(source, row_M[:0]), rows_NCHW[:0]):
+        assert list(in_batches(inputs, 5)) == list(in_blocks(inputs)) == []
 
 
 def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:

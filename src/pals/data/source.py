@@ -71,7 +71,9 @@ Inputs = Tensor | ItemSource
 
 def in_batches(inputs: Inputs, size: int) -> Iterator[Tensor]:
     """All rows in order, `size` at a time."""
-    return iter(torch.split(inputs, size)) if isinstance(inputs, Tensor) else inputs.batches(size)
+    if isinstance(inputs, Tensor):
+        return (inputs[start : start + size] for start in range(0, len(inputs), size))  # of none none, unlike torch.split
+    return inputs.batches(size)
 
 
 def in_blocks(inputs: Inputs) -> Iterator[Tensor]:

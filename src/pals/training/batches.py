@@ -95,7 +95,8 @@ def check_inputs(items: Items, expected: int) -> None:
         raise InputError(f"There are {len(inputs)} inputs but candidate sets for {expected} items.")
     if not inputs.dtype.is_floating_point:
         return
-    bad_N = torch.cat([~part.flatten(1).isfinite().all(dim=1) for part in in_blocks(inputs)])
+    bad = [~part.flatten(1).isfinite().all(dim=1) for part in in_blocks(inputs)]
+    bad_N = torch.cat(bad) if bad else torch.zeros(0, dtype=torch.bool)
     if bad_N.any():
         row = int(bad_N.int().argmax())
         raise InputError(

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from pals.data.source import Inputs
+from pals.data.source import Inputs, in_batches
 from pals.training.engine import Engine, EngineConfig
 from pals.training.lanes import in_lanes
 from pals.util.config import build
@@ -117,7 +117,7 @@ def _pass(
             with torch.inference_mode(), engine.autocast():  # another thread knows nothing of the modes of this one
                 return through(part)
 
-        parts, start = torch.split(inputs, batch) if isinstance(inputs, Tensor) else inputs.batches(batch), 0
+        parts, start = in_batches(inputs, batch) if isinstance(inputs, Tensor) else inputs.batches(batch), 0
         for count, output in in_lanes(apart, parts, lanes) if lanes > 1 else map(through, parts):
             if kept is None:
                 kept = _buffers(output, len(inputs), device, dtype)
