@@ -71,7 +71,7 @@ def _size(shards: ShardPictures, row: int) -> tuple[int, int] | None:
 def shards_of(images: str) -> ShardPictures | None:
     """The tar or Parquet files that are named, or lie in the folder in place of pictures; None if there are only pictures."""
     path = Path(images)
-    named = any(file.suffix in KINDS for file in path.iterdir()) if path.is_dir() else path.suffix in KINDS
+    named = any(file.suffix in KINDS for file in path.glob("*")) if path.is_dir() else path.suffix in KINDS
     stream = Stream.of(images) if named else None
     return _indexed(images, stream.fingerprint()) if stream is not None and stream.packed else None
 
