@@ -16,7 +16,7 @@ Row = tuple[int, int, int]  # item, worker (-1: unnamed), label
 def votes_of(
     rows: list[Row], items: int, classes: int = 3, *, answer: list[int] | None = None, weight: list[float] | None = None,
     gold: dict[int, int] | None = None, sure: list[bool] | None = None, unknown: Sequence[tuple[int, int]] = (),
-    times: Sequence[float] = (),
+    times: Sequence[float] = (), seconds: Sequence[float] = (),
 ) -> Votes:  # fmt: skip
     """`unknown`: item and worker of those who do not know."""
     item_R, worker_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
@@ -41,6 +41,7 @@ def votes_of(
         unknown_item_U=unknown_item_U,
         unknown_worker_U=unknown_worker_U,
         time_R=np.array(times, dtype=np.float64),
+        seconds_R=np.array(seconds, dtype=np.float64),
     )
 
 

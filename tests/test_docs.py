@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from _shards import write_samples
 from pals.cli import app
 from pals.data import DATASETS, dataset_loader, dataset_options
 from pals.labels.candidates import Truth
@@ -124,7 +125,12 @@ WITH_COMMANDS = [page for page in PAGES if re.search("^pals ", code_of(page, "ba
 
 
 @pytest.mark.parametrize("page", [at_leisure(page) for page in WITH_COMMANDS], ids=[name_of(page) for page in WITH_COMMANDS])
-def test_commands_run(page: Path) -> None:
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    if name_of(page) in NEED_A_RUN:
+        write_model(tmp_path / "run" / "model.safetensors")
+        (tmp_path / "shards").mkdir()
+        for number in range(4):
+            write_samples(tmp_path / "shards" / f"photos-{number:03}.tar", range(3 * number, 3 * number + 3))
     for line in code_of(page, "bash").splitlines():
         if line.startswith("pals "):
             assert not app(shlex.split(line)[1:], standalone_mode=False), line

@@ -101,6 +101,23 @@ def test_people_who_seldom_meet_are_not_compared() -> None:
     assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [(0, 2, 13), (1, 2, 12)]
 
 
+def test_a_huge_crowd_that_meets_at_few_items() -> None:
+    """A hundred thousand people at six items: ten thousand million pairs, of which none is ever listed."""
+    people, rng = 100_000, np.random.default_rng(0)
+    item_R, worker_R = np.divmod(np.arange(6 * people), people)
+    rows = np.stack([item_R, worker_R, rng.integers(2, size=len(item_R))], axis=1)
+    assert agreement(votes_of(rows.tolist(), 6, 2), rounds=2).pairs == ()
+
+
+def test_of_a_large_crowd_those_who_answered_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Row] = [(item, person, item % 2) for person, items in enumerate((15, 30, 12, 25)) for item in range(items)]
+    every = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
+    assert every == {(1, 3): 25, (0, 1): 15, (0, 3): 15, (0, 2): 12, (1, 2): 12, (2, 3): 12}
+    monkeypatch.setattr("pals.crowd.agreement.MEETINGS", 25 + 2 * 15)
+    some = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
+    assert some == {(1, 3): 25, (0, 1): 15, (0, 3): 15}
+
+
 def test_classes_that_nobody_can_tell_apart() -> None:
     """Two classes are clear to all; of the other two everybody knows only that it is one of them."""
     rng = np.random.default_rng(0)
@@ -149,6 +166,19 @@ def test_intervals_hold_the_agreement_of_the_whole_crowd() -> None:
 
 def nothing(found: Agreement) -> bool:
     return all(math.isnan(value) for value in (found.alpha.value, found.alpha.low, found.fleiss.value))
+
+
+def test_groups_of_items_give_the_intervals_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, _ = simulated(3000, (0.9, 0.8, 0.6), classes=4, seed=8)
+    one = agreement(votes, rounds=400)
+    monkeypatch.setattr("pals.crowd.agreement.GROUPS", 250)
+    monkeypatch.setattr("pals.crowd.agreement.BLOCK_VALUES", 20_000)  # in parts, too
+    other = agreement(votes, rounds=400)
+    for measure in ("alpha", "fleiss"):
+        whole, grouped = getattr(one, measure), getattr(other, measure)
+        assert grouped.value == pytest.approx(whole.value)
+        assert grouped.high - grouped.low == pytest.approx(whole.high - whole.low, rel=0.2)
+    assert [found.value for found in other.alpha_of_class] == pytest.approx([found.value for found in one.alpha_of_class])
 
 
 def test_where_there_is_nothing_to_compare() -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear, majority_vote
-from pals.crowd.annotators import Chances, e_step, initial_annotators, m_step
+from pals.crowd.annotators import initial_annotators, m_step
 from pals.crowd.answers import arrange
+from pals.crowd.chances import Chances, e_step
 from pals.crowd.closed_form import gather, mean_log_predicted, picture_gain, solve
 from pals.crowd.linear import decompose
 from pals.readers import Votes

@@ -92,6 +92,18 @@ def test_seconds_by_hand() -> None:
     assert np.isnan(found.others_W).all() and not found.fast_W.any()
 
 
+def test_the_seconds_that_an_answer_took_go_before_the_time_between_answers() -> None:
+    """Of the first person all are known, the pause of an hour among them; of the second one; of the third none."""
+    rows = [(item, person, 0) for person in range(3) for item in range(4)]
+    seconds = [2.0, 3600.0, 4.0, 7.0, np.nan, np.nan, 1.0, np.nan, *[np.nan] * 4]
+    times = [*[np.nan] * 4, 10, 20, 30, 45, 10, 20, 30, 40]
+    found = pace(votes_of(rows, 4, times=times, seconds=seconds))
+    assert found.answers_W.tolist() == [3, 3, 3]
+    np.testing.assert_array_equal(found.seconds_W, [4, 10, 10])
+    several = votes_of([(0, 0, 0), (0, 0, 1), (1, 0, 0)], 2, answer=[0, 0, 1], seconds=[3, 3, 9])
+    assert pace(several).answers_W.tolist() == [2] and pace(several).seconds_W.tolist() == [6]
+
+
 @pytest.mark.parametrize("people", [3, 4, 7])
 def test_the_median_of_all_others(people: int) -> None:
     rng = np.random.default_rng(people)

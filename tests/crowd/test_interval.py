@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,3 +171,22 @@ def test_the_closed_form_has_the_same_interval() -> None:
     fusion = closed_form(votes, features_ND)
     assert fusion.calibration is not None
     assert holds(estimate_noise(votes, fusion), fusion, truth_N)
+
+
+def test_of_many_classes_the_opinion_is_not_believed_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three items a class: classes that are drawn by the opinion teach that it is right."""
+    monkeypatch.setattr("pals.crowd.estimate.SWEEPS", 60)
+    monkeypatch.setattr("pals.crowd.estimate.COMPARED", 2)
+    rng, items, classes = np.random.default_rng(0), 180, 60
+    truth_N, branch_C = rng.integers(classes, size=items), np.arange(classes) // 5
+    rows = []
+    for item, truth in enumerate(truth_N.tolist()):
+        for person in rng.choice(20, 3, replace=False).tolist():
+            mistake = rng.choice(np.flatnonzero(branch_C == branch_C[truth])) if rng.random() < 0.85 else rng.integers(classes)
+            rows.append((item, person, truth if rng.random() < 0.6 else int(mistake)))
+    look_CD = rng.normal(size=(12, 32))[branch_C] + 0.7 * rng.normal(size=(classes, 32))
+    features_ND = torch.from_numpy(look_CD[truth_N] + 1.5 * rng.normal(size=(items, 32))).float()
+    votes = votes_of(rows, items, classes)
+    found = closed_form(votes, features_ND)
+    noise = estimate_noise(votes, found)
+    assert abs(noise.labels_wrong - (found.label_N != truth_N).mean()) < 0.05

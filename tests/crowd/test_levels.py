@@ -10,9 +10,10 @@ import torch
 
 from _crowd import many_people, votes_of
 from pals.crowd import Result, closed_form, dawid_skene, majority_vote
-from pals.crowd.annotators import confusion_matrices, e_step, initial_annotators, m_step
+from pals.crowd.annotators import confusion_matrices, initial_annotators, m_step
 from pals.crowd.answers import arrange
 from pals.crowd.by_level import answer_levels, node_counts
+from pals.crowd.chances import e_step
 from pals.crowd.levels import RingCounts, initial_levels
 from pals.crowd.stopping import typical_person
 from pals.labels.taxonomy import Taxonomy
@@ -164,7 +165,8 @@ def test_taking_an_answer_out_is_counting_without_it() -> None:
     table = RingCounts(levels, answers, count_CC, levels.share_MWC, least=1.0)
     symbol_E = np.array([0, 3, 7])
     who_E, own_EC = answers.worker_S[symbol_E], np.full((3, 12), 0.5)
-    found_EC = table.without(symbol_E, who_E, own_EC)
+    kind_EC, who_EC = (number_E[:, None] * 12 + np.arange(12) for number_E in (answers.kind_S[symbol_E], who_E))
+    found_EC = table.without(kind_EC, who_EC, np.arange(12), own_EC)
     for entry, symbol in enumerate(symbol_E):
         label, who = answers.label_P[symbol], who_E[entry]
         for c in range(12):

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from _crowd import votes_of
 from pals.crowd import Result, dawid_skene
 from pals.crowd.groups import group_alike
-from pals.crowd.novelty import PROBABLE, Novelty, hide, missing_share, none_of_these
+from pals.crowd.novelty import PROBABLE, Novelty, hide, learn, missing_share, none_of_these
 from pals.crowd.novelty import gather as rows_of_votes
 from pals.crowd.result import NONE_OF_THESE
 from pals.labeling import nearest
@@ -22,18 +22,20 @@ from pals.readers import Votes
 ITEMS, HIDDEN, LOOKS = 700, 7, 0.85
 
 
-def digits(hidden: int | None, seed: int = 0) -> tuple[Votes, torch.Tensor, np.ndarray]:
+def digits(
+    hidden: int | None, seed: int = 0, items: int = ITEMS, looks: float = LOOKS
+) -> tuple[Votes, torch.Tensor, np.ndarray]:
     """Three people look at digits; who cannot find the digit on the list, or does not look, says any other."""
     x_ND, y_N = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(y_N))[:ITEMS]
+    order = rng.permutation(len(y_N))[:items]
     allowed = [digit for digit in range(10) if digit != hidden]
     rows = [
-        (item, person, allowed.index(digit if digit != hidden and rng.random() < LOOKS else rng.choice(allowed)))
+        (item, person, allowed.index(digit if digit != hidden and rng.random() < looks else rng.choice(allowed)))
         for item, digit in enumerate(y_N[order].tolist())
         for person in range(3)
     ]
-    return votes_of(rows, ITEMS, len(allowed)), torch.from_numpy(x_ND[order]).float(), y_N[order] == hidden
+    return votes_of(rows, items, len(allowed)), torch.from_numpy(x_ND[order]).float(), y_N[order] == hidden
 
 
 def find(votes: Votes, features_ND: torch.Tensor) -> Novelty:
@@ -52,6 +54,19 @@ def test_a_missing_class_is_found() -> None:
     assert hidden_N[flagged_N].mean() > 0.8 and flagged_N[hidden_N].mean() > 0.9
     assert abs(found.share - hidden_N.mean()) < 0.05
     assert (find(votes, features_ND).probability_N == found.probability_N).all()
+
+
+def test_of_few_items_it_is_as_likely_as_it_says() -> None:
+    """Scores of 250 items tell less than the regression believes; how much less, the classes that play show."""
+    chances, truths = [], []
+    for hidden in range(5):
+        votes, features_ND, hidden_N = digits(hidden, seed=hidden, items=250, looks=0.7)
+        chances.append(find(votes, features_ND).probability_N)
+        truths.append(hidden_N)
+    chance_M, hidden_M = np.concatenate(chances), np.concatenate(truths)
+    flagged_M = chance_M > PROBABLE
+    assert flagged_M[hidden_M].mean() > 0.6
+    assert abs(chance_M[flagged_M].mean() - hidden_M[flagged_M].mean()) < 0.1
 
 
 def test_where_none_is_missing_nothing_is_flagged() -> None:
@@ -108,7 +123,23 @@ def test_hiding_leaves_other_answers_alone() -> None:
 
 @pytest.mark.parametrize(("odds", "share"), [([1e6] * 10 + [1e-6] * 90, 0.1), ([0.5] * 100, 1 / 102), ([1.0] * 100, 1 / 102)])
 def test_the_share_that_is_missing(odds: list[float], share: float) -> None:
-    assert missing_share(np.array(odds)) == pytest.approx(share, abs=1e-3)
+    assert missing_share(np.array(odds), parameters=6) == pytest.approx(share, abs=1e-3)
+
+
+def test_what_the_items_taught_themselves_must_gain_more() -> None:
+    odds_N = np.array([20.0] * 8 + [0.6] * 92)
+    assert missing_share(odds_N, parameters=1) == pytest.approx(0.15, abs=0.01)
+    assert missing_share(odds_N, parameters=6) == 1 / 102
+
+
+def test_odd_items_of_a_small_set_do_not_make_others_look_odd() -> None:
+    """Scores with a long tail, as few items have them, and no class missing."""
+    rng, items, classes = np.random.default_rng(7), 200, 8
+    score_NF = rng.exponential(size=(items, 1)) * rng.random((1, 5)) + 0.5 * rng.normal(size=(items, 5))
+    hidden_PN = rng.integers(classes, size=items) == np.arange(classes)[:, None]
+    played_PNF = score_NF + 0.3 * rng.normal(size=(classes, items, 5)) + 0.8 * hidden_PN[:, :, None]
+    probability_N, share = learn(score_NF, played_PNF, hidden_PN, np.ones(items, dtype=bool))
+    assert share < 1 / items and not (probability_N > PROBABLE).any()
 
 
 def test_the_status_gives_way_to_what_is_known() -> None:

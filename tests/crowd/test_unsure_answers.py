@@ -12,8 +12,9 @@ from _crowd import many_people, votes_of
 from pals.crowd import annotators as annotators_module
 from pals.crowd import gibbs
 from pals.crowd.agreement import agreement
-from pals.crowd.annotators import e_step, initial_annotators
+from pals.crowd.annotators import initial_annotators
 from pals.crowd.answers import arrange, vote_shares
+from pals.crowd.chances import e_step
 from pals.crowd.closed_form import closed_form
 from pals.crowd.consensus import Consensus, dawid_skene
 from pals.crowd.estimate import estimate_noise
@@ -198,11 +199,12 @@ def test_dont_know_tells_which_items_are_hard_and_who_is_cautious() -> None:
 
 
 def test_dont_know_that_has_nothing_to_do_with_hardness_changes_little() -> None:
-    votes, _, _ = puzzled(seed=1, ratio=1.0)
-    found, without = (dawid_skene(v, hard_items=True, strength=30) for v in (votes, silent(votes)))
-    caution = found.annotators.caution
-    assert caution is not None and caution.ratio < 2
-    assert np.abs(found.posterior_NC - without.posterior_NC).mean() < 0.01
+    for seed in range(1, 6):
+        votes, _, _ = puzzled(seed, ratio=1.0)
+        found, without = (dawid_skene(v, hard_items=True, strength=30) for v in (votes, silent(votes)))
+        caution = found.annotators.caution
+        assert caution is not None and caution.ratio < 1.3
+        assert np.abs(found.posterior_NC - without.posterior_NC).max() < 0.05
 
 
 def test_dont_know_is_neither_an_answer_nor_a_disagreement() -> None:

@@ -372,7 +372,7 @@ def test_weights_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PALS_DATA", raising=False)
     name = "resnet18-f37072fd.pth"
-    with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA is not set and no --data-dir is given\)"):
+    with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA, the folder of data and weights, is"):
         find_weights(name)
     data = tmp_path / "data"
     official = (

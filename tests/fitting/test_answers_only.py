@@ -52,6 +52,15 @@ def test_tables_and_report(found: Findings) -> None:
     assert entries and all(entry["model"] == entry["neighbors"] == [] for entry in entries)
 
 
+def test_how_far_people_differ_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pals.crowd import consensus
+
+    asked, real = [], consensus.choose_strength
+    monkeypatch.setattr(consensus, "choose_strength", lambda answers: asked.append(1) or real(answers))
+    fit(None, answers().head(90), out=tmp_path / "run", no_images=True)
+    assert len(asked) == 1
+
+
 def test_it_is_dawid_and_skenes_model_with_hard_items(found: Findings) -> None:
     model = dawid_skene(found.result.votes, hard_items=True)
     assert (found.labels["label"] == np.array(["a", "b", "c"])[model.label_N]).all()

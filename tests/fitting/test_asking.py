@@ -14,6 +14,7 @@ import pytest
 from _crowd import answered_digits
 from pals.crowd.closed_form import Again, closed_form, spectrum_of
 from pals.crowd.fusion import Fusion, fuse
+from pals.crowd.stopping import WORTH
 from pals.fitting import Findings, fit
 from pals.fitting.asking import Kept, next_answers, sources_of
 from pals.fitting.replay import EQUALLY, RULE, answers_for, play, replay
@@ -67,14 +68,25 @@ def test_as_many_labels_are_wrong_as_the_run_says(found: Findings) -> None:
 def test_a_forecast_for_a_budget(run: Path) -> None:
     few, many = (next_answers(run, budget=budget) for budget in (10, 60))
     for budget, got in ((10, few), (60, many)):
-        assert got.table["cost"].sum() <= budget and got.forecast["cost"].iloc[-1] <= budget
+        assert got.table.loc[got.table["asked"], "cost"].sum() <= budget and got.forecast["cost"].iloc[-1] <= budget
         assert got.forecast["right"].is_monotonic_increasing or got.forecast["right"].iloc[-1] > got.forecast["right"].iloc[0]
     assert few.forecast["right"].iloc[0] == many.forecast["right"].iloc[0]
     assert few.forecast["right"].iloc[-1] < many.forecast["right"].iloc[-1] <= 1
-    asked = few.table[few.table["decision"] != "enough"]
-    rest = many.table[(many.table["decision"] != "enough") & ~many.table["item"].isin(asked["item"])]
+    asked = few.table[few.table["asked"]]
+    rest = many.table[many.table["asked"] & ~many.table["item"].isin(asked["item"])]
     assert (asked["gain"] / asked["cost"]).min() >= (rest["gain"] / rest["cost"]).max()
     assert few.sentences[-1].startswith("10 more answers raise labels right from ")
+
+
+def test_what_a_budget_does_not_reach_has_not_enough_answers(run: Path) -> None:
+    free, tight = next_answers(run), next_answers(run, budget=5)
+    assert tight.table["decision"].tolist() == free.table["decision"].tolist()
+    enough = tight.table["decision"] == "enough"
+    assert tight.table["asked"].sum() == 5 and not tight.table.loc[enough, "asked"].any()
+    assert (tight.table.loc[enough, "gain"] < WORTH * 5).all() and (~enough).sum() > 5
+    assert "; the budget pays for 5 of these." in tight.sentences[0]
+    rich = next_answers(run, budget=float((~enough).sum() + 20)).table  # money is left when all that is worth it is paid for
+    assert rich["asked"].sum() > (~enough).sum() and (rich["decision"] != "enough").equals(rich["asked"])
 
 
 def test_who_has_answered_is_not_asked_again(run: Path) -> None:
@@ -214,8 +226,8 @@ def test_the_commands(pals: Callable[..., Any], run: Path) -> None:
     assert answer.code == 0, answer.err
     assert "more answers" in answer.out and "labels right from" in " ".join(answer.out.split())
     queue, table, curve = (pd.read_csv(f"queue{end}.csv") for end in ("", "-next", "-forecast"))
-    assert list(queue.columns)[-2:] == ["decision", "gain"] and len(queue) == 20
-    assert list(table.columns) == ["item", "decision", "who", "gain", "cost"] and len(table) == ITEMS
+    assert list(queue.columns)[-3:] == ["decision", "gain", "asked"] and len(queue) == 20
+    assert list(table.columns) == ["item", "decision", "who", "gain", "cost", "asked"] and len(table) == ITEMS
     assert list(curve.columns) == ["answers", "cost", "right"] and curve["answers"].iloc[0] == 0
     queue.assign(label=queue["suggestion"], annotator="eve").to_csv("filled.csv", index=False)
     assert read_votes("filled.csv").num_answers == 20  # the new columns are no answers

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from pals.fitting import Findings, fit
-from pals.fitting.checks import moved_classes, poor_classifier, suspected_people
+from pals.fitting.checks import mixed_up_items, moved_classes, poor_classifier, suspected_people
 from pals.fitting.page.render import render
 from pals.fitting.report_json import to_review
 from pals.fitting.report_parts import report_data
@@ -19,11 +19,12 @@ from pals.fitting.report_parts import report_data
 ITEMS = 240
 
 
-def fitted(folder: Path, *, informative: bool = True, clicker: bool = False, look: float = 0.85) -> Findings:
+def fitted(folder: Path, *, informative: bool = True, clicker: bool = False, look: float = 0.85, mixed_up: int = 0) -> Findings:
     """Three people and, if wanted, one who clicks; vectors that tell the class, or hardly do."""
     rng = np.random.default_rng(0)
     truth_N = rng.integers(4, size=ITEMS)
     vectors_ND = rng.normal(size=(ITEMS, 6)) + (3.0 if informative else 0.7) * np.eye(4, 6)[truth_N]
+    vectors_ND[:mixed_up] = np.roll(vectors_ND[:mixed_up], 1, axis=0)
     np.save(folder / "x.npy", vectors_ND.astype(np.float32))
     rows = [
         (item, worker, "abcd"[label if rng.random() < look else rng.integers(4)])
@@ -46,7 +47,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 
 def test_a_good_run_warns_of_nothing(good: Findings) -> None:
-    assert poor_classifier(good) == moved_classes(good) == suspected_people(good) == []
+    assert poor_classifier(good) == mixed_up_items(good) == moved_classes(good) == suspected_people(good) == []
     assert report_data(good)["warnings"] == [] and good.numbers["flags"] == {}
 
 
@@ -55,6 +56,16 @@ def test_a_classifier_that_hardly_knows_more_than_chance(bad: Findings) -> None:
     (sentence,) = poor_classifier(bad)
     assert sentence.startswith("The classifier knows little") and sentence in bad.summary
     assert sentence in report_data(bad)["warnings"]
+
+
+def test_answers_that_belong_to_other_items(tmp_path: Path) -> None:
+    """The first forty items have the vectors of one another."""
+    found = fitted(tmp_path, look=0.95, mixed_up=40)
+    (sentence,) = mixed_up_items(found)
+    share, items = re.search(r"about (\d+)% have answers .* Look at these first: (.*)\. The estimate", sentence).groups()  # type: ignore[union-attr]
+    assert 8 <= int(share) <= 20
+    assert all(int(item) < 40 for item in items.split(", "))
+    assert sentence in found.summary and sentence in report_data(found)["warnings"]
 
 
 def test_a_clicker_is_named_with_evidence(bad: Findings) -> None:

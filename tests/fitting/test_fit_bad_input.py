@@ -88,6 +88,8 @@ REFUSED: dict[str, tuple[Change, tuple[str, ...]]] = {
         lambda data: replace_votes(data, b"picture,who,class\n%s,ann,dark\n" % (b"x" * 9999)),
         ("votes.csv", "'xxx", "xxx...xxx"),
     ),
+    "one fold": (lambda _: ("--folds", "1"), ("--folds 1", "give 2 to 30", "0 for no cross-fitting")),
+    "more folds than items": (lambda _: ("--folds", "31"), ("--folds 31", "give 2 to 30", "0 for no cross-fitting")),
     "one class only": (lambda data: replace_votes(data, b"picture,who,class\n001.png,ann,dark\n"), ("class",)),
 }
 

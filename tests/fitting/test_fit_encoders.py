@@ -18,7 +18,8 @@ from _pictures import make_pictures
 from _toy import Answer
 from pals.fitting import Findings, fit, update
 from pals.fitting import encoders as choosing
-from pals.fitting.choose import Facts, is_open
+from pals.fitting.choose import Facts, choose, is_open
+from pals.fitting.encode import looked_at
 from pals.model import Model, export_onnx
 from pals.runs.encoders import network_settings
 from pals.util.config import read_yaml
@@ -144,10 +145,31 @@ def test_without_weights_patches_are_taken_and_the_command_is_said(data: Path, m
 
 @pytest.mark.parametrize("best", [LITE0, "patches"])
 def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
-    monkeypatch.setattr(choosing, "_gain", lambda name, *_: 0.2 if name == best else 0.1)
+    monkeypatch.setattr(choosing, "_try", lambda name, *_: choosing.Tried(0.2 if name == best else 0.1, 0))
     findings, lines = run(data, f"best-{best}", encoder="auto")
     assert findings.trained.plan.config.network.name == best
     assert any(line.startswith(f"Encoder: {best}, which predicts people's answers better than ") for line in lines)
+
+
+def test_what_the_comparison_looked_at_is_not_known_from_before(data: Path, tmp_path: Path) -> None:
+    _, lines = run(data, "first", encoder="auto", cache=tmp_path)
+    if any(line.startswith(f"Encoder: {LITE0}") for line in lines):
+        assert "Looked at 30 of 30 when encoders were compared." in lines
+    assert not any("known from before" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "compared", "text"),
+    [
+        (30, 0, "Looked at 30 pictures at 64 px in 2 s (15 a second)."),
+        (0, 0, "All 30 pictures are known from before."),
+        (20, 10, "Looked at 20 pictures at 64 px in 2 s (10 a second); looked at 10 of 30 when encoders were compared."),
+        (0, 12, "Looked at 12 of 30 when encoders were compared; 18 were known from before."),
+    ],
+)
+def test_when_pictures_were_looked_at(fresh: int, compared: int, text: str) -> None:
+    plan: Any = SimpleNamespace(compared=compared, data=SimpleNamespace(size=64))
+    assert looked_at(30, fresh, 2.0, plan) == text
 
 
 @pytest.mark.parametrize(
@@ -165,6 +187,14 @@ def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, be
 )
 def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compared: bool) -> None:
     assert is_open(given, facts) == compared
+
+
+@pytest.mark.parametrize(("name", "size"), [(LITE0, 112), ("imagenet-resnet50", 32)])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_an_encoder_that_is_trained_further_sees_what_it_sees_frozen(name: str, size: int, frozen: bool) -> None:
+    network = {"name": name, "frozen": frozen, "weights": "w.pth"}
+    chosen, _ = choose({"network": network}, Facts(300, 3, 32, False))
+    assert chosen["data"]["size"] == (112 if frozen else size)
 
 
 @pytest.mark.slow

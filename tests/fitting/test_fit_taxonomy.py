@@ -20,7 +20,7 @@ from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
 from pals.fitting.page.sections import link
-from pals.fitting.relabel import _reason
+from pals.fitting.relabel import _reason, relabel_queue
 from pals.fitting.replay import votes_of
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
@@ -77,6 +77,14 @@ def test_labels_are_rolled_up(found: Findings, place: Path) -> None:
             assert float(row.rolled_up_probability) == pytest.approx(mass[row.rolled_up], abs=1e-5)
     coarser = labels["rolled_up"] != labels["label"]
     assert 0 < coarser.sum() < ITEMS  # both kinds are there
+
+
+def test_the_queue_proposes_classes(found: Findings) -> None:
+    """Not a branch, even where that is all that others said."""
+    queue = relabel_queue(found.folder, top=ITEMS).set_index("item")
+    assert queue["said"].str.contains("gulls").any()
+    assert set(queue["suggestion"]) | set(queue["second"]) <= set(CLASSES)
+    assert queue["second"].to_dict() == found.labels.set_index("item").loc[queue.index, "second"].to_dict()
 
 
 def test_people_have_an_accuracy_on_each_level(found: Findings) -> None:

@@ -21,6 +21,7 @@ from pals.fitting.page.render import render
 from pals.fitting.relabel import relabel_queue
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
+from pals.util.files import read_json
 
 ITEMS, HIDDEN, LISTED = 400, 3, 24
 
@@ -73,7 +74,10 @@ def test_they_are_flagged_listed_and_told(found: Findings, digits: tuple[Path, n
     assert numbers["none_of_these"] == numbers["status"]["none-of-these"] == flagged.sum()
     lists = sorted((found.folder / "none_of_these").iterdir())
     assert sorted(name for path in lists for name in path.read_text().split()) == sorted(table["item"][flagged])
-    assert any("like none of the classes" in line and "--add-class" in line for line in found.summary)
+    assert any("like none of the classes, in " in line for line in found.summary)
+    assert any(f"`pals update {found.folder} --add-class NAME --items " in line for line in found.summary)
+    shown = read_json(found.folder / "report.json")["summary"]  # the page has the command where the group is
+    assert any("like none of the classes, in " in line for line in shown) and not any("`" in line for line in shown)
 
 
 def test_the_report_shows_them(found: Findings) -> None:
@@ -116,7 +120,7 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
         ("d4", "001.png", "there is a class of this name already"),
         ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is no item of the run"),
         ("d3", "\n", "names no item"),
-        ("d3", None, "cannot read"),
+        ("d3", None, "list.txt does not exist. Give a text file"),
         (" ", "001.png", "needs a name"),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fitting.relabel import expected_benefit, relabel_queue, separator_of, spread_over_classes, to_fill_in, to_label_studio
+from pals.fitting.label_studio import label_studio_tasks
+from pals.fitting.relabel import expected_benefit, relabel_queue, separator_of, spread_over_classes, to_fill_in
 from pals.readers import read_votes
 from pals.util.errors import InputError
 
@@ -165,7 +166,7 @@ def test_only_gold_is_an_empty_queue(run: Path) -> None:
     head, *lines = LABELS.splitlines()
     (run / "labels.csv").write_text("\n".join([head, *(line for line in lines if line.endswith("gold"))]) + "\n")
     queue = relabel_queue(run)
-    assert len(queue) == 0 and "rank" in queue.columns and to_label_studio(queue) == []
+    assert len(queue) == 0 and "rank" in queue.columns and label_studio_tasks(queue) == []
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,19 @@ def test_tables_that_were_changed(run: Path, name: str, old: str, new: str, mess
     with pytest.raises(InputError, match=message) as error:
         relabel_queue(run)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "written"), [("labels.csv", 8), ("doubtful.csv", 3), ("votes.csv", 15)])
+def test_a_table_that_lost_rows(run: Path, name: str, written: int) -> None:
+    (run / "summary.json").write_text(json.dumps({"items": 8, "doubtful_answers": 3, "answers": 15}))
+    assert len(relabel_queue(run)) == 7
+    lines = (run / name).read_text(encoding="utf-8").splitlines(keepends=True)
+    (run / name).write_text("".join(lines[:3]), encoding="utf-8")
+    message = rf"{name} is cut off: it has 2 rows, and the fit wrote at least {written}\. Restore it from a copy, or fit"
+    with pytest.raises(InputError, match=message):
+        relabel_queue(run)
+    (run / "summary.json").unlink()  # of an older version
+    relabel_queue(run)
 
 
 def test_what_is_no_run(run: Path, tmp_path: Path) -> None:
@@ -241,64 +255,6 @@ def test_a_label_that_holds_the_separator_is_copied_as_it_stands(run: Path) -> N
     sheet["label"], sheet["annotator"] = sheet["suggestion"], "dora"
     sheet.to_csv(run / "queue.csv", index=False)
     assert read_votes([run / "votes.csv", run / "queue.csv"]).class_names == ("frog", "red|black", "toad", "toad, common")
-
-
-def annotated(tasks: list[dict[str, Any]], choices: dict[int, str], worker: Any = 3) -> list[dict[str, Any]]:
-    """What Label Studio exports once a person has answered the tasks with these numbers."""
-    done = []
-    for number, task in enumerate(tasks):
-        result = {**task["predictions"][0]["result"][0], "value": {"choices": [choices.get(number)]}}
-        annotation = {"id": 100 + number, "completed_by": worker, "was_cancelled": False, "result": [result]}
-        done.append({"id": number, **task, "annotations": [annotation] if number in choices else []})
-    return done
-
-
-@pytest.mark.parametrize("prefix", ["/data/local-files/?d=", "/data/local-files/?d=photos/", "https://pics.org/x/", ""])
-def test_label_studio_and_back(run: Path, tmp_path: Path, prefix: str) -> None:
-    queue = relabel_queue(run)
-    tasks = to_label_studio(queue, prefix=prefix, question="species", image="img", version="run 7")
-    first = tasks[0]
-    assert first["data"]["image"] == f"{prefix}ponds/d.jpg" and first["data"]["reason"] == "nobody answered"
-    assert first["predictions"] == [
-        {
-            "model_version": "run 7",
-            "score": 0.4,
-            "result": [
-                {
-                    "id": "pals-1",
-                    "from_name": "species",
-                    "to_name": "img",
-                    "type": "choices",
-                    "value": {"choices": ["newt"]},
-                }
-            ],
-        }
-    ]
-    path = tmp_path / "export.json"
-    path.write_text(json.dumps(tasks))
-    with pytest.raises(InputError, match="nothing to learn from"):  # predictions are not votes
-        read_votes(path)
-    path.write_text(json.dumps(annotated(tasks, {0: "newt", 1: "toad", 6: "frog"})))
-    votes, match = read_votes(path).match(queue["item"].tolist())
-    answers = {
-        (votes.items[i], votes.class_names[c], votes.workers[w])
-        for i, c, w in zip(votes.item_R, votes.label_R, votes.worker_R, strict=True)
-    }
-    assert answers == {("ponds/d.jpg", "newt", "3"), ("ponds/g.jpg", "toad", "3"), ("ponds/a 1.jpg", "frog", "3")}
-    assert not match.missing and not match.ambiguous and len(match.unanswered) == 4
-
-
-@given(st.text("aä +%?&#=.;/\\'\"", min_size=1, max_size=12))
-def test_odd_names_come_back(tmp_path_factory: pytest.TempPathFactory, odd: str) -> None:
-    """Whatever stands in a name, the address of the image leads back to it."""
-    item = f"ponds/x{odd}y.png"
-    queue = pd.DataFrame(
-        [{"rank": 1, "item": item, "suggestion": "a", "confidence": 0.5, "second": "", "reason": "a tie", "said": "a; b"}]
-    )
-    path = tmp_path_factory.getbasetemp() / "odd.json"
-    path.write_text(json.dumps(annotated(to_label_studio(queue), {0: "b"})))
-    votes, _ = read_votes(path, class_names=["a", "b"]).match([item])
-    assert votes.item_R.tolist() == [0] and votes.label_R.tolist() == [1]
 
 
 def test_answers_with_several_labels_and_without_a_name(run: Path) -> None:

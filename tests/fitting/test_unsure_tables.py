@@ -18,6 +18,7 @@ from pals.fitting.report_json import answers_of
 from pals.fitting.tables import annotators_table, doubtful_table, labels_table
 from pals.fitting.unsure import with_marks
 from pals.readers import Votes, read_votes
+from pals.util.errors import InputError
 
 ITEMS = 120
 
@@ -35,6 +36,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     answers.loc[cho & (answers["item"] == 3), "label"] = "weiß nicht"
     settings = {"data": {"dont_know": ("weiß nicht",)}}
     return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run", settings=settings)
+
+
+def test_a_run_of_before_is_fitted_anew(tmp_path: Path) -> None:
+    """It was begun without what is kept now."""
+    votes = pd.DataFrame({"item": list("aabbc"), "worker": list("xyxyx"), "label": ["ja", "nein", "ja", "ja", "don't know"]})
+    fit(None, votes[:4], no_images=True, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"or choose another --out\. Early versions left out \"don't know\", unsure marks"):
+        fit(None, votes, no_images=True, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"or choose another --out\.$"):
+        fit(None, votes[:3], no_images=True, out=tmp_path / "run")
 
 
 def test_people(found: Findings) -> None:

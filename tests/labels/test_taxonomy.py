@@ -78,6 +78,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("t.csv", "label,parent\n,a\n", r"row 2: a parent \('a'\) without a label"),
         ("t.txt", "a;b;c\nd;b;e\n", r"t\.txt, row 2: the label 'b' stands here under 'd'"),
         ("t.txt", "a;b\na;c\na;b\n", r"row 3: the path to 'b' stands in row 1 already"),
+        ("t.txt", "a;b\nc;b\n", r"row 2: the label 'b' stands here under 'c', and before .*row 1\) under 'a'"),
         ("t.txt", "a;;c\n", r"row 1: the path 'a;;c' has an empty part"),
         ("t.csv", "kind,of\na,b\n", r"t\.csv is no taxonomy: it begins with 'kind,of'\. Give a table"),
         ("t.csv", "", r"t\.csv is empty"),

@@ -576,6 +576,13 @@ def test_bad_pictures(run: Path, photos: Path) -> None:
         predict_folder(run, photos / "b.png", device="cpu", skip_bad=True)
 
 
+def test_pictures_too_small_to_see_anything_on(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "wee").mkdir()
+    Image.new("RGB", (7, 30)).save(tmp_path / "wee" / "a.png")
+    with pytest.raises(InputError, match=r"wee are 7 pixels high or wide.* originals, of at least 8 pixels\."):
+        predict_folder(run, tmp_path / "wee", device="cpu")
+
+
 def test_rows_of_vectors(tmp_path: Path) -> None:
     vector_model().save(tmp_path / FILE_NAME)
     rows = np.random.default_rng(0).normal(size=(5, 4))

@@ -219,6 +219,17 @@ def test_a_part_counts_only_with_its_record(run: Path, photos: Path, tmp_path: P
     assert out.read_bytes() == whole.read_bytes() and not folder.exists()
 
 
+def test_what_a_kill_leaves_behind_lies_with_the_parts(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the midst of joining, too; so it goes with them."""
+    seen: list[list[str]] = []
+    join = model_parts.CsvFormat.join
+    monkeypatch.setattr(model_parts.CsvFormat, "join", lambda *given: seen.append(left(tmp_path / "p.csv")) or join(*given))
+    predict(run, photos, tmp_path / "p.csv")
+    assert seen == [["p.csv.parts"]] and left(tmp_path / "p.csv") == ["p.csv"]
+
+
 def test_a_part_is_finished_after_some_time(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(run, photos, tmp_path / "whole.parquet")
     monkeypatch.setattr(model_parts, "SECONDS", 0.0)
@@ -346,6 +357,12 @@ def test_a_folder_of_somebody_else_is_left_alone(run: Path, photos: Path, tmp_pa
     with pytest.raises(InputError, match=r"holds thesis\.txt, which is not a part. Move it, or give another --out"):
         predict(run, photos, tmp_path / "p.csv")
     assert (tmp_path / "p.csv.parts" / "thesis.txt").exists()
+
+
+def test_a_folder_is_no_table(run: Path, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"photos is a folder: name the file to write in it, such as .*photos/labels\.csv"):
+        predict(run, photos, photos)
+    assert left(photos) == ["photos"]
 
 
 def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:

@@ -136,6 +136,32 @@ def test_label_studio(write: Write) -> None:
     assert times(read_votes(write(json.dumps(flat), "min.json"))) == {("a.jpg", "3"): 3, ("a.jpg", "4"): 4}
 
 
+def test_how_long_an_answer_took(write: Write) -> None:
+    """In tables and JSON, under two names; kept with its rows, written and read back."""
+    found = read_votes(write("item,worker,label,lead_time\na,ann,newt,4.1\na,bob,frog,\nb,ann,frog,12\n"))
+    assert np.nan_to_num(found.seconds_R, nan=-1).tolist() == [4.1, -1, 12] and found.timed and np.isnan(found.time_R).all()
+    again = read_votes(write(csv_text(found.to_frame())))
+    np.testing.assert_array_equal(again.seconds_R, found.seconds_R)
+    assert fingerprint(again) == fingerprint(found) != fingerprint(votes_of(rows_of(found), 2, 2))
+    assert np.nan_to_num(found.match(["b"])[0].seconds_R).tolist() == [12]
+    rows = [{"item": "a", "worker": "ann", "label": ["newt", "frog"], "seconds": 3}, {"item": "b", "label": "newt"}]
+    assert np.nan_to_num(read_votes(write(json.dumps(rows), "votes.json")).seconds_R).tolist() == [3, 3, 0]
+
+
+@pytest.mark.parametrize("cell", ["soon", "-3", "00:04", "1e12", "inf"])
+def test_what_is_no_number_of_seconds_is_left_alone(cell: str, write: Write) -> None:
+    path = write(f"item,worker,label,seconds\na,ann,newt,3\nb,ann,frog,{cell}\n")
+    found = read_votes(path)
+    assert not found.timed and found.num_answers == 2
+    (note,) = [note for note in found.summary.notes if note.startswith("Seconds that answers took are not read")]
+    assert "row 3, column 'seconds'" in note and cell in note
+    with pytest.raises(InputError, match=r"row 3, column 'seconds', holds .* no number of seconds"):
+        read_votes(path, columns={"seconds": "seconds"})
+    for wrong in ([1.0], [-1.0] * 2, [np.inf] * 2):
+        with pytest.raises(InputError, match="seconds_R of the votes must hold 2 numbers of seconds"):
+            votes_of(rows_of(found), 2, 2, seconds=wrong)
+
+
 # ---- among the votes
 
 

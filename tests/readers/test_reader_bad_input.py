@@ -186,10 +186,53 @@ def test_truncated_json(text: str, write: Write) -> None:
 def test_rows_with_too_many_cells(write: Write) -> None:
     with pytest.raises(InputError, match=r"Expected 3 fields in line 3, saw 4.*Mend that row"):
         read_votes(write("item,worker,label\na,ann,newt\nb,ann,frog,toad\n"))
-    with pytest.raises(InputError, match="more cells than the 3 names"):
+    with pytest.raises(InputError, match=r"row 2 has more cells than the 3 names .* or mend the row"):
         read_votes(write("item,worker,label\na,ann,newt,x\nb,ann,frog,y\n"))
-    with pytest.raises(InputError, match="EOF inside string"):
-        read_votes(write('item,worker,label\na,ann,"newt\n'))
+    for above in (0, 3):
+        with pytest.raises(InputError, match=f"a quotation mark in row {3 + above} is never closed. Close it, or take it away"):
+            read_votes(write("\n" * above + 'item,worker,label\na,ann,newt\na,bob,"newt\nb,bob,frog\n'))
+
+
+def test_two_columns_of_one_name(write: Write) -> None:
+    for text in ("item,label,label\na,ann,newt\nb,ann,frog\n", "image,ann,bob, ann\na,newt,newt,frog\nb,frog,newt,frog\n"):
+        with pytest.raises(InputError, match=r"two columns are named '(label|ann)'\. Give every column a name of its own"):
+            read_votes(write(text))
+    assert read_votes(write("item,label,,\na,newt,,\nb,frog,,\n")).num_answers == 2
+
+
+def test_a_page_that_asks_to_sign_in(write: Write) -> None:
+    for text in ("<!DOCTYPE html>\n<html><body>Sign in</body></html>", "<html><head></head></html>"):
+        with pytest.raises(InputError, match=r"votes.csv: this is a web page\. Download or export the answers again"):
+            read_votes(write(text))
+
+
+def test_utf_16_without_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "votes.csv"
+    for encoding in ("utf-16-le", "utf-16-be"):
+        path.write_bytes("item,worker,label\na,ann,newt\na,bob,frog\n".encode(encoding))
+        with pytest.raises(InputError, match=r"this looks like UTF-16 without a mark\. Save it as UTF-8, or say --encoding"):
+            read_votes(path)
+        assert read_votes(path, encoding=encoding).num_answers == 2
+
+
+def test_names_that_look_the_same(write: Write) -> None:
+    look_same = "Classes that look the same, with other or unseen characters in them"
+    notes = {
+        "a.jpg,ann,newt\nA.JPG,bob,newt\n": "Items that differ in capitals only: 'a.jpg', 'A.JPG'",
+        "a,ann,newt\nb,bob,newt\u200b\n": rf"{look_same}: 'newt', 'newt\u200b'",
+        "a,ann,m\u00f6lch\nb,bob,mo\u0308lch\n": f"{look_same}: 'mo\u0308lch', 'm\u00f6lch'",
+        "a,ann,ne\0wt\nb,bob,newt\n": r"1 label has a line break or control character inside ('ne\x00wt'); check the quotes in "
+        "the file",
+    }
+    for rows, note in notes.items():
+        assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes, rows
+
+
+def test_a_column_of_free_text_is_pointed_out(write: Write) -> None:
+    rows = "".join(f"p{i},ann,some words {i}\n" for i in range(101))
+    note = "101 classes for 101 answers: check which column holds the label"
+    assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes
+    assert note not in read_votes(write(f"item,worker,label\n{rows}{rows.replace('ann', 'bob')}")).summary.notes
 
 
 def test_rows_with_too_few_cells_and_blank_rows(write: Write) -> None:

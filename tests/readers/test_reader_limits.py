@@ -52,7 +52,9 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert "is a pipe or a device, not a file. Save what comes out of it" in elsewhere(code, tmp_path / "votes.csv")
+    said = elsewhere(code, tmp_path / "votes.csv").strip()
+    remedy = "Save what comes out of it to a file, and name that."
+    assert said == f"{tmp_path / 'votes.csv'}: this is a pipe or a device, not a file. {remedy}"
     (tmp_path / "answers.json").write_text(PEERANNOT)
     os.mkfifo(tmp_path / "metadata.json")
     assert elsewhere(code, tmp_path / "answers.json") == ""

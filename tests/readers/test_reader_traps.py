@@ -78,9 +78,26 @@ def test_a_row_without_item_makes_no_class(write: Write) -> None:
     assert read_votes(write("item,label\na,newt\n,toad\n"), class_names=["newt", "frog"]).class_names == ("newt", "frog")
 
 
+def test_people_who_say_nothing_are_not_counted(write: Write) -> None:
+    votes = read_votes(write("image,ann,bob,cho,dan\na,,newt,,?\nb,,frog,NA,newt\n"))
+    assert votes.workers == ("bob", "dan")
+    assert [votes.workers[w] for w in votes.worker_R] == ["bob", "bob", "dan"]
+    assert [votes.workers[w] for w in votes.unknown_worker_U] == ["dan"]
+    assert votes.summary.workers == 2
+    assert "2 annotators without any answer, not counted ('ann', 'cho')" in votes.summary.notes
+    asked = read_votes(write("item,worker,label\na,ann,newt\nb,eve,\nb,bob,frog\n"))
+    assert asked.workers == ("ann", "bob")
+    assert "1 annotator without any answer, not counted ('eve')" in asked.summary.notes
+
+
+def test_who_gives_gold_answers_alone_is_counted(write: Write) -> None:
+    votes = read_votes(write("item,worker,label,is_gold\na,eve,newt,true\na,ann,frog,false\nb,ann,frog,false\n"))
+    assert votes.workers == ("eve", "ann")
+
+
 def test_a_line_break_inside_a_label(write: Write) -> None:
     votes = read_votes(write('item,worker,label\na,ann,"newt\nb,ann,frog"\nc,bob,newt\n'))
-    note = "1 label has a line break inside ('newt\\nb,ann,frog'); check the quotes around them"
+    note = "1 label has a line break or control character inside ('newt\\nb,ann,frog'); check the quotes in the file"
     assert note in votes.summary.notes
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,8 +63,18 @@ def test_files_give_the_features_of_their_pixels(lite0: Encoder, tmp_path: Path)
     assert told == [(2, 5), (4, 5), (5, 5)]
     pixels = torch.stack([torch.from_numpy(decode(path, 112)) for path in files.paths])
     torch.testing.assert_close(got, slowly(pixels, lite0), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(encode(files.paths, lite0), got, atol=1e-4, rtol=1e-3)  # by name, their size looked up
+    torch.testing.assert_close(encode([str(path) for path in files.paths], lite0), got, atol=1e-4, rtol=1e-3)
     alike = nn.functional.cosine_similarity(got, encode(images, lite0))  # another code for the same filter
     assert alike.min() > 0.99
+
+
+def test_arrays_are_read_with_channels_first_or_last(lite0: Encoder) -> None:
+    images = pictures(3, 16)
+    small = Encoder(**{**vars(lite0), "size": 64})
+    expected = encode(images, small)
+    for array in (images.numpy(), images.permute(0, 2, 3, 1).numpy(), images.permute(0, 2, 3, 1)):
+        torch.testing.assert_close(encode(array, small), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_enlarging_is_pillows(lite0: Encoder) -> None:
@@ -91,9 +102,19 @@ def test_a_broken_file_is_named(lite0: Encoder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("images", "batch", "text"),
-    [(torch.zeros(2, 3, 8, 8), 4, "uint8"), (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), 0, "batch of 0")],
+    [
+        (torch.zeros(2, 3, 8, 8), 4, "uint8"),
+        (np.zeros((2, 3, 8, 8)), 4, "found torch.float64"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), 0, "batch of 0"),
+        (torch.zeros(2, 3, 8, 7, dtype=torch.uint8), 4, "7 pixels high or wide; an encoder needs at least 8"),
+        (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), 4, "N x 3 x height x width"),
+        ("a.png", 4, "a list of names"),
+        ([1, 2], 4, "a list of names"),
+        (None, 4, "a list of names"),
+        (["no.png"], 4, "no.png"),
+    ],
 )
-def test_bad_input(images: Tensor, batch: int, text: str) -> None:
+def test_bad_input(images: Any, batch: int, text: str) -> None:
     network = build_network("small-cnn", (3, 8, 8), 2)
     with pytest.raises(InputError, match=text):
         encode(images, Encoder("x", network, 8, (0.5,) * 3, (0.5,) * 3, None, ""), batch=batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -124,18 +125,25 @@ def test_a_network_of_timms_from_a_file(timm: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="not installed: timm")
-def test_no_connection_for_a_name_of_the_hub(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_connection_for_a_name_of_the_hub(
+    timm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     create = timm.create_model
 
     def unconnected(name: str, pretrained: bool = False, **options: Any) -> Any:
         if pretrained:
-            raise OSError("Cannot reach the hub")
+            logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
+            raise OSError("Cannot reach the hub. Please check your connection and try again.")
         return create(name, **options)
 
     monkeypatch.setattr(timm, "create_model", unconnected)
-    with pytest.raises(InputError, match=r"could not download its weights: .*Cannot reach the hub.*--weights FILE\.") as error:
+    with caplog.at_level(logging.WARNING), pytest.raises(InputError) as error:
         find_encoder("timm:test_resnet", weights="timm")
-    assert "\n" not in str(error.value)
+    assert str(error.value) == (
+        "timm could not download the weights of 'test_resnet' (Cannot reach the hub): connect to the web, or fetch the file "
+        "elsewhere and give it as --weights FILE."
+    )
+    assert not caplog.records
 
 
 def test_patches_are_cut_from_the_pictures() -> None:

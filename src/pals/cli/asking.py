@@ -14,6 +14,8 @@ from pals.util.errors import InputError
 from pals.util.words import how_many
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from pals.fitting.asking import NextAnswers
 
 Worth = Annotated[
@@ -28,8 +30,13 @@ def relabel(
     top: Annotated[int, typer.Option(min=1, help="How many items.")] = 200,
     to: Annotated[str, typer.Option(help="csv or label-studio.")] = "csv",
     prefix: Annotated[
-        str, typer.Option(help="For Label Studio: what stands before a picture's path.")
-    ] = "/data/local-files/?d=",
+        str | None,
+        typer.Option(help="For Label Studio: what stands before a picture's path (default: its local files)."),
+    ] = None,
+    document_root: Annotated[
+        Path | None,
+        typer.Option(help="Folder that Label Studio serves local files from (default: the one above the pictures' folder)."),
+    ] = None,
     annotators: Annotated[
         str | None, typer.Option(help="Who can be asked, separated by commas (default: people like those who answered).")
     ] = None,
@@ -51,13 +58,17 @@ def relabel(
     Example:  pals relabel runs/ponds --top 200 --out queue.csv
 
     Example:  pals relabel runs/ponds --out queue.csv --budget 400 --cost expert=5 --annotators ana,ben
+
+    Example:  pals relabel runs/ponds --to label-studio --out tasks.json  (and its export: pals update runs/ponds export.json)
     """
     from pals.fitting.asking import FILE_NAME, next_answers
-    from pals.fitting.relabel import relabel_queue, separator_of, to_fill_in, to_label_studio
+    from pals.fitting.relabel import relabel_queue, separator_of, to_fill_in
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
         raise InputError(f"--to {to!r}: choose csv or label-studio.")
+    if to == "label-studio" and out.suffix.lower() != ".json":
+        raise InputError(f"--out {out}: Label Studio imports tasks from a .json file; choose a name that ends so.")
     people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
     if annotators is not None and not people:
         raise InputError("--annotators names nobody. Give names as in the answers, separated by commas.")
@@ -68,13 +79,14 @@ def relabel(
         found = next_answers(
             run, annotators=people, costs=_costs(cost or []), budget=budget, expert_right=expert_right, worth=worth
         )
-        queue = queue.merge(found.table[["item", "decision", "gain"]], on="item", how="left")
+        shown = [name for name in ("item", "decision", "gain", "asked") if name in found.table]
+        queue = queue.merge(found.table[shown], on="item", how="left")
     if to == "csv":
         text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
         # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other pictures.
         write_text(out, text if text.isascii() else f"\ufeff{text}")
     else:
-        write_text(out, json.dumps(to_label_studio(queue, prefix=prefix), ensure_ascii=False, indent=1))
+        _write_project(run, queue, out, prefix, document_root)
     say(f"{how_many(len(queue), 'item')} to look at in {out}")
     if found is None:
         say(f"Which items have enough answers is not known: {run} is of an earlier version. Fit again to learn it.")
@@ -126,6 +138,20 @@ def replay(
     for line in found.sentences:
         say(line)
     say(f"The curves are in {out} and {out.with_suffix('.png').name}, what was saved in {out.stem}-saved.csv")
+
+
+def _write_project(run: Path, queue: pd.DataFrame, out: Path, prefix: str | None, document_root: Path | None) -> None:
+    """The tasks, and beside them the labelling settings."""
+    from pals.fitting.label_studio import label_studio_project
+    from pals.util.files import write_text
+
+    project = label_studio_project(run, queue, prefix=prefix, document_root=document_root)
+    config = out.with_name(f"{out.stem}-config.xml")
+    write_text(out, json.dumps(project.tasks, ensure_ascii=False, indent=1))
+    write_text(config, project.config)
+    say(f"Labelling settings (Settings, Labeling Interface, Code): {config.name}")
+    for line in project.sentences:
+        say(line)
 
 
 def _tell_next(found: NextAnswers, out: Path) -> None:

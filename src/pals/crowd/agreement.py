@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csc_matrix
 
 from pals.crowd.answers import ratio
@@ -26,6 +27,10 @@ COMMON = 10
 """Items that two people must have in common to be compared."""
 PAIRS = 1000
 """Pairs of people that are listed, those with most items in common first."""
+MEETINGS = 20_000_000
+"""Times that two people meet at an item that are looked at; where there are more, those of the people who answered most."""
+GROUPS = 10_000
+"""Items, or groups of them where there are more, that bootstrap samples are drawn from."""
 BLOCK_VALUES = 4_000_000
 """Numbers in one table of bootstrap weights; of many items several are made."""
 
@@ -74,7 +79,7 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
     classes = len(votes.class_names)
     count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
     count_NC = count_NC[count_NC.sum(axis=1) > 1]
-    crowd = _of_crowd(count_NC.astype(np.float64), rounds, rng)
+    crowd = _of_crowd(count_NC, rounds, rng)
     return Agreement(
         items=len(count_NC),
         answers=int(count_NC.sum()),
@@ -161,8 +166,8 @@ class _Crowd(TypedDict):
 
 def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> _Crowd:
     """All measures from the same bootstrap samples."""
-    term_NT = np.column_stack([_terms(count_NC), *_against_others(count_NC)])
-    found_T, drawn_RT = term_NT.sum(axis=0), _resampled(term_NT, rounds, rng)
+    term_GT = _grouped(count_NC, rng)
+    found_T, drawn_RT = term_GT.sum(axis=0), _resampled(term_GT, rounds, rng)
     width = 3 + count_NC.shape[1]
     everybody = slice(width)
     own = [slice(width + 5 * number, width + 5 * (number + 1)) for number in range(count_NC.shape[1])]
@@ -178,16 +183,33 @@ def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> _C
     }
 
 
-def _resampled(term_NT: np.ndarray, rounds: int, rng: np.random.Generator) -> np.ndarray:
-    """Sums over items drawn with replacement, R x T."""
-    items = len(term_NT)
+def _grouped(count_NC: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The terms of all measures, G x T: of each item, or of groups of items at random where they are many. Sums of groups vary
+    among each other as those of items do, so that drawing groups gives the same intervals."""
+    items, classes = count_NC.shape
+    groups = min(items, GROUPS)
+    order = np.arange(items) if items == groups else rng.permutation(items)
+    bound_G = np.linspace(0, items, groups + 1).astype(np.int64)
+    at_once = max(1, BLOCK_VALUES * groups // max(items * 6 * classes, 1))
+    parts = [np.zeros((0, 3 + 6 * classes))]
+    for start in range(0, groups, at_once):
+        bound_B = bound_G[start : start + at_once + 1]
+        block_NC = count_NC[order[bound_B[0] : bound_B[-1]]].astype(np.float64)
+        term_NT = np.column_stack([_terms(block_NC), *_against_others(block_NC)])
+        parts.append(np.add.reduceat(term_NT, bound_B[:-1] - bound_B[0], axis=0))
+    return np.concatenate(parts)
+
+
+def _resampled(term_GT: np.ndarray, rounds: int, rng: np.random.Generator) -> np.ndarray:
+    """Sums over items, or groups of them, drawn with replacement, R x T."""
+    items = len(term_GT)
     if not items:
-        return np.zeros((rounds, term_NT.shape[1]))
+        return np.zeros((rounds, term_GT.shape[1]))
     at_once = max(1, BLOCK_VALUES // items)
     parts = []
     for start in range(0, rounds, at_once):
-        weight_BN = rng.multinomial(items, np.full(items, 1 / items), size=min(at_once, rounds - start))
-        parts.append(weight_BN.astype(np.float64) @ term_NT)
+        weight_BG = rng.multinomial(items, np.full(items, 1 / items), size=min(at_once, rounds - start))
+        parts.append(weight_BG.astype(np.float64) @ term_GT)
     return np.concatenate(parts)
 
 
@@ -233,9 +255,24 @@ def _table(label_NW: csc_matrix, one: int, other: int) -> np.ndarray:
 
 def _met(label_NW: csc_matrix) -> list[tuple[int, int]]:
     """The pairs of people with enough items in common, those with most first."""
-    gave_NW = label_NW.astype(bool).astype(np.float64)
+    people = _busiest(label_NW)
+    gave_NW = label_NW[:, people].astype(bool).astype(np.float64)
     common = (gave_NW.T @ gave_NW).tocoo()
     keep = (common.row < common.col) & (common.data >= COMMON)
-    row, column, data = common.row[keep], common.col[keep], common.data[keep]
+    row, column, data = people[common.row[keep]], people[common.col[keep]], common.data[keep]
     order = np.lexsort((column, row, -data))[:PAIRS]
     return [(int(row[k]), int(column[k])) for k in order]
+
+
+def _busiest(label_NW: csc_matrix) -> np.ndarray:
+    """The people with enough answers to have so many items in common with anybody, in their order; of these as many as can be
+    compared, those with most answers first."""
+    answers_W = label_NW.getnnz(axis=0)
+    people = np.flatnonzero(answers_W >= COMMON)
+    people = people[np.argsort(-answers_W[people], kind="stable")]
+    if not len(people):
+        return people
+    given_NP = label_NW[:, people]
+    met_A = pd.Series(given_NP.indices).groupby(given_NP.indices).cumcount().to_numpy()  # people before them at the same item
+    met_P = np.cumsum(met_A)[given_NP.indptr[1:] - 1]
+    return np.sort(people[: max(2, int(np.searchsorted(met_P, MEETINGS, side="right")))])

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from pals.crowd.answers import Answers
-from pals.crowd.levels import Levels, RingCounts, initial_levels
+from pals.crowd.blocks import in_parallel, precision, product, row_blocks
+from pals.crowd.levels import Levels, initial_levels
 from pals.crowd.unsure import Caution, Unsure, first_caution, first_unsure, learned_unsure
 from pals.util.errors import InputError
 
 LARGEST_CONFUSION = 200_000_000
 """Numbers in all confusion matrices together; more are not written out."""
-
-BLOCK = 4_000_000
-"""Numbers in a table of answers by classes that is held at once."""
 
 CARE_PSEUDO_COUNTS = (4.5, 0.5)
 """Of a person: as if four and a half answers had been given with care and half a one blindly."""
@@ -96,11 +96,36 @@ class ItemPosterior:
     easy_NC: np.ndarray
     hard_NC: np.ndarray
     evidence_N: np.ndarray  # log-likelihood of each item's answers
+    moved: float = np.inf  # share of the probability that is elsewhere than before
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int], hard: bool) -> ItemPosterior:
+        """To be filled; without hard items their table takes no memory."""
+        kind = precision(shape)
+        hard_NC = np.empty(shape, kind) if hard else np.broadcast_to(kind(0), shape)
+        return cls(np.empty(shape, kind), hard_NC, np.empty(shape[0]))
 
     @property
     def posterior_NC(self) -> np.ndarray:
         posterior_NC: np.ndarray = self.easy_NC + self.hard_NC
         return posterior_NC
+
+    def rows(self, items: np.ndarray | slice) -> np.ndarray:
+        """The probabilities of the classes for these items, to be read only."""
+        easy_BC: np.ndarray = self.easy_NC[items]
+        return easy_BC + self.hard_NC[items] if self.hard_NC.strides[0] else easy_BC
+
+    def sums(self, use_N: np.ndarray) -> np.ndarray:
+        """How many of these items are of each class."""
+        items, classes = self.easy_NC.shape
+
+        def add(part: slice) -> np.ndarray:
+            rows_BC = self.rows(part)
+            used_BC = rows_BC if use_N[part].all() else rows_BC[use_N[part]]
+            items_C: np.ndarray = used_BC.sum(axis=0, dtype=np.float64)
+            return items_C
+
+        return sum(in_parallel(add, row_blocks(np.arange(items + 1), classes)), np.zeros(classes))
 
 
 def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
@@ -126,141 +151,6 @@ def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndar
     return confusion_KCC
 
 
-def e_step(
-    answers: Answers, annotators: Annotators, log_prior_NC: np.ndarray, before: ItemPosterior | None = None
-) -> ItemPosterior:
-    """The E-step, by Bayes' rule: prior times the probability of every answer. A gold label leaves no doubt.
-
-    `before` is what the annotators were learned from, if they were. Each answer is weighed by what is known from all others:
-    else it would vouch for itself, and who gave few answers would be believed too much.
-    """
-    log_prior_NC = with_gold(log_prior_NC, answers.gold_N)
-    with np.errstate(divide="ignore"):  # without hard items their share is zero
-        easy_NC = log_prior_NC + np.log1p(-annotators.hard_C) + np.zeros((answers.num_items, 1))
-        hard_NC = log_prior_NC + np.log(annotators.hard_C) + log_hard(answers, annotators)
-    chances = Chances(answers, annotators, before)
-    step = max(1, BLOCK // answers.num_classes)
-    for start in range(0, answers.given_NS.nnz, step):
-        entry = np.arange(start, min(start + step, answers.given_NS.nnz))
-        item_E, weight_E1 = answers.item_E[entry], answers.given_NS.data[entry, None]
-        first = np.flatnonzero(np.diff(item_E, prepend=-1))  # entries are in the order of the items
-        for total_NC, chance_EC in zip((easy_NC, hard_NC), chances(entry), strict=True):
-            total_NC[item_E[first]] += np.add.reduceat(weight_E1 * np.log(chance_EC), first, axis=0)
-    evidence_N = np.logaddexp(log_sum(easy_NC), log_sum(hard_NC))
-    return ItemPosterior(np.exp(easy_NC - evidence_N[:, None]), np.exp(hard_NC - evidence_N[:, None]), evidence_N)
-
-
-def log_hard(answers: Answers, annotators: Annotators) -> np.ndarray:
-    """N x 1: by how much those who do not know make it likelier that an item is hard."""
-    return np.zeros((answers.num_items, 1)) if annotators.caution is None else annotators.caution.log_hard_N1()
-
-
-class Chances:
-    """Probability of answers (entries E of `given_NS`) for easy and for hard items of each class, by what is known from all
-    other answers: with `before`, what an answer itself has contributed is taken out."""
-
-    def __init__(self, answers: Answers, annotators: Annotators, before: ItemPosterior | None = None) -> None:
-        self.answers, self.annotators, self.before = answers, annotators, before
-        classes, label_P = answers.num_classes, answers.label_P
-
-        def of_symbols(table_CC: np.ndarray) -> np.ndarray:
-            value_SC: np.ndarray = answers.members_SP @ table_CC[:, label_P].T
-            return value_SC
-
-        self.count_SC = answers.members_SP @ annotators.count_PC
-        self.common, self.wrong = _tables(answers, annotators)
-        self.named_SC = of_symbols(np.eye(classes))
-        care_S1 = annotators.care_W[answers.worker_S, None]
-        self.blind_S1 = (1 - care_S1) * (answers.members_SP @ annotators.habit_WC[answers.worker_P, label_P])[:, None]
-        like_all_SC = self.common.of_all(answers.worker_S, care_S1)
-        self.careful_SC = like_all_SC / (like_all_SC + self.blind_S1)
-
-    def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        people, symbol_E = self.annotators, self.answers.given_NS.indices[entry]
-        worker_E = self.answers.worker_S[symbol_E]
-        easy_EC, hard_EC = self._own(entry)
-        careful_EC = easy_EC * self.careful_SC[symbol_E]
-        like_all_EC = self.common.without(symbol_E, worker_E, careful_EC)
-        prior_EC = people.care_W[worker_E, None] * like_all_EC + self.blind_S1[symbol_E]
-        said_EC = (self.count_SC[symbol_E] - easy_EC).clip(min=0) + people.strength * prior_EC
-        chance_EC = said_EC / ((people.total_WC[worker_E] - easy_EC).clip(min=0) + people.strength)
-        if not people.hard_C.any():
-            chance_EC = self._mixed(symbol_E, chance_EC)
-            return chance_EC, chance_EC  # there are no hard items, so that theirs does not matter
-        named_EC = self.named_SC[symbol_E]
-        mistaken_EC = (careful_EC + hard_EC) * (1 - named_EC)
-        hard_chance_EC = 0.5 * named_EC + 0.5 * self.wrong.without(symbol_E, np.zeros_like(symbol_E), mistaken_EC)
-        return self._mixed(symbol_E, chance_EC), self._mixed(symbol_E, hard_chance_EC)
-
-    def _mixed(self, symbol_E: np.ndarray, chance_EC: np.ndarray) -> np.ndarray:
-        """With what unsure answers are worth."""
-        unsure = self.annotators.unsure
-        return chance_EC if unsure is None else unsure.mixed(chance_EC, symbol_E)
-
-    def _own(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How much these answers contributed to what was learned, of easy and of hard items."""
-        if self.before is None:
-            nothing = np.zeros((len(entry), self.answers.num_classes))
-            return nothing, nothing
-        item_E, weight_E1 = self.answers.item_E[entry], self.answers.given_NS.data[entry, None]
-        own = [weight_E1 * share_NC[item_E] for share_NC in (self.before.easy_NC, self.before.hard_NC)]
-        unsure, symbol_E = self.annotators.unsure, self.answers.given_NS.indices[entry]
-        if unsure is not None:
-            own = [unsure.without_guesses(own_EC, symbol_E, hard) for hard, own_EC in zip((False, True), own, strict=True)]
-        return own[0], own[1]
-
-
-class Counts:
-    """Counts of (class, label) for every symbol of the answers, so that an answer's own part can be taken out."""
-
-    def __init__(self, answers: Answers, count_CC: np.ndarray, least_CC: np.ndarray) -> None:
-        self.count_SC, self.least_SC = (answers.members_SP @ table[:, answers.label_P].T for table in (count_CC, least_CC))
-        self.total_C = count_CC.sum(axis=1)
-
-    def of_all(self, who_S: np.ndarray, weight_S1: np.ndarray) -> np.ndarray:
-        """S x C: probability of every symbol, whoever says it, times the weights."""
-        chance_SC: np.ndarray = weight_S1 * self.count_SC / self.total_C
-        return chance_SC
-
-    def without(self, symbol_E: np.ndarray, who_E: np.ndarray, own_EC: np.ndarray) -> np.ndarray:
-        """E x C: probability of these symbols, without their own part of the counts."""
-        left_EC = np.maximum(self.count_SC[symbol_E] - own_EC, self.least_SC[symbol_E])
-        chance_EC: np.ndarray = left_EC / (self.total_C - own_EC)
-        return chance_EC
-
-
-def _tables(answers: Answers, annotators: Annotators) -> tuple[Counts | RingCounts, Counts | RingCounts]:
-    """What people with care say, and what they say wrongly; with a taxonomy level by level."""
-    classes, first, levels = answers.num_classes, annotators.first, annotators.levels
-    if levels is None:
-        common = Counts(answers, annotators.common_CC, _half_right(classes, first))
-        return common, Counts(answers, annotators.wrong_CC, _all_wrong(classes, first))
-    least = 0.5 * first / classes
-    return (
-        RingCounts(levels, answers, annotators.common_CC, levels.share_MWC, least),
-        RingCounts(levels, answers, annotators.wrong_CC, levels.wrong_M1C, least),
-    )
-
-
-def with_gold(log_prior_NC: np.ndarray, gold_N: np.ndarray) -> np.ndarray:
-    """The prior with certainty where the label is known."""
-    known = np.flatnonzero(gold_N >= 0)
-    if not len(known):
-        return log_prior_NC
-    log_prior_NC = np.broadcast_to(log_prior_NC, (len(gold_N), log_prior_NC.shape[-1])).copy()
-    log_prior_NC[known] = -np.inf
-    log_prior_NC[known, gold_N[known]] = 0.0
-    return log_prior_NC
-
-
-def log_sum(value_NC: np.ndarray) -> np.ndarray:
-    """Logarithm of the sum of exponentials in each row; minus infinity where all are."""
-    top_N = np.maximum(value_NC.max(axis=1), np.finfo(np.float64).min)
-    with np.errstate(divide="ignore"):
-        total_N: np.ndarray = top_N + np.log(np.exp(value_NC - top_N[:, None]).sum(axis=1))
-    return total_N
-
-
 def initial_annotators(answers: Answers, strength: float, hard: bool, first: float = CONFUSION_PSEUDO_COUNTS) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
     the answers is a majority vote."""
@@ -271,10 +161,10 @@ def initial_annotators(answers: Answers, strength: float, hard: bool, first: flo
     count_WC[answers.worker_P, answers.label_P] = answers.members_SP.T @ (weight_S / size_S)
     everyone_C = (count_WC.sum(axis=0) + 1) / (count_WC.sum() + classes)
     return Annotators(
-        count_PC=np.zeros((len(answers.label_P), classes)),
+        count_PC=np.zeros((len(answers.label_P), classes), dtype=precision((len(answers.label_P), classes))),
         total_WC=np.zeros((people, classes)),
-        common_CC=_half_right(classes, first),
-        wrong_CC=_all_wrong(classes, first),
+        common_CC=half_right(classes, first),
+        wrong_CC=all_wrong(classes, first),
         habit_WC=(count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1),
         care_W=np.full(people, CARE_PSEUDO_COUNTS[0] / sum(CARE_PSEUDO_COUNTS)),
         hard_C=np.full(classes, HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS) if hard else 0.0),
@@ -286,37 +176,91 @@ def initial_annotators(answers: Answers, strength: float, hard: bool, first: flo
     )
 
 
-def m_step(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotators:
+def m_step(answers: Answers, found: ItemPosterior, before: Annotators, *, reuse: bool = False) -> Annotators:
     """The M-step: the annotators that make what was found likeliest, given their priors. `before` says how answers are divided
-    that leave a choice: those with several labels, and those that may have been given blindly."""
-    worker_P, classes = answers.worker_P, answers.num_classes
-    like_all_PC = before.care_W[worker_P, None] * before.like_all(worker_P, answers.label_P)
-    blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, answers.label_P])[:, None]
-    prior_PC = like_all_PC + blind_P1
-    chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[worker_P] + before.strength)
-    unsure = _learned_unsure(answers, found, before, chance_PC)
-    count_PC = _expected(answers, found.easy_NC, chance_PC, unsure, hard=False)
-    careful_PC = count_PC * like_all_PC / prior_PC
-    answers_W = np.bincount(worker_P, count_PC.sum(axis=1), minlength=answers.num_workers)
-    careful_W = np.bincount(worker_P, careful_PC.sum(axis=1), minlength=answers.num_workers)
-    careful_CC = _by_label(answers, careful_PC)
-    total_WC = np.zeros((answers.num_workers, classes))
-    np.add.at(total_WC, worker_P, count_PC)
-    hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, answers.label_P].T, unsure, hard=True)
-    wrong_CC = careful_CC + _by_label(answers, hard_PC)
+    that leave a choice: those with several labels, and those that may have been given blindly. With `reuse` its counts are
+    written over."""
+    classes, hard = answers.num_classes, bool(before.hard_C.any())
+    if answers.plain:
+        unsure, hard_CC = None, _said_of_hard(answers, found, before) if hard else np.zeros((classes, classes))
+        count_PC = before.count_PC if reuse else np.empty_like(before.count_PC)
+        product(answers.given_SN, found.easy_NC, count_PC)
+    else:
+        unsure, count_PC, hard_CC = _divided(answers, found, before)
+    sums = _sums(answers, count_PC, before)
+    wrong_CC = sums.careful_CC + hard_CC
     np.fill_diagonal(wrong_CC, 0.0)
     return replace(
         before,
         count_PC=count_PC,
-        total_WC=total_WC,
-        common_CC=careful_CC + _half_right(classes, before.first),
-        wrong_CC=wrong_CC + _all_wrong(classes, before.first),
-        care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (answers_W + sum(CARE_PSEUDO_COUNTS)),
-        hard_C=_share_of_hard(answers, found) if before.hard_C.any() else before.hard_C,
-        levels=None if before.levels is None else before.levels.learned(answers, careful_PC),
+        total_WC=sums.total_WC,
+        common_CC=sums.careful_CC + half_right(classes, before.first),
+        wrong_CC=wrong_CC + all_wrong(classes, before.first),
+        care_W=(sums.careful_W + CARE_PSEUDO_COUNTS[0]) / (sums.total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS)),
+        hard_C=_share_of_hard(answers, found) if hard else before.hard_C,
+        levels=None if before.levels is None else before.levels.learned(answers, sums.careful_PC),
         unsure=unsure,
-        caution=None if before.caution is None else before.caution.learned(found.hard_NC.sum(axis=1)),
+        caution=None if before.caution is None else before.caution.learned(found.hard_NC.sum(axis=1, dtype=np.float64)),
     )
+
+
+class _Sums(NamedTuple):
+    """Of the counts of pairs, and of what of them was given with care."""
+
+    total_WC: np.ndarray
+    careful_W: np.ndarray
+    careful_CC: np.ndarray  # rows are the class, columns the label
+    careful_PC: np.ndarray  # only where there are levels to be learned from it
+
+
+def _sums(answers: Answers, count_PC: np.ndarray, before: Annotators) -> _Sums:
+    worker_P, label_P, classes = answers.worker_P, answers.label_P, answers.num_classes
+    first_W = np.searchsorted(worker_P, np.arange(answers.num_workers + 1))  # pairs are in the order of their people
+    total_WC, careful_W = np.zeros((answers.num_workers, classes)), np.zeros(answers.num_workers)
+    careful_PC = np.empty(count_PC.shape if before.levels is not None else (0, classes))
+
+    def add(people: slice) -> np.ndarray:
+        own_W = first_W[people.start : people.stop + 1]
+        part = slice(own_W[0], own_W[-1])
+        number, given_P = part.stop - part.start, label_P[part]
+        by_person_WP = csr_matrix((np.ones(number), np.arange(number), own_W - own_W[0]), shape=(len(own_W) - 1, number))
+        by_label_CP = csr_matrix((np.ones(number), (given_P, np.arange(number))), shape=(classes, number))
+        like_all_PC = before.care_W[worker_P[part], None] * before.like_all(worker_P[part], given_P)
+        blind_P = (1 - before.care_W[worker_P[part]]) * before.habit_WC[worker_P[part], given_P]
+        counted_PC = count_PC[part].astype(np.float64, copy=False)
+        like_all_PC *= counted_PC / (like_all_PC + blind_P[:, None])
+        total_WC[people] = by_person_WP @ counted_PC
+        careful_W[people] = by_person_WP @ like_all_PC.sum(axis=1)
+        if len(careful_PC):
+            careful_PC[part] = like_all_PC
+        careful_CC: np.ndarray = by_label_CP @ like_all_PC
+        return careful_CC
+
+    parts = in_parallel(add, row_blocks(first_W, classes))
+    careful_CC = sum(parts, np.zeros((classes, classes)))
+    return _Sums(total_WC, careful_W, careful_CC.T.copy(), careful_PC)
+
+
+def _said_of_hard(answers: Answers, found: ItemPosterior, before: Annotators) -> np.ndarray:
+    """How often each label was given to hard items of each class: rows are the class. Where every answer names one label, it
+    does not matter who gave it."""
+    given_CN = answers.given_NK.T.tocsr()
+    said_CC: np.ndarray = product(given_CN, found.hard_NC, np.empty((given_CN.shape[0], answers.num_classes)))
+    return said_CC.T
+
+
+def _divided(answers: Answers, found: ItemPosterior, before: Annotators) -> tuple[Unsure | None, np.ndarray, np.ndarray]:
+    """What unsure answers are worth, and how often each pair occurred with easy items of each class, and each label with hard
+    ones: where answers name several labels or are unsure, so that they must be divided."""
+    worker_P, label_P = answers.worker_P, answers.label_P
+    like_all_PC = before.care_W[worker_P, None] * before.like_all(worker_P, label_P)
+    blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
+    said_PC = before.count_PC + before.strength * (like_all_PC + blind_P1)
+    chance_PC = said_PC / (before.total_WC[worker_P] + before.strength)
+    unsure = _learned_unsure(answers, found, before, chance_PC)
+    count_PC = _expected(answers, found.easy_NC, chance_PC, unsure, hard=False)
+    hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, label_P].T, unsure, hard=True)
+    return unsure, count_PC, _by_label(answers, hard_PC)
 
 
 def _learned_unsure(answers: Answers, found: ItemPosterior, before: Annotators, easy_PC: np.ndarray) -> Unsure | None:
@@ -332,7 +276,7 @@ def _share_of_hard(answers: Answers, found: ItemPosterior) -> np.ndarray:
     """How many items of each class are hard. All else about hard items is fixed or shared: three answers an item hardly tell
     more."""
     answered_N = answers.answered_N
-    hard_C, items_C = found.hard_NC[answered_N].sum(axis=0), found.posterior_NC[answered_N].sum(axis=0)
+    hard_C, items_C = found.hard_NC.sum(axis=0, dtype=np.float64, where=answered_N[:, None]), found.sums(answered_N)
     share_C: np.ndarray = (hard_C + HARD_PSEUDO_COUNTS[0]) / (items_C + sum(HARD_PSEUDO_COUNTS))
     return share_C
 
@@ -354,12 +298,12 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
     return count_CC.T.copy()
 
 
-def _half_right(classes: int, first: float) -> np.ndarray:
+def half_right(classes: int, first: float) -> np.ndarray:
     """Answers per class to begin with, half of them right and half spread over all labels."""
     return first * (0.5 * np.eye(classes) + 0.5 / classes)
 
 
-def _all_wrong(classes: int, first: float) -> np.ndarray:
+def all_wrong(classes: int, first: float) -> np.ndarray:
     """Wrong answers per class to begin with, spread over all others."""
     return first * (1 - np.eye(classes)) / (classes - 1)
 

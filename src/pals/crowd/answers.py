@@ -42,6 +42,42 @@ class Answers:
         """The item of each entry of `given_NS`."""
         return np.repeat(np.arange(self.num_items), self.count_N)
 
+    @cached_property
+    def given_SN(self) -> Any:
+        """The same by symbol."""
+        return self.given_NS.T.tocsr()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every symbol is a pair: all answers name one label, and surely."""
+        return len(self.worker_S) == len(self.worker_P)
+
+    @cached_property
+    def kind_S(self) -> np.ndarray:
+        """The number of the labels (K) that a symbol stands for, whoever says it: a label, or a set of several."""
+        several = np.flatnonzero(np.diff(self.members_SP.indptr) > 1)
+        kind_S: np.ndarray = self.label_P[self.members_SP.indices[self.members_SP.indptr[:-1]]]
+        kind_S[several] = self.num_classes + np.arange(len(several))
+        return kind_S
+
+    @cached_property
+    def given_NK(self) -> Any:
+        """The answers by what they name, whoever gives them; an item may have several entries of a kind."""
+        kinds = self.num_classes + int((self.kind_S >= self.num_classes).sum())
+        given = self.given_NS
+        return csr_matrix((given.data, self.kind_S[given.indices], given.indptr), shape=(self.num_items, kinds))
+
+    def of_symbols(self, value_PC: np.ndarray) -> np.ndarray:
+        """S x C: the sum over the pairs of each symbol."""
+        return value_PC if self.plain else self.members_SP @ value_PC
+
+    def of_kinds(self, table_CC: np.ndarray) -> np.ndarray:
+        """K x C: of a table by class and label, the sum over the labels of each kind."""
+        several = np.flatnonzero(self.kind_S >= self.num_classes)
+        set_KP = self.members_SP[several]
+        sums_KC = set_KP @ table_CC[:, self.label_P].T if len(several) else table_CC[:0]
+        return np.concatenate([table_CC.T, sums_KC])
+
     @property
     def asked_NW(self) -> Any:
         """Sparse, 0 or 1: who answered for an item, or did not know; nobody's "don't know"s all count."""
@@ -174,8 +210,10 @@ def vote_shares(votes: Votes) -> np.ndarray:
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
     part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     count = np.bincount(votes.item_R * classes + votes.label_R, part_R, minlength=items * classes)
-    count_NC = count.reshape(items, classes)
-    return ratio(count_NC, count_NC.sum(axis=1, keepdims=True), otherwise=0.0)
+    share_NC = count.astype(np.float64, copy=False).reshape(items, classes)
+    total_N1 = share_NC.sum(axis=1, keepdims=True)
+    share_NC /= np.where(total_N1 > 0, total_N1, 1.0)
+    return share_NC
 
 
 def ratio(top: np.ndarray, bottom: np.ndarray, otherwise: float = np.nan) -> np.ndarray:

@@ -71,7 +71,7 @@ class AmongOthers:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long people (W) take for an answer, by the times at which they gave them."""
+    """How long people (W) take for an answer, as is known or follows from the times at which they gave them."""
 
     answers_W: np.ndarray  # for which it is known, pauses left out
     seconds_W: np.ndarray  # the median; NaN where it is not known for any
@@ -137,22 +137,33 @@ def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOt
 
 
 def pace(votes: Votes) -> Pace:
-    """How long people take for an answer: the time since their answer before. Answers that were handed in together, or in the
-    same tick of a clock, share that time evenly. Pauses, of more than five minutes for an answer, are left out."""
+    """How long people take for an answer: the seconds that it took, or where these are not known, the time since their answer
+    before. Answers that were handed in together, or in the same tick of a clock, share that time evenly. Pauses, of more than
+    five minutes for an answer, are left out."""
     _, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
-    time_A = np.full(len(first_A), -np.inf)
+    worker_A, people = votes.worker_R[first_A], len(votes.workers)
+    time_A, seconds_A = (np.full(len(first_A), -np.inf) for _ in range(2))
     np.fmax.at(time_A, answer_R, votes.time_R)  # an answer is given with the last of its labels
-    frame = pd.DataFrame({"worker": votes.worker_R[first_A], "time": time_A})[np.isfinite(time_A)]
-    together = frame[frame["worker"] >= 0].groupby(["worker", "time"]).size()  # sorted by person, then by time
-    who_B, time_B = (together.index.get_level_values(name).to_numpy() for name in ("worker", "time"))
-    size_B, follows_B = together.to_numpy(), np.append(False, who_B[1:] == who_B[:-1])[: len(together)]
-    each_B = np.diff(time_B, prepend=0.0) / size_B
-    kept = np.flatnonzero(follows_B & (each_B <= PAUSE))
-    people = len(votes.workers)
-    answers_W = np.bincount(who_B[kept], size_B[kept], minlength=people).astype(np.int64)
-    median = pd.Series(np.repeat(each_B[kept], size_B[kept])).groupby(np.repeat(who_B[kept], size_B[kept])).median()
-    seconds_W = median.reindex(range(people)).to_numpy(dtype=np.float64)
+    np.fmax.at(seconds_A, answer_R, votes.seconds_R)
+    seconds_A = np.where(np.isfinite(seconds_A), seconds_A, _since_the_one_before(worker_A, time_A))
+    kept = np.flatnonzero((worker_A >= 0) & (seconds_A <= PAUSE))
+    answers_W = np.bincount(worker_A[kept], minlength=people)
+    seconds_W = pd.Series(seconds_A[kept]).groupby(worker_A[kept]).median().reindex(range(people)).to_numpy(dtype=np.float64)
     return Pace(answers_W, seconds_W, _medians_of_others(np.where(answers_W >= FEWEST, seconds_W, np.nan)))
+
+
+def _since_the_one_before(worker_A: np.ndarray, time_A: np.ndarray) -> np.ndarray:
+    """The seconds since the person's answer before, by the times of answers (-inf: not known); NaN for a first one. Those of
+    one time share it evenly."""
+    frame = pd.DataFrame({"worker": worker_A, "time": time_A})[np.isfinite(time_A) & (worker_A >= 0)]
+    together = frame.groupby(["worker", "time"])  # sorted by person, then by time
+    size_B = together.size()
+    who_B, time_B = (size_B.index.get_level_values(name).to_numpy() for name in ("worker", "time"))
+    follows_B = np.append(False, who_B[1:] == who_B[:-1])[: len(size_B)]
+    each_B = np.where(follows_B, np.diff(time_B, prepend=0.0) / size_B.to_numpy(), np.nan)
+    seconds_A = np.full(len(worker_A), np.nan)
+    seconds_A[frame.index] = each_B[together.ngroup()]
+    return seconds_A
 
 
 def confidence_limits(success: np.ndarray, trials: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

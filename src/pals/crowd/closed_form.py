@@ -14,8 +14,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from pals.crowd.annotators import Annotators, Chances, ItemPosterior, e_step, initial_annotators, log_hard, log_sum, m_step
+from pals.crowd.annotators import Annotators, ItemPosterior, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
+from pals.crowd.chances import Chances, e_step, log_hard, log_sum
 from pals.crowd.consensus import Consensus, summarize
 from pals.crowd.fusion import Calibration, Fusion, combine
 from pals.crowd.linear import Spectrum, decompose
@@ -175,17 +176,16 @@ def _alternate(
     answers, opinion = setting.answers, Opinion(None, 0.0, 0.0, 0.0)
     annotators = initial_annotators(answers, strength, hard=True, first=FIRST)
     found = e_step(answers, annotators, setting.with_unnamed(setting.log_prior(None, 0.0)))
-    done, change = 0, np.inf
-    while done < ITERATIONS and change > TOLERANCE:
+    done, moved = 0, np.inf
+    while done < ITERATIONS and moved > TOLERANCE:
         annotators = m_step(answers, found, annotators)
         if spectrum is not None and (done == 0 or opinion.slope > 0):
             tried = penalties if done < SEARCHED else (opinion.penalty,)
             opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), found.posterior_NC)
         prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
-        before, found = found, e_step(answers, annotators, prior_NC, found)
-        change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
-        done += 1
-    return summarize(answers, annotators, found, done, change <= TOLERANCE), opinion
+        found = e_step(answers, annotators, prior_NC, found)
+        done, moved = done + 1, found.moved
+    return summarize(answers, annotators, found, done, moved <= TOLERANCE), opinion
 
 
 def _look(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, ItemPosterior, confusion_matrices, e_step, initial_annotators, m_step
+from pals.crowd.annotators import Annotators, ItemPosterior, confusion_matrices, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
+from pals.crowd.chances import e_step
 from pals.readers import Votes
 from pals.util.errors import InputError
 
@@ -19,11 +20,18 @@ DAWID_SKENE = "dawid-skene"
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
 """Weights, in answers per class, that the prior of a person's confusion matrix may have; the answers decide between them."""
 
-TOLERANCE = 1e-5
-ITERATIONS = 200
+MIDDLE = len(STRENGTHS) // 2
+
+TOLERANCE, ITERATIONS = 1e-5, 200
 """Of expectation and maximisation: it has converged when no more than this share of the probability moves."""
 
-Prior = Callable[[np.ndarray], np.ndarray]  # what is now held of the items, N x C -> log-prior of the next round
+ROUGHLY = 1e-3, 40
+"""The same where strengths are compared."""
+
+QUICK = 1_000_000
+"""Answers times classes up to which every strength is tried from the beginning."""
+
+Prior = Callable[[ItemPosterior], np.ndarray]  # what is now held of the items -> log-prior of the next round
 
 
 @dataclass(frozen=True)
@@ -97,49 +105,79 @@ def dawid_skene(
 
 
 def choose_strength(answers: Answers) -> float:
-    """The strength under which answers are likeliest, each judged by what is known from the others."""
+    """The strength under which answers are likeliest, each judged by what is known from the others. Where that is quick, every
+    one is tried from the beginning."""
     if len(np.unique(answers.worker_P)) < 2:
-        return STRENGTHS[len(STRENGTHS) // 2]  # everybody is like everybody
-    found = [_estimate(answers, strength, False, tolerance=1e-3, iterations=40).log_likelihood for strength in STRENGTHS]
+        return STRENGTHS[MIDDLE]  # everybody is like everybody
+    if answers.given_NS.nnz * answers.num_classes > QUICK:
+        return _climb(answers)
+    found = [_estimate(answers, strength, False, *ROUGHLY).log_likelihood for strength in STRENGTHS]
     return STRENGTHS[int(np.argmax(found))]
 
 
+def _climb(answers: Answers) -> float:
+    """The same for many answers, whose likelihood has one summit: step by step from the middle, each going on from what the one
+    before found."""
+    now = _estimate(answers, STRENGTHS[MIDDLE], False, *ROUGHLY)
+    best, highest = STRENGTHS[MIDDLE], now.log_likelihood
+    for slope in (STRENGTHS[MIDDLE + 1 :], STRENGTHS[MIDDLE - 1 :: -1]):
+        for strength in slope:
+            now = _alternate(answers, replace(now.annotators, strength=strength), now.found, *ROUGHLY)
+            if now.log_likelihood <= highest:
+                break
+            best, highest = strength, now.log_likelihood
+        if best != STRENGTHS[MIDDLE]:
+            break
+    return best
+
+
 def _estimate(answers: Answers, strength: float, hard_items: bool, tolerance: float, iterations: int) -> Consensus:
-    def prior(posterior_NC: np.ndarray) -> np.ndarray:
-        log_prior_C: np.ndarray = np.log(class_shares(posterior_NC, answers.known_N))
+    annotators = initial_annotators(answers, strength, hard_items)
+    found = e_step(answers, annotators, np.zeros(answers.num_classes))
+    return _alternate(answers, annotators, found, tolerance, iterations)
+
+
+def _alternate(answers: Answers, annotators: Annotators, found: ItemPosterior, tolerance: float, iterations: int) -> Consensus:
+    def prior(found: ItemPosterior) -> np.ndarray:
+        log_prior_C: np.ndarray = np.log(class_shares(found, answers.known_N))
         return log_prior_C
 
-    annotators = initial_annotators(answers, strength, hard_items)
-    found = e_step(answers, annotators, np.zeros((answers.num_items, answers.num_classes)))
-    return expectation_maximisation(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations)
+    return expectation_maximisation(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations, reuse=True)
 
 
-def class_shares(posterior_NC: np.ndarray, known_N: np.ndarray) -> np.ndarray:
+def class_shares(found: ItemPosterior, known_N: np.ndarray) -> np.ndarray:
     """How frequent the classes are among the items of which something is known; a class that nobody chose keeps a little."""
-    classes = posterior_NC.shape[1]
-    share_C: np.ndarray = (posterior_NC[known_N].sum(axis=0) + 1 / classes) / (known_N.sum() + 1)
+    items_C = found.sums(known_N)
+    share_C: np.ndarray = (items_C + 1 / len(items_C)) / (known_N.sum() + 1)
     return share_C
 
 
 def expectation_maximisation(
-    answers: Answers, annotators: Annotators, found: ItemPosterior, prior: Prior, *, tolerance: float, iterations: int
+    answers: Answers,
+    annotators: Annotators,
+    found: ItemPosterior,
+    prior: Prior,
+    *,
+    tolerance: float,
+    iterations: int,
+    reuse: bool = False,
 ) -> Consensus:
-    """Expectation and maximisation: learn who errs how, weigh the answers again, and so on until nothing moves."""
-    done, change = 0, np.inf
-    while done < iterations and change > tolerance:
-        log_prior = prior(found.posterior_NC)
-        annotators = m_step(answers, found, annotators)
-        before, found = found, e_step(answers, annotators, log_prior, found)
-        change = 0.5 * np.abs(found.posterior_NC - before.posterior_NC).sum() / max(answers.num_items, 1)
-        done += 1
-    return summarize(answers, annotators, found, done, change <= tolerance)
+    """Expectation and maximisation: learn who errs how, weigh the answers again, and so on until nothing moves. With `reuse`
+    the tables that it begins with are written over."""
+    done, moved = 0, np.inf
+    while done < iterations and moved > tolerance:
+        log_prior = prior(found)
+        annotators = m_step(answers, found, annotators, reuse=reuse)
+        found = e_step(answers, annotators, log_prior, found, reuse=reuse)
+        done, moved, reuse = done + 1, found.moved, True
+    return summarize(answers, annotators, found, done, moved <= tolerance)
 
 
 def summarize(answers: Answers, annotators: Annotators, found: ItemPosterior, iterations: int, converged: bool) -> Consensus:
     """What an alternation came to."""
     return Consensus(
         found=found,
-        prior_C=class_shares(found.posterior_NC, answers.known_N),
+        prior_C=class_shares(found, answers.known_N),
         annotators=annotators,
         answers=answers,
         log_likelihood=float(found.evidence_N[answers.answered_N].sum()),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from pals.crowd.annotators import log_sum
+from pals.crowd.annotators import ItemPosterior
+from pals.crowd.chances import log_sum
 from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, dawid_skene, expectation_maximisation
 from pals.crowd.left_out import find_correlation, left_out_answers, temperature_of, tempered
 from pals.readers import Votes
@@ -93,9 +94,9 @@ def fuse(
 
     seen_VNC = score_VNC[:, looked_at]
 
-    def prior(posterior_NC: np.ndarray) -> np.ndarray:
+    def prior(found: ItemPosterior) -> np.ndarray:
         nonlocal calibration
-        calibration = calibrate(seen_VNC, posterior_NC[looked_at], calibration)
+        calibration = calibrate(seen_VNC, found.rows(looked_at), calibration)
         return calibration.log_probability(score_VNC)
 
     gain = 0.0

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from pals.crowd.annotators import Annotators, log_sum, with_gold
+from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
+from pals.crowd.chances import log_sum, with_gold
 from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
 from pals.crowd.named import TINY, Named
 from pals.crowd.unsure import first_caution, first_unsure
@@ -43,8 +44,9 @@ HARD_PSEUDO_COUNTS = (0.5, 19.5)
 """Hard items and others to begin with, of all classes together; none are hard where there is no opinion."""
 OPINION_PSEUDO_COUNTS = 0.5
 """Items of which the opinion is held to say nothing: without any, one that fits all answers would be believed without limit."""
-STEEPEST = 20.0
-"""Largest power of the opinion."""
+STEEPEST = 2.0
+"""Largest power of the opinion, which comes as it predicts answers best. With a hundred classes and few items of each, classes
+that are drawn by it would teach that it is to be believed more, and so on without end."""
 STRENGTH_PRIOR = (0.5, 0.005)
 """Shape and rate of the Gamma prior."""
 WEAKEST, STRONGEST = 1.0, 1000.0

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from pals.crowd.annotators import Chances, ItemPosterior
+from pals.crowd.annotators import ItemPosterior
+from pals.crowd.chances import Chances
 from pals.crowd.consensus import Consensus
 
 LARGEST = 4_000_000

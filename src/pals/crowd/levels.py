@@ -115,36 +115,44 @@ def initial_levels(taxonomy: Taxonomy | None, people: int) -> Levels | None:
 
 
 class RingCounts:
-    """Counts of (class, label) for every symbol of the answers, ring by ring, so that an answer's own part can be taken out."""
+    """Counts of (class, label) for every kind of answer, ring by ring, so that an answer's own part can be taken out."""
 
     def __init__(self, levels: Levels, answers: Answers, count_CC: np.ndarray, share_MXC: np.ndarray, least: float) -> None:
         self.share_MXC, self.least = share_MXC, least
         rings = [np.where(levels.ring_CC == ring, count_CC, 0.0) for ring in range(levels.num_rings)]
-        self.count_MSC = np.stack([answers.members_SP @ ring_CC[:, answers.label_P].T for ring_CC in rings])
+        self.count_MKC = np.stack([answers.of_kinds(ring_CC) for ring_CC in rings])
         self.total_MC = np.stack([ring_CC.sum(axis=1) for ring_CC in rings])
 
-    def of_all(self, who_S: np.ndarray, weight_S1: np.ndarray) -> np.ndarray:
-        """S x C: probability of every symbol, said by `who_S` (rows of the shares), times the weights."""
-        parts = [part for *_, part in self._terms(np.arange(len(who_S)), who_S)]
-        chance_SC: np.ndarray = weight_S1 * np.sum(parts, axis=0)
+    def of_all(self, kind_S: np.ndarray, who_S: np.ndarray) -> np.ndarray:
+        """S x C: probability of these kinds, said by `who_S` (rows of the shares)."""
+        of_ring_MKC = ratio(self.count_MKC, self.total_MC[:, None, :], otherwise=0.0)
+        chance_SC = np.zeros((len(kind_S), self.total_MC.shape[1]))
+        for share_XC, of_ring_KC in zip(self.share_MXC, of_ring_MKC, strict=True):
+            chance_SC += share_XC[who_S] * of_ring_KC[kind_S]
         return chance_SC
 
-    def without(self, symbol_E: np.ndarray, who_E: np.ndarray, own_EC: np.ndarray) -> np.ndarray:
-        """E x C: probability of these symbols, without their own part of the counts."""
-        terms = self._terms(symbol_E, who_E)
-        whole_EC = np.sum([part for *_, part in terms], axis=0)
-        chance_EC = np.zeros(own_EC.shape)
-        for share_EC, count_EC, total_C, part_EC in terms:
-            gone_EC = own_EC * ratio(part_EC, whole_EC, otherwise=0.0)
-            left_EC = np.maximum(count_EC - gone_EC, np.where(count_EC > 0, self.least, 0.0))
-            chance_EC += share_EC * ratio(left_EC, total_C - gone_EC, otherwise=0.0)
-        return chance_EC
+    def at(self, kind_T: np.ndarray, who_T: np.ndarray, class_T: np.ndarray) -> np.ndarray:
+        """Probability of each of these kinds, said by `who_T`, for an item of a class. Kinds and people are given with the
+        class, as places in tables."""
+        chance_T: np.ndarray = np.sum([part_T for *_, part_T in self._terms(kind_T, who_T, class_T)], axis=0)
+        return chance_T
 
-    def _terms(self, symbol_E: np.ndarray, who_E: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """Ring by ring: how often people's answers fall into it, counts of the symbols and of all labels there, and what that
-        makes the symbols' probability."""
+    def without(self, kind_T: np.ndarray, who_T: np.ndarray, class_T: np.ndarray, own_T: np.ndarray) -> np.ndarray:
+        """The same, without their own part of the counts."""
+        terms = self._terms(kind_T, who_T, class_T)
+        whole_T = np.sum([part_T for *_, part_T in terms], axis=0)
+        chance_T = np.zeros(own_T.shape)
+        for share_T, count_T, total_T, part_T in terms:
+            gone_T = own_T * ratio(part_T, whole_T, otherwise=0.0)
+            left_T = np.maximum(count_T - gone_T, np.where(count_T > 0, self.least, 0.0))
+            chance_T += share_T * ratio(left_T, total_T - gone_T, otherwise=0.0)
+        return chance_T
+
+    def _terms(self, kind_T: np.ndarray, who_T: np.ndarray, class_T: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+        """Ring by ring: how often people's answers fall into it, counts of the kinds and of all labels there, and what that
+        makes the kinds' probability."""
         terms: list[tuple[np.ndarray, ...]] = []
-        for share_XC, count_SC, total_C in zip(self.share_MXC, self.count_MSC, self.total_MC, strict=True):
-            share_EC, count_EC = share_XC[who_E], count_SC[symbol_E]
-            terms.append((share_EC, count_EC, total_C, share_EC * ratio(count_EC, total_C, otherwise=0.0)))
+        for share_XC, count_KC, total_C in zip(self.share_MXC, self.count_MKC, self.total_MC, strict=True):
+            share_T, count_T, total_T = share_XC.ravel()[who_T], count_KC.ravel()[kind_T], total_C[class_T]
+            terms.append((share_T, count_T, total_T, share_T * ratio(count_T, total_T, otherwise=0.0)))
         return terms

@@ -4,7 +4,8 @@ Such items have in common that people's answers are not what the pictures let ex
 around them. How far that is the mark of a missing class is learned without one: each class plays the missing class once. Its
 answers are turned into others, as people give them who miss their word, everything is computed anew without it, and a logistic
 regression learns to tell its items from the rest. What share of the items is of a class that is really missing comes from
-how many of them look so; where no more do than by chance, it is less than one item.
+how many of them look so; where no more do than by chance, it is less than one item. How far that can be believed is learned in
+the same way: of each class that played, probabilities are found by what the others teach, and held against what it really was.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, logit
 from torch import Tensor
 
-from pals.crowd.annotators import log_sum
 from pals.crowd.answers import ratio, relative
+from pals.crowd.chances import log_sum
 from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST
 from pals.crowd.linear import LARGEST, Spectrum, decompose
 from pals.readers import Votes
@@ -40,6 +42,8 @@ ROUNDS = 8
 SHRINKAGE = 1.0
 """L2 penalty on the weights of the logistic regression, whose inputs have deviation one."""
 TINY = 1e-12
+LEAST_ODDS = 1e-6
+"""Probabilities nearer to 0 or 1 are not told apart when it is learned how far they can be believed."""
 
 
 @dataclass(frozen=True)
@@ -216,28 +220,63 @@ def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, o
     """Probabilities by the scores of the items, learned from their scores with each of P classes missing in turn. Items that
     are probably of a missing class would teach that the rest looks like one; they teach the less the likelier that is."""
     mean_F, std_F = played_PNF.mean(axis=(0, 1)), played_PNF.std(axis=(0, 1)) + TINY
-    played_MF = ((played_PNF - mean_F) / std_F).reshape(-1, score_NF.shape[1])
-    probability_N, share = np.zeros(len(score_NF)), 0.0
+    score_NF, played_PNF = (score_NF - mean_F) / std_F, (played_PNF - mean_F) / std_F
+    probability_N = np.zeros(len(score_NF))
     for _ in range(ROUNDS):
         weight_PN = np.where(hidden_PN, *(_evenly(part_PN, 1 - probability_N) for part_PN in (hidden_PN, ~hidden_PN)))
-        weight_F1 = _logistic(played_MF, hidden_PN.ravel(), weight_PN.ravel() / weight_PN.mean())
-        odds_N = np.exp(np.clip(_with_one((score_NF - mean_F) / std_F) @ weight_F1, -30, 30))
-        share = missing_share(odds_N[open_N])
-        # While it is learned, as many items as an average class has may be of a missing one.
-        probability_N = _posterior(odds_N, max(share, 1 / (len(hidden_PN) + 1))) * open_N
-    return _posterior(odds_N, share), share
+        odds_N = _odds(score_NF, played_PNF, hidden_PN, weight_PN)
+        # While it is learned, as many items as an average class has may be of a missing one. With the share that was found
+        # instead, the odd items of a small set would leave ever less to compare them with, and ever more would look odd.
+        probability_N = _posterior(odds_N, 1 / (len(hidden_PN) + 1)) * open_N
+    share = missing_share(odds_N[open_N], parameters=score_NF.shape[1] + 1)
+    posterior_N = _posterior(odds_N, share)
+    if share * open_N.sum() < 1:
+        return posterior_N, share
+    weight_F1 = _experience(played_PNF, hidden_PN, weight_PN, open_N * (1 - probability_N))
+    posterior_N = expit(_with_one(_logit(posterior_N)[:, None]) @ weight_F1)
+    return posterior_N, float(posterior_N[open_N].mean())
 
 
-def missing_share(odds_N: np.ndarray) -> float:
+def _odds(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, weight_PN: np.ndarray) -> np.ndarray:
+    """At equal shares, of being of the missing class."""
+    weight_F1 = _logistic(_rows(played_PNF), hidden_PN.ravel(), weight_PN.ravel() / weight_PN.mean())
+    odds_N: np.ndarray = np.exp(np.clip(_with_one(score_NF) @ weight_F1, -30, 30))
+    return odds_N
+
+
+def _experience(played_PNF: np.ndarray, hidden_PN: np.ndarray, weight_PN: np.ndarray, counts_N: np.ndarray) -> np.ndarray:
+    """Slope and intercept that turn the log-odds of a probability into those of what was really so (Platt): for each class that
+    played, by what the others teach. `counts_N` is how far an item counts."""
+    logit_PN = np.empty(hidden_PN.shape)
+    for number in range(len(hidden_PN)):
+        others = np.arange(len(hidden_PN)) != number
+        odds_N = _odds(played_PNF[number], played_PNF[others], hidden_PN[others], weight_PN[others])
+        share = missing_share(odds_N[counts_N > 0], parameters=played_PNF.shape[2] + 1)
+        logit_PN[number] = _logit(_posterior(odds_N, share))
+    count_PN = np.broadcast_to(counts_N, hidden_PN.shape)
+    return _logistic(logit_PN.reshape(-1, 1), hidden_PN.ravel(), count_PN.ravel() / count_PN.mean())
+
+
+def missing_share(odds_N: np.ndarray, parameters: int) -> float:
     """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would,
-    by Schwarz's criterion, less than one item."""
+    by Schwarz's criterion, less than one item. The items themselves had a say in the parameters of the odds: all count."""
     found = minimize_scalar(lambda share: -np.log1p(share * (odds_N - 1)).sum(), bounds=(0.0, 1.0), method="bounded")
-    return float(found.x) if -found.fun > 0.5 * np.log(max(len(odds_N), 2)) else 1 / (len(odds_N) + 2)
+    chance = 0.5 * parameters * np.log(max(len(odds_N), 2))
+    return float(found.x) if -found.fun > chance else 1 / (len(odds_N) + 2)
 
 
 def _posterior(odds_N: np.ndarray, share: float) -> np.ndarray:
     posterior_N: np.ndarray = share * odds_N / (share * odds_N + 1 - share)
     return posterior_N
+
+
+def _logit(probability_N: np.ndarray) -> np.ndarray:
+    logit_N: np.ndarray = logit(probability_N.clip(LEAST_ODDS, 1 - LEAST_ODDS))
+    return logit_N
+
+
+def _rows(table_PNF: np.ndarray) -> np.ndarray:
+    return table_PNF.reshape(-1, table_PNF.shape[-1])
 
 
 def _evenly(part_PN: np.ndarray, weight_N: np.ndarray) -> np.ndarray:

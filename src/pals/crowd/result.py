@@ -84,7 +84,8 @@ class Result:
     @cached_property
     def said_N(self) -> np.ndarray:
         """Whether anybody gave the label that is the result."""
-        said_N: np.ndarray = self.count_items(np.ones(len(self.answer_R)))[np.arange(len(self.label_N)), self.label_N] > 0
+        equal_R = self.votes.label_R == self.label_N[self.votes.item_R]
+        said_N: np.ndarray = np.bincount(self.votes.item_R[equal_R], minlength=len(self.label_N)) > 0
         return said_N
 
     @cached_property

@@ -20,8 +20,9 @@ CAUTION_PSEUDO_COUNTS = (1.0, 9.0)
 """Of everybody together: as if one of ten had said that they do not know."""
 PERSON_PSEUDO_COUNTS = 5.0
 """Unsure answers, or items that a person was asked about, by which a person begins as everybody is."""
-RATIO_PRIOR = (3.0, 1.0)
-"""Shape and rate of the Gamma prior of `ratio`: about three times as many of hard items."""
+RATIO_PRIOR = (2.0, 2.0)
+"""Shape and rate of the Gamma prior of `ratio`: as many of hard items as of others, until the answers show otherwise.
+Where people do not know by chance, a larger one takes for hard what is not."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,25 @@ class Unsure:
         trust_U1: np.ndarray = self.trust_W[self.worker_U, None]
         return trust_U1
 
-    def mixed(self, chance_EC: np.ndarray, symbol_E: np.ndarray) -> np.ndarray:
-        """Probability of answers with these symbols, from that which they would have if they were sure."""
+    def mixed(self, chance_EX: np.ndarray, symbol_E: np.ndarray) -> np.ndarray:
+        """Probability of answers with these symbols, of one class each or of several, from that which they would have if they
+        were sure."""
         unsure, place = self._unsure(symbol_E)
-        trust_E1, base_E1 = self.trust_U1[place], self.base_U1[place]
-        chance_EC = chance_EC.copy()
-        chance_EC[unsure] = trust_E1 * chance_EC[unsure] + (1 - trust_E1) * base_E1
-        return chance_EC
+        shape = (-1, *[1] * (chance_EX.ndim - 1))
+        trust_EX, base_EX = self.trust_U1[place].reshape(shape), self.base_U1[place].reshape(shape)
+        chance_EX = chance_EX.copy()
+        chance_EX[unsure] = trust_EX * chance_EX[unsure] + (1 - trust_EX) * base_EX
+        return chance_EX
 
-    def without_guesses(self, count_EC: np.ndarray, symbol_E: np.ndarray, hard: bool) -> np.ndarray:
-        """Of what answers with these symbols count, that part which was given as sure ones are."""
+    def without_guesses(
+        self, count_EX: np.ndarray, symbol_E: np.ndarray, hard: bool, class_E: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Of what answers with these symbols count, for all classes or one each, that part which was given as sure ones are."""
         unsure, place = self._unsure(symbol_E)
-        count_EC = count_EC.copy()
-        count_EC[unsure] *= self.as_sure_UC[hard][place]
-        return count_EC
+        share_UC = self.as_sure_UC[hard]
+        count_EX = count_EX.copy()
+        count_EX[unsure] *= share_UC[place] if class_E is None else share_UC[place, class_E[unsure]]
+        return count_EX
 
     def _unsure(self, symbol_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of the answers are unsure, and the numbers of their symbols among the unsure ones."""

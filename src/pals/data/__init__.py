@@ -1,7 +1,8 @@
 """Data sets by name.
 
 Items, truth and, where there are any, people's answers, read from files that lie on this machine; `fetch` is the only place
-that goes online, and only when asked. What a set is trained with is not said here but in `runs.defaults`.
+that goes online, and only when asked. What a set is trained with is not said here but in `runs.defaults`. Items that are too
+many to be held are in `shards`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def find_weights(weights: str, data_dir: Path | None = None) -> Path:
         if path.exists():
             return path
     looked = ", ".join(dict.fromkeys(str(path.absolute()) for path in tried))
-    nowhere = "" if place is not None else f" ({VARIABLE} is not set and no --data-dir is given)"
+    nowhere = "" if place is not None else f" ({VARIABLE}, the folder of data and weights, is not set)"
     raise InputError(f"There is no weights file {weights}; looked for {looked}{nowhere}. {_remedy(weights, place)}")
 
 

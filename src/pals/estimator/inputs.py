@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,7 @@ from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.encoders import PATCHES
-from pals.vision.images import default_cache, survey
+from pals.vision.images import default_cache
 
 CHANNELS = (1, 3, 4)
 OF_VECTORS = {"noise": 0.1, "dropout": 0.1}
@@ -120,7 +120,7 @@ class Encoded:
         """And what it makes of these very pictures, so that they are encoded once."""
         names = file_names(X)
         given = Images.fit(X) if names is None else None
-        pictures = picture_files(names or ()) if given is None else given.hold(X)
+        pictures = PictureFiles.of(names or ()) if given is None else given.hold(X)
         with torch.random.fork_rng(devices=[]):
             front = make_front_end(config, pictures, seed)
         if given is None:
@@ -181,11 +181,6 @@ def file_names(X: Any) -> list[str] | None:
         return None
     names = list(X)
     return [str(Path(name)) for name in names] if all(isinstance(name, (str, PathLike)) for name in names) else None
-
-
-def picture_files(names: Sequence[str]) -> PictureFiles:
-    """With about the size that these have; what cannot be read is named when it is decoded."""
-    return PictureFiles(names, survey(Path(), names).shorter_side)
 
 
 def _chosen(options: Mapping[str, Any] | None, usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,7 +185,8 @@ class NextAnswers:
     """Whom to ask about which item, and what it would come to."""
 
     table: pd.DataFrame
-    "One row per item: item, decision, who, gain (labels right for each answer), cost of an answer."
+    """One row per item: item, decision, who, gain (labels right for each answer), cost of an answer; with a budget, `asked`:
+    whether it pays for that answer."""
     forecast: pd.DataFrame
     "Answers, their cost, and the share of all labels that is then expected to be right."
 
@@ -196,7 +197,8 @@ class NextAnswers:
         enough, more, to_expert = (int(count.get(name, 0)) for name in DECISIONS)
         have = "has" if enough == 1 else "have"
         first = f"{how_many(enough, 'item').capitalize()} {have} enough answers; one more is worth asking for {more:,}"
-        return [f"{first}, an expert for {to_expert:,}.", _in_words(self.forecast)]
+        paid = f"; the budget pays for {int(self.table['asked'].sum()):,} of these" if "asked" in self.table else ""
+        return [f"{first}, an expert for {to_expert:,}{paid}.", _in_words(self.forecast)]
 
 
 def next_answers(
@@ -212,7 +214,8 @@ def next_answers(
 
     annotators: who can be asked; everybody by default, and of these no item twice. costs: of an answer of `expert`, of a person
     by name, of `anyone` (1). worth: labels right for each unit of cost below which nobody is asked. With a budget the best
-    answers for it are chosen instead. The forecast is for the budget, or else for as many answers as are worth asking for.
+    answers for it are chosen (`asked`), those below `worth` too if there is money left; an item that it does not reach has not
+    enough answers for that. The forecast is for the budget, or else for as many answers as are worth asking for.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
         raise InputError(f"--budget {budget:g}: give what may be spent, a number above zero; an answer of the crowd costs 1.")
@@ -227,9 +230,11 @@ def next_answers(
     answered_by = {str(name): rows.to_numpy(dtype=np.int64) for name, rows in answered}
     sources = sources_of(kept, answered_by, annotators, costs, expert_right)
     found = decide(kept.standing, sources, worth if budget is None else 0.0)
-    if budget is not None:
-        found = _within(found, sources, budget)
+    asked_N = None if budget is None else _paid_for(found, sources, budget)
+    if asked_N is not None:
+        found = found._replace(kind_N=np.where(asked_N | (found.rate_N >= worth), found.kind_N, ENOUGH))
     table = next_table(labels["item"].tolist(), found, sources)
+    table = table if asked_N is None else table.assign(asked=asked_N)
     curve = forecast(kept.standing, sources, float(table["cost"].sum()) if budget is None else budget)
     return NextAnswers(table, _forecast_table(curve))
 
@@ -261,15 +266,14 @@ def counts(table: pd.DataFrame) -> dict[str, int]:
     return {name: int(found.get(name, 0)) for name in DECISIONS}
 
 
-def _within(found: Decisions, sources: Sequence[Source], budget: float) -> Decisions:
-    """Only the best answers, as many as can be paid for."""
+def _paid_for(found: Decisions, sources: Sequence[Source], budget: float) -> np.ndarray:
+    """Whether an item's answer is one of the best, as many as can be paid for, N."""
     order = np.argsort(-found.rate_N, kind="stable")
     order = order[found.kind_N[order] != ENOUGH]
     cost = np.cumsum(np.array([source.cost for source in sources])[found.source_N[order]])
-    kind_N = np.full_like(found.kind_N, ENOUGH)
-    chosen = order[cost <= budget + 1e-9]
-    kind_N[chosen] = found.kind_N[chosen]
-    return found._replace(kind_N=kind_N)
+    asked_N = np.zeros(len(found.kind_N), dtype=bool)
+    asked_N[order[cost <= budget + 1e-9]] = True
+    return asked_N
 
 
 def _forecast_table(curve: Forecast) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pals.crowd.mix_up import find_mix_up
 from pals.crowd.result import GOLD
 from pals.fitting.flags import BETWEEN
 from pals.util.words import how_many
@@ -63,6 +64,19 @@ def moved_classes(findings: Findings) -> list[str]:
     ]
 
 
+def mixed_up_items(findings: Findings) -> list[str]:
+    """Items whose answers seem to be those of other items."""
+    found = find_mix_up(findings.trained.fusion)
+    if found is None:
+        return []
+    items = ", ".join(findings.result.votes.items[i] for i in found.items[:NAMED].tolist())
+    return [
+        f"People and classifier contradict each other: of the items that people agree on, about {found.share:.0%} have answers "
+        f"that fit them no better than chance. Were names of files or rows mixed up? Look at these first: {items}. The "
+        f"estimate of what is wrong does not count them."
+    ]
+
+
 def suspected_people(findings: Findings) -> list[str]:
     """People who look as if they clicked without looking."""
     people = findings.annotators[findings.annotators["flags"] != ""]
@@ -75,7 +89,7 @@ def suspected_people(findings: Findings) -> list[str]:
     return [f"{len(names):,} people may answer without looking: {listed}. annotators.csv has the evidence."]
 
 
-CHECKS: tuple[Callable[[Findings], list[str]], ...] = (poor_classifier, moved_classes, suspected_people)
+CHECKS: tuple[Callable[[Findings], list[str]], ...] = (poor_classifier, mixed_up_items, moved_classes, suspected_people)
 
 
 def warnings(findings: Findings) -> list[str]:

@@ -13,7 +13,7 @@ from pals.runs.encoders import AUTO, size_for
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError
-from pals.vision.encoders import PATCHES
+from pals.vision.encoders import ENCODERS, PATCHES
 
 VOTING = method_options("pals", {}).neighbors
 MANY = 5000
@@ -43,7 +43,9 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
     chosen, reason = _for_pictures(dict(given.get("network") or {}), facts)
     network = merge(chosen, given)["network"]
     fixed = network.get("frozen", False)
-    size = size_for(network["name"], facts.side) if fixed else _size(facts, pretrained=network.get("weights") is not None)
+    pretrained = network.get("weights") is not None
+    as_encoder = fixed or (pretrained and network["name"] in ENCODERS)
+    size = size_for(network["name"], facts.side) if as_encoder else _size(facts, pretrained)
     learned, reasons = _learner(given, facts, fixed)
     return merge({"data": {"size": size}}, chosen, learned, given), [reason, *reasons]
 

@@ -115,14 +115,22 @@ def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
     with monitor.counting(LOOKING) as count:
         timed = said_once(count, monitor.say, LOOKING)
         features_ND, fresh = encode_kept(loaded.items.inputs, _as_encoder(loaded, network), cache, device, timed)
-    seconds, size = time.perf_counter() - started, loaded.plan.data.size
-    kept = f"; {len(features_ND) - fresh:,} were known from before" if fresh < len(features_ND) else ""
-    if fresh:
-        pace = f"in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
-        monitor.say(f"Looked at {how_many(fresh, 'picture')} at {size} px {pace}{kept}.")
-    else:
-        monitor.say(f"All {len(features_ND):,} pictures are known from before.")
+    monitor.say(looked_at(len(features_ND), fresh, time.perf_counter() - started, loaded.plan))
     return Features(features_ND)
+
+
+def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
+    """How many now, how many when encoders were compared, and how many by an earlier command."""
+    compared = min(plan.compared, pictures - fresh)
+    before = pictures - fresh - compared
+    if before == pictures:
+        return f"All {pictures:,} pictures are known from before."
+    pace = f"{how_many(fresh, 'picture')} at {plan.data.size} px in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
+    parts = [f"looked at {pace}"] if fresh else []
+    parts += [f"looked at {compared:,} of {pictures:,} when encoders were compared"] if compared else []
+    parts += [f"{before:,} were known from before"] if before else []
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Features:

@@ -101,6 +101,8 @@ def _is_named(votes: Votes, number: int) -> bool:
 
 def read_list(path: Path) -> dict[str, int]:
     """The items in a text file, one a line, and their lines."""
+    if not path.is_file():
+        raise InputError(f"--items: {path} does not exist. Give a text file with one item a line, as labels.csv has them.")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

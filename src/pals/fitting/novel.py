@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -80,11 +81,12 @@ def for_report(findings: Findings) -> list[dict[str, Any]]:
 def in_a_sentence(findings: Findings) -> list[str]:
     """Nothing where no item is probably of a missing class."""
     groups = findings.groups
-    if not groups:
-        return []
-    items = sum(map(len, groups))
-    look = how_many(items, "item looks", "items look")
-    return [
-        f"{look} like none of the classes, in {how_many(len(groups), 'group')}: see the report. "
-        f"`pals update {findings.folder} --add-class NAME --items {findings.folder / _file(1)}` makes the largest a class."
-    ]
+    look = how_many(sum(map(len, groups)), "item looks", "items look")
+    return [f"{look} like none of the classes, in {how_many(len(groups), 'group')}."] if groups else []
+
+
+def what_to_do(findings: Findings) -> list[str]:
+    """How the largest group becomes a class."""
+    run, file = (shlex.quote(str(path)) for path in (findings.folder, findings.folder / _file(1)))
+    command = f"`pals update {run} --add-class NAME --items {file}`"
+    return [f"Look at them in the report; {command} makes the largest group a class."] if findings.groups else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from pals.crowd.consensus import DAWID_SKENE
 from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encoders import choose_encoder
+from pals.fitting.encoders import Choice, choose_encoder
 from pals.fitting.pictures import shorter_side
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
@@ -17,13 +17,12 @@ from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder, load_run_config
 from pals.runs.encoders import AUTO
-from pals.runs.front_end import SMALLEST
 from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.words import how_many
-from pals.vision.images import default_cache
+from pals.vision.images import SMALLEST_SIDE, default_cache
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -47,6 +46,8 @@ class Plan:
     cache: Path | None = None
     stream: bool | None = None
     "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
+    compared: int = 0
+    "Pictures that were encoded when encoders were compared."
 
     @property
     def data(self) -> VotesConfig:
@@ -91,25 +92,29 @@ def plan(
     values = merge(earlier or {}, given)
     sources = build(VotesConfig, values["data"], "data")
     matched = match_votes(sources, votes)
+    _refuse_folds(sources.folds, matched.votes)
     mark = fingerprint(matched.votes)
     reasons: list[str] = []
+    compared = 0
     if earlier is None and sources.answers_only:
         values = merge(ANSWERS_ONLY, given)
     elif earlier is None:
         facts = _facts(sources, matched.votes, given)
-        given, compared = _with_encoder(given, facts, sources, matched.votes, cache or default_cache())
+        found = _compare(given, facts, sources, matched.votes, cache or default_cache())
+        if found is not None:
+            given, compared = merge(given, {"network": {"name": found.name, "frozen": True}}), found.encoded
         values, reasons = choose(given, facts)
-        reasons = [*compared, *(reasons[1:] if compared else reasons)]
+        reasons = reasons if found is None else [found.reason, *reasons[1:]]
         values = merge(_usual_method(values["method"], facts), values)
         if sources.earlier is not None:  # of an update nothing is open
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
-        _refuse_other_answers(folder, sources, mark)
+        _refuse_other_answers(folder, sources, matched.votes, mark)
         reasons = [f"{folder} exists: its settings are kept."]
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, compared)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -130,22 +135,28 @@ def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     return {"method": {"name": "pals", **(options or CROWD)}}
 
 
-def _refuse_other_answers(folder: Path, sources: VotesConfig, mark: str) -> None:
+def _refuse_folds(folds: int, votes: Votes) -> None:
+    """Each network needs items to learn from, and others to be asked about."""
+    most = int(answered(votes).sum())
+    if folds == 1 or folds > most:
+        raise InputError(f"--folds {folds}: give 2 to {most:,}, the items with an answer, or 0 for no cross-fitting.")
+
+
+def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
     if sources.fingerprint != mark:
+        early = ' Early versions left out "don\'t know", unsure marks and times: a run of theirs is fitted anew.'
+        before = early if votes.marked or votes.timed else ""
         raise InputError(
             f"The pictures or answers are not those that {folder} was begun with. Use `pals update {folder} VOTES` to add "
-            f"new answers, or choose another --out."
+            f"new answers, or choose another --out.{before}"
         )
 
 
-def _with_encoder(
-    given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path
-) -> tuple[Mapping[str, Any], list[str]]:
-    """What was given with the encoder that a comparison chose, where it is open, and the sentence that says so."""
+def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path) -> Choice | None:
+    """The encoder that a comparison chose, where it is open."""
     if not is_open(given, facts) or facts.side is None:
-        return given, []
-    found = choose_encoder(data, votes, facts.side, cache, _device(given))
-    return merge(given, {"network": {"name": found.name, "frozen": True}}), [found.reason]
+        return None
+    return choose_encoder(data, votes, facts.side, cache, _device(given))
 
 
 def _device(given: Mapping[str, Any]) -> str:
@@ -154,10 +165,10 @@ def _device(given: Mapping[str, Any]) -> str:
 
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
     side = None if data.images is None else shorter_side(data.images, votes.items)
-    if side is not None and side < SMALLEST:
+    if side is not None and side < SMALLEST_SIDE:
         raise InputError(
             f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "
-            f"at least {SMALLEST} pixels, or vectors with --features."
+            f"at least {SMALLEST_SIDE} pixels, or vectors with --features."
         )
     return Facts(
         answered=max(int(answered(votes).sum()), 1),

@@ -1,10 +1,9 @@
-"""Which items should a person look at next? A queue from a finished run, for a spreadsheet or for Label Studio."""
+"""Which items should a person look at next? A queue from a finished run, for a spreadsheet."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,8 @@ from pals.fitting.unsure import counted, said_in_words
 from pals.readers.separator import join_labels, split_labels
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
-from pals.util.files import mark_as_text, without_mark
-from pals.util.words import quoted
+from pals.util.files import mark_as_text, read_object, without_mark
+from pals.util.words import how_many, quoted
 
 TRUST = 0.75
 """How far the result's own confidence is trusted to say whether it is wrong; the rest is left to the votes."""
@@ -26,9 +25,11 @@ NEEDED = {
     "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
     "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
     "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
+    "classes.csv": ("class",),
 }
+ROWS = {"labels.csv": "items", "doubtful.csv": "doubtful_answers", "votes.csv": "answers"}
+"""Where summary.json says how many rows a table has at least."""
 SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
-LOCAL_FILES = "/data/local-files/?d="
 
 Labels = tuple[str, ...]
 """Those of one answer."""
@@ -37,12 +38,12 @@ Labels = tuple[str, ...]
 def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     """The `top` items of a run whose result a person's answer is most likely to improve, first those to look at first.
 
-    Columns: rank, item, suggestion (the result), confidence, second (the label that most of the others chose), reason (why
-    it is in the queue), said (what people answered). Items with a known right label are never in it.
+    Columns: rank, item, suggestion (the result), confidence, second (the class that is likeliest after it), reason (why it is
+    in the queue), said (what people answered). Items with a known right label are never in it.
     """
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
-    labels, doubtful, votes = (read_table(Path(run), name) for name in NEEDED)
+    labels, doubtful, votes = (read_table(Path(run), name) for name in ("labels.csv", "doubtful.csv", "votes.csv"))
     separator = separator_of(run)
     labels = labels[labels["status"] != "gold"]
     benefit_N = expected_benefit(
@@ -55,14 +56,13 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     rows = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
         answers = said.get(row["item"], {})
-        others = [label for label in _single(answers) if label != row["label"]]
         rows.append(
             {
                 "rank": rank,
                 "item": row["item"],
                 "suggestion": row["label"],
                 "confidence": float(row["confidence"]),
-                "second": others[0] if others else "",
+                "second": _second(row, answers),
                 "reason": _reason(row, answers, worst.loc[row["item"]] if row["item"] in worst.index else None),
                 "said": words.get(row["item"], ""),
             }
@@ -116,6 +116,12 @@ def _single(answers: dict[Labels, float]) -> dict[str, float]:
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
+def _second(row: dict[str, Any], answers: dict[Labels, float]) -> str:
+    """The second choice; of a run of an earlier version, which does not name it, what most of the others said."""
+    others = (label for label in _single(answers) if label != row["label"])
+    return str(row["second"]) if "second" in row else next(others, "")
+
+
 def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | None) -> str:
     """Why a person should look, the strongest reason first."""
     if not said:
@@ -159,38 +165,6 @@ def to_fill_in(queue: pd.DataFrame, separator: str | None = SEVERAL) -> pd.DataF
     return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:], *more]]
 
 
-def to_label_studio(
-    queue: pd.DataFrame,
-    *,
-    prefix: str = LOCAL_FILES,
-    question: str = "label",
-    image: str = "image",
-    version: str = "pals",
-) -> list[dict[str, Any]]:
-    """Tasks to import into Label Studio, each with the suggestion as a prediction.
-
-    prefix: what stands before the item's path to make the address of its image: the folder of local files by default (write
-    "/data/local-files/?d=photos/" where the images lie in `photos` below the document root), "https://host/photos/" for a
-    server; "" leaves the path as it is. question and image: `name` of <Choices> and of <Image> in the project's settings; the
-    image is `value="$image"` there.
-    """
-    tasks = []
-    for row in queue.to_dict("records"):
-        path = quote(row["item"]) if prefix else row["item"]
-        choice = {
-            "id": f"pals-{row['rank']}",
-            "from_name": question,
-            "to_name": image,
-            "type": "choices",
-            "value": {"choices": [row["suggestion"]]},
-        }
-        prediction = {"model_version": version, "score": round(float(row["confidence"]), 4), "result": [choice]}
-        # The image first: a reader that looks for it among the data takes the first that looks like one.
-        data = {"image": f"{prefix}{path}", "reason": row["reason"], "said": row["said"]}
-        tasks.append({"data": data, "predictions": [prediction]})
-    return tasks
-
-
 # ---- what comes in
 
 
@@ -208,15 +182,32 @@ def read_table(run: Path, name: str) -> pd.DataFrame:
     if missing or not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
         found = f"no column {missing[0]!r}" if missing else "rows with more cells than its header"
         raise InputError(f"{path} has {found}. Fit again to have it written anew.")
+    _refuse_cut(path, len(frame))
     return frame.map(without_mark)
+
+
+def _refuse_cut(path: Path, rows: int) -> None:
+    """Of a table that has lost rows since the fit nothing may be concluded; without a summary nobody can tell."""
+    summary = path.with_name("summary.json")
+    wanted = read_object(summary).get(ROWS[path.name]) if summary.is_file() else None
+    if isinstance(wanted, int) and rows < wanted:
+        raise InputError(
+            f"{path} is cut off: it has {how_many(rows, 'row')}, and the fit wrote at least {wanted:,}. "
+            "Restore it from a copy, or fit again to have it written anew."
+        )
 
 
 def separator_of(run: Path | str) -> str | None:
     """What stands between several labels in the run's votes.csv."""
+    separator = data_of(run).get("separator", SEVERAL)
+    return None if separator is None else str(separator)
+
+
+def data_of(run: Path | str) -> dict[str, Any]:
+    """The settings of the run's data; nothing where there are none."""
     path = Path(run) / "config.yaml"
     data = read_yaml(path).get("data") if path.is_file() else None
-    separator = data.get("separator", SEVERAL) if isinstance(data, dict) else SEVERAL
-    return None if separator is None else str(separator)
+    return data if isinstance(data, dict) else {}
 
 
 def _numbers(frame: pd.DataFrame, column: str, missing: float | None = None) -> np.ndarray:

@@ -174,12 +174,12 @@ def _most_confused(findings: Findings) -> list[str]:
 
 
 SENTENCES: tuple[Callable[[Findings], list[str]], ...] = (
-    _size, _changes, _doubtful, _unsure, _agreement, _most_confused, _tree, _noise, novel.in_a_sentence, warnings, _remarks,
-    _against_the_truth,
+    _size, _changes, _doubtful, _unsure, _agreement, _most_confused, _tree, _noise, novel.in_a_sentence, novel.what_to_do,
+    warnings, _remarks, _against_the_truth,
 )  # fmt: skip
 """The end of a run, in this order."""
-SHOWN_OTHERWISE = (_changes, _doubtful, _most_confused, _noise, warnings)
-"""What the page has in large type, as a chart or as a warning, and so not once more as a sentence."""
+SHOWN_OTHERWISE = (_changes, _doubtful, _most_confused, _noise, novel.what_to_do, warnings)
+"""What the page has in large type, as a chart, a command or a warning, and so not once more as a sentence."""
 
 
 def in_sentences(findings: Findings) -> list[str]:

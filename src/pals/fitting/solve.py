@@ -42,9 +42,12 @@ def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
 
 
 def fit_answers(encoded: Encoded) -> Trained:
-    """The answers alone, by Dawid and Skene's model with items that are hard for everybody. No classifier comes of it."""
+    """The answers alone, by Dawid and Skene's model with items that are hard for everybody. No classifier comes of it. How far
+    people differ is known from the model without such items, unless it was given."""
+    loaded = encoded.loaded
     with FolderLock(encoded.plan.folder):
-        fusion = fuse(encoded.loaded.votes, (), strength=encoded.plan.config.method.strength)
+        strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
+        fusion = fuse(loaded.votes, (), strength=strength)
     return Trained(
         encoded=encoded,
         network=None,

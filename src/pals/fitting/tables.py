@@ -25,6 +25,9 @@ UNNAMED = "(unnamed)"
 
 DIGITS = 6
 
+ROWS = 50_000
+"""Items that are put in order at once."""
+
 
 def tally(counts: Mapping[str, float]) -> str:
     """ "cat x2; dog": what was said with how often, where that is not once."""
@@ -65,15 +68,24 @@ def probabilities_table(result: Result) -> pd.DataFrame:
 
 def _next_likely(result: Result) -> dict[str, Any]:
     """The second and third choice with their probabilities; of two classes there is no third."""
-    order_NC = np.argsort(-result.posterior_NC, axis=1, kind="stable")
+    order_NK = _likeliest(result.posterior_NC, 3)
     columns: dict[str, Any] = {}
     for place, rank in enumerate(("second", "third"), start=1):
-        label_N1 = order_NC[:, place : place + 1]
+        label_N1 = order_NK[:, place : place + 1]
         there = label_N1.shape[1] > 0
         columns[rank] = _text(result.votes.class_names)[label_N1[:, 0]] if there else ""
         share_N1 = np.take_along_axis(result.posterior_NC, label_N1, axis=1).round(DIGITS)
         columns[f"{rank}_probability"] = share_N1[:, 0] if there else np.nan
     return columns
+
+
+def _likeliest(posterior_NC: np.ndarray, most: int) -> np.ndarray:
+    """The likeliest classes of each item, the first of several that are as likely; in parts, as there may be many items."""
+    parts = [
+        np.argsort(-posterior_NC[start : start + ROWS], axis=1, kind="stable")[:, :most].copy()
+        for start in range(0, max(len(posterior_NC), 1), ROWS)
+    ]
+    return np.concatenate(parts)
 
 
 def _majorities(result: Result) -> np.ndarray:

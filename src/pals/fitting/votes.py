@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +46,8 @@ def answered(votes: Votes) -> np.ndarray:
 
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
     """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
-    votes = (_with_news(_read(config), config) if given is None else given).trusting(config.trusted)
+    before = None if config.earlier is None or given is not None else _read(replace(config, votes=()))
+    votes = (_with_news(_read(config), before, config) if given is None else given).trusting(config.trusted)
     if config.answers_only:
         _refuse_too_little(config, votes)
         (read, *remarks) = votes.summary.lines()
@@ -53,6 +55,8 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     names = names_in(config.images) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
+    if before is not None:
+        _refuse_another_runs(config, before, votes, matched, report)
     matched = add_classes(matched, config.added, config.earlier)
     _refuse_too_little(config, matched)
     where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
@@ -74,16 +78,24 @@ def _read(config: VotesConfig) -> Votes:
     )
 
 
-def _with_news(votes: Votes, config: VotesConfig) -> Votes:
-    """With a remark on the classes that further answers brought and nobody named: a slip makes one, too."""
-    if config.earlier is None or config.class_names is not None:
+def _with_news(votes: Votes, before: Votes | None, config: VotesConfig) -> Votes:
+    """With a remark on the classes that further answers brought and nobody named: a slip makes one, too. Where there is nothing
+    but answers, so does a file that belongs to something else make new items."""
+    if before is None:
         return votes
-    before = set(read_votes(config.earlier, separator=config.separator).class_names)
-    new = [name for name in votes.class_names if name not in before]
-    if not new:
-        return votes
-    remark = f"{how_many(len(new), 'class is', 'classes are')} new ({some(new, len(new))}); mend the file if that is a slip"
-    return replace(votes, summary=replace(votes.summary, notes=(*votes.summary.notes, remark)))
+    remarks, classes, items = list[str](), _beyond(votes.class_names, before.class_names), _beyond(votes.items, before.items)
+    if classes and config.class_names is None:
+        count = how_many(len(classes), "class is", "classes are")
+        remarks.append(f"{count} new ({some(classes, len(classes))}); mend the file if that is a slip")
+    if items and config.answers_only:
+        count = how_many(len(items), "item is", "items are")
+        remarks.append(f"{count} new ({some(items, len(items))}); mend the file if it belongs to another run")
+    return replace(votes, summary=replace(votes.summary, notes=(*votes.summary.notes, *remarks))) if remarks else votes
+
+
+def _beyond(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    before = set(known)
+    return [name for name in names if name not in before]
 
 
 def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
@@ -129,6 +141,20 @@ def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
     )
 
 
+def _refuse_another_runs(config: VotesConfig, before: Votes, votes: Votes, matched: Votes, report: Match) -> None:
+    """Further answers that are all about items which are not there, as those of another project are."""
+    strangers, missing = _beyond(votes.items, before.items), {*report.missing, *report.ambiguous, *report.refused}
+    if strangers and missing.issuperset(strangers) and _size(matched) == _size(before.match(matched.items)[0]):
+        raise InputError(
+            f"No item of {_named(config)} is in {config.images or config.features} (the first of {len(strangers):,} is "
+            f"{quoted(strangers[0])}). Check that its answers are about the items of this run."
+        )
+
+
+def _size(votes: Votes) -> tuple[int, int, int]:
+    return len(votes.item_R), len(votes.unknown_item_U), int((votes.gold_I >= 0).sum())
+
+
 def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
     """One item, or one class, is nothing to learn from."""
     files, classes, answered_N = _named(config), votes.class_names, answered(votes)
@@ -162,6 +188,7 @@ def fingerprint(votes: Votes) -> str:
     if votes.marked:
         for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
             digest.update(np.ascontiguousarray(column).tobytes())
-    if votes.timed:
-        digest.update(np.ascontiguousarray(votes.time_R).tobytes())
+    for column in (votes.time_R, votes.seconds_R):
+        if not np.isnan(column).all():
+            digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()[:16]

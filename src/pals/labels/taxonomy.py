@@ -156,6 +156,19 @@ class Taxonomy:
         """The number of each node by its name."""
         return {name: number for number, name in enumerate(self.nodes)}
 
+    def path(self, name: str) -> tuple[str, ...]:
+        """The nodes from the root down to this one."""
+        found, node = list[str](), self.number[name]
+        while node >= 0:
+            found.append(self.nodes[node])
+            node = self.parents[node]
+        return tuple(reversed(found))
+
+    @cached_property
+    def by_path(self) -> dict[str, str]:
+        """Each node by its whole path, "animal/amphibian/newt", where no other node has that for a name."""
+        return {path: name for name in self.nodes if (path := "/".join(self.path(name))) not in self.number}
+
     def below(self, name: str) -> tuple[str, ...]:
         """The classes that a node stands for; of a name that is no node, the name alone."""
         if name not in self.number:

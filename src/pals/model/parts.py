@@ -35,7 +35,7 @@ OTHERS = {"model": "another classifier", "items": "other items, or some that hav
 
 
 @dataclass(frozen=True)
-class Record:
+class PartRecord:
     """What a part holds, and where in the stream it ends."""
 
     items: int
@@ -59,14 +59,14 @@ class Tally:
         """Items that are done, good or bad."""
         return self.items + self.bad
 
-    def with_part(self, record: Record) -> Tally:
+    def with_part(self, record: PartRecord) -> Tally:
         room = SHOWN - len(self.first_bad)
         first_bad = (*self.first_bad, *(BadImage(*bad) for bad in record.bad[:room]))
         return Tally(self.items + record.items, self.abstained + record.abstained, self.bad + len(record.bad), first_bad)
 
 
-class Table(Protocol):
-    """A format: rows as a part, and parts as one file."""
+class Format(Protocol):
+    """Rows as a part, and parts as one file."""
 
     suffix: str
 
@@ -75,7 +75,7 @@ class Table(Protocol):
     def join(self, parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None: ...
 
 
-class Csv:
+class CsvFormat:
     """Parts without a heading, so that they only need to be strung together."""
 
     suffix = ".csv"
@@ -90,7 +90,7 @@ class Csv:
                 shutil.copyfileobj(part, file)
 
 
-class Parquet:
+class ParquetFormat:
     """Row groups of the same size, wherever the parts ended."""
 
     suffix = ".parquet"
@@ -135,11 +135,11 @@ def rows_of_part(frame: pd.DataFrame) -> int:
     return max(1, min(ROWS, CELLS // len(frame.columns)))
 
 
-def table_of(out: Path) -> Table:
-    if out.suffix != Parquet.suffix:
-        return Csv()
+def format_of(out: Path) -> Format:
+    if out.suffix != ParquetFormat.suffix:
+        return CsvFormat()
     require_pyarrow(f"Writing {out}")
-    return Parquet()
+    return ParquetFormat()
 
 
 class Parts:
@@ -149,7 +149,7 @@ class Parts:
 
     def __init__(self, out: Path, about: Mapping[str, Any], empty: pd.DataFrame) -> None:
         self.out, self.about, self.empty = out, dict(about), empty
-        self.table = table_of(out)
+        self.format = format_of(out)
         self.folder = out.with_name(f"{out.name}.parts")
         self.bad_file = out.with_name(f"{out.name}.bad.csv")
         self.lock = FolderLock(self.folder)
@@ -195,7 +195,7 @@ class Parts:
     def finish(self) -> None:
         """The one file from all parts, which are not needed any more."""
         self.flush()
-        with replacing(self.out) as file:
+        with replacing(self.out, within=self.folder) as file:
             self._join(file)
         self._write_bad()
         self.forget()
@@ -206,8 +206,8 @@ class Parts:
 
     def _write(self) -> None:
         frame = pd.concat(self._frames, ignore_index=True) if self._frames else self.empty
-        data = self.table.part(frame)
-        record = Record(len(frame), int(frame["abstained"].sum()), tuple(self._bad), self.end, len(data))
+        data = self.format.part(frame)
+        record = PartRecord(len(frame), int(frame["abstained"].sum()), tuple(self._bad), self.end, len(data))
         write_bytes(self._path(self.count), data)
         write_json(self._record(self.count), asdict(record))  # from here on the part counts
         self.count += 1
@@ -216,7 +216,7 @@ class Parts:
         self._since = time.monotonic()
 
     def _path(self, number: int) -> Path:
-        return self.folder / f"{number:05d}{self.table.suffix}"
+        return self.folder / f"{number:05d}{self.format.suffix}"
 
     def _record(self, number: int) -> Path:
         return self.folder / f"{number:05d}.json"
@@ -244,11 +244,11 @@ class Parts:
                 f"folder to start again."
             )
 
-    def _records(self) -> Iterator[tuple[int, Record]]:
+    def _records(self) -> Iterator[tuple[int, PartRecord]]:
         number = 0
         while (path := self._record(number)).exists():
             try:
-                record = TypeAdapter(Record).validate_python(read_object(path))
+                record = TypeAdapter(PartRecord).validate_python(read_object(path))
                 whole = self._path(number).stat().st_size == record.bytes
             except (ValidationError, OSError):
                 whole = False
@@ -259,7 +259,7 @@ class Parts:
 
     def _join(self, file: IO[bytes]) -> None:
         try:
-            self.table.join(map(self._path, range(self.count)), self.empty, file)
+            self.format.join(map(self._path, range(self.count)), self.empty, file)
         except ValueError as error:  # pyarrow's own errors are such
             reason = str(error).partition("\n")[0][:120]
             raise InputError(f"A part in {self.folder} is damaged ({reason}). Delete that folder to start again.") from None
@@ -269,16 +269,16 @@ class Parts:
         if not self.tally.bad:
             self.bad_file.unlink(missing_ok=True)
             return
-        with replacing(self.bad_file) as file:
+        with replacing(self.bad_file, within=self.folder) as file:
             file.write(csv_text(pd.DataFrame(columns=BadImage._fields)).encode("utf-8"))
             for _, record in self._records():
-                file.write(Csv().part(pd.DataFrame(record.bad, columns=BadImage._fields)))
+                file.write(CsvFormat().part(pd.DataFrame(record.bad, columns=BadImage._fields)))
 
     def _remove(self) -> None:
         """Only what was put there."""
         with suppress(OSError):
             for path in sorted(self.folder.iterdir(), key=is_lock):
-                ours = path.stem.isdigit() and path.suffix in (self.table.suffix, ".json")
+                ours = path.stem.isdigit() and path.suffix in (self.format.suffix, ".json")
                 if ours or path.name == MANIFEST or is_unfinished(path) or is_lock(path):
                     path.unlink()
             self.folder.rmdir()

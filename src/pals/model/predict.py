@@ -15,11 +15,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pals.data.shards import START, Picture, Place, Rows, Stream, Stretch
+from pals.data.shards import START, Picture, PictureFiles, Place, Rows, Stream, Stretch
 from pals.model.saved import Description, Model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
-from pals.vision.images import BadImage, BadImageError, How, decode, decode_bytes
+from pals.vision.images import SMALLEST_SIDE, BadImage, BadImageError, How, decode, decode_bytes, survey
 
 Progress = Callable[[int, int], None]
 
@@ -178,6 +178,8 @@ def _inputs(about: Description, stream: Stream, batch: int, at: Place, skip_bad:
     for span in stream.spans:
         if isinstance(span.shard, Rows):
             _check_rows(about, span.shard)
+        elif isinstance(span.shard, PictureFiles):
+            _refuse_tiny(span.shard.path, span.shard.names)
     size = 0 if all(isinstance(span.shard, Rows) for span in stream.spans) else _side(about, stream.name)
     pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pals-predict")
     ahead: deque[tuple[Stretch, list[Future[np.ndarray]]]] = deque()
@@ -247,6 +249,18 @@ def _side(about: Description, source: str) -> int:
             f"The classifier reads inputs of {channels} x {height} x {width}, not coloured squares: give an .npy file of such."
         )
     return height
+
+
+def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
+    try:
+        side = survey(folder, names).shorter_side
+    except InputError:
+        return  # none can be read, which is said when they are decoded
+    if side < SMALLEST_SIDE:
+        raise InputError(
+            f"The pictures in {folder} are {side} pixels high or wide, too few to see anything on. Give the originals, of at "
+            f"least {SMALLEST_SIDE} pixels."
+        )
 
 
 def _check_rows(about: Description, rows: Rows) -> None:

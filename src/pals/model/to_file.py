@@ -14,7 +14,7 @@ from pals.model.saved import Model, find_model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
 
-Progress = Callable[[int, int | None], None]
+Pace = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def predict_to_file(
     skip_bad: bool = False,
     batch: int = BATCH,
     shard: tuple[int, int] | None = None,
-    progress: Progress | None = None,
+    progress: Pace | None = None,
 ) -> Written:
     """The table of `predict_folder` as a file, CSV or, by its name, Parquet. Memory does not grow with the number of items.
 
@@ -52,6 +52,8 @@ def predict_to_file(
     byte for byte, as one that was never stopped; a call with another classifier, other items or options is refused.
     """
     question, out = Question(top, threshold, sure, batch), Path(out)
+    if out.is_dir():  # better now than after hours
+        raise InputError(f"{out} is a folder: name the file to write in it, such as {out / 'labels.csv'}.")
     model = Model.load(run, device)
     check_question(model, question, run)
     stream = Stream.of(items)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import pandas as pd
 
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import is_plain, one_spelling
+from pals.readers.odd_names import odd_names
 from pals.readers.separator import split_labels
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
@@ -29,6 +29,8 @@ REPEATED = "the same person's same answer again"
 ANSWERED = '"don\'t know" of a person who does give an answer'
 GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
 GOLD_UNSURE = "a gold answer that is marked as unsure"
+MANY = 100
+"""Classes from which on it is strange that most of them are named but once."""
 TIMES_OF_ITEMS = "Times are not read: all answers to an item have the same one, as if it were the item's"
 
 
@@ -50,6 +52,8 @@ def build(
     declared += taxonomy.nodes if taxonomy is not None else ()
     given = frozenset(declared)
     written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
+    if taxonomy is not None:
+        written = [[[taxonomy.by_path.get(name, name) for name in pieces] for pieces in cells] for cells in written]
     for table, cells in zip(tables, written, strict=True):
         declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
@@ -61,6 +65,7 @@ def build(
     joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
     joined.drop((joined.label_R < 0) & ~joined.unknown_R, NO_LABEL, skipped)
+    workers, silent = joined.number_workers(workers)
     unknown_U2 = joined.take_unknown(skipped)
     of_items = joined.drop_times_of_items()
     gold_I = joined.take_gold(len(items), len(classes), skipped)
@@ -71,7 +76,8 @@ def build(
         reasons = "; ".join([*map(str, skipped.done()), *silent]) or "it names no answer"
         raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
     answer_R = pd.factorize(joined.answer_R)[0]
-    notes = [*(note for table in tables for note in table.notes), *marks.notes(), *([TIMES_OF_ITEMS] if of_items else [])]
+    notes = [note for table in tables for note in table.notes]
+    notes += [*_silent(silent), *marks.notes(), *([TIMES_OF_ITEMS] if of_items else [])]
     summary = ReadSummary(
         files=files,
         format=format_name,
@@ -87,7 +93,7 @@ def build(
         unknown=len(unknown_U2),
     )
     columns = (joined.item_R, joined.worker_R, joined.label_R, answer_R, joined.weight_R, gold_I)
-    marked = (joined.sure_R, *unknown_U2.T, joined.time_R)
+    marked = (joined.sure_R, *unknown_U2.T, joined.time_R, joined.seconds_R)
     return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, *marked)
 
 
@@ -243,6 +249,9 @@ class _Joined:
         self.time_R = np.concatenate(
             [np.full(n, np.nan) if t.time_R is None else t.time_R for t, n in zip(tables, rows, strict=True)]
         )
+        self.seconds_R = np.concatenate(
+            [np.full(n, np.nan) if t.seconds_R is None else t.seconds_R for t, n in zip(tables, rows, strict=True)]
+        )
         self.gold_R = np.concatenate(
             [np.zeros(n, dtype=bool) if t.gold_R is None else t.gold_R for t, n in zip(tables, rows, strict=True)]
         )
@@ -263,6 +272,13 @@ class _Joined:
         if len(dropped):
             skipped.add(reason, len(dropped), (self.tables[self.table_R[i]].place(self.row_R[i]) for i in dropped))
             self.keep(~mask_R)
+
+    def number_workers(self, workers: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Count those who say something, in their order; gives them, and those who say nothing at all."""
+        said_W = np.bincount(self.worker_R[self.worker_R >= 0], minlength=len(workers)) > 0
+        self.worker_R = np.append(np.cumsum(said_W) - 1, -1)[self.worker_R]
+        names = np.array(workers, dtype=object)
+        return names[said_W].tolist(), names[~said_W].tolist()
 
     def take_unknown(self, skipped: Tally) -> np.ndarray:
         """Item and person of everyone who does not know, U x 2. Those rows are no votes. Beside a label, in the same answer,
@@ -345,6 +361,12 @@ def _mixed(label_R: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
+def _silent(workers: Sequence[str]) -> Iterator[str]:
+    """People who are named, say by a column, and never answer."""
+    if workers:
+        yield f"{how_many(len(workers), 'annotator')} without any answer, not counted ({some(workers, len(workers))})"
+
+
 def _remarks(
     joined: _Joined, items: Sequence[str], workers: Sequence[str], classes: Sequence[str], gold_I: np.ndarray
 ) -> Iterator[str]:
@@ -364,14 +386,10 @@ def _remarks(
     if (chosen == 0).any():
         unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
         yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
-    broken = [name for name in classes if "\n" in name or "\r" in name]
-    if broken:
-        count = how_many(len(broken), "label has a line break inside", "labels have line breaks inside")
-        yield f"{count} ({some(broken, len(broken))}); check the quotes around them"
-    folded = Counter(name.casefold() for name in classes)
-    alike = [name for name in classes if folded[name.casefold()] > 1]
-    if alike:
-        yield f"Classes that differ in capitals only: {some(alike, len(alike))}"
+    yield from odd_names(items, classes)
+    answers = len(np.unique(joined.answer_R))
+    if len(classes) > MANY and 2 * len(classes) > answers:
+        yield f"{len(classes):,} classes for {answers:,} answers: check which column holds the label"
 
 
 def _objects(values: Sequence[object]) -> np.ndarray:

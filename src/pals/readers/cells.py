@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from pals.readers.columns import Columns
 from pals.readers.parquet import ParquetError
 from pals.readers.source import Source, text_of
 from pals.readers.tables import Coded, Table, nobody
-from pals.readers.times import times_of
+from pals.readers.times import durations_of, times_of
 from pals.util.errors import InputError
 from pals.util.files import without_mark
 from pals.util.words import quoted
@@ -136,23 +137,25 @@ def flags_in(source: Source, column: str) -> np.ndarray:
     return yes_R
 
 
-def times_in(source: Source, found: Mapping[str, str], columns: Columns) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """When each row was answered; None without such a column, or if it is left alone, as a note then says. Where the user named
-    it, it is understood or refused."""
-    if "time" not in found:
+def times_in(
+    source: Source, found: Mapping[str, str], columns: Columns, role: Literal["time", "seconds"] = "time"
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """When each row was answered, or how many seconds that took; None without such a column, or if it is left alone, as a note
+    then says. Where the user named it, it is understood or refused."""
+    if role not in found:
         return None, ()
-    asked, column = "time" in columns, found["time"]
+    asked, column = role in columns, found[role]
     try:
         code_R, values = _cells(source, column)
     except InputError as error:
         if asked:
             raise
-        return None, (f"Times of answers are not read: {error}",)
+        return None, (f"{'Times' if role == 'time' else 'Seconds'} of answers are not read: {error}",)
 
     def place(code: int) -> str:
         return f"{source.path}, row {int((code_R == code).argmax()) + source.first_row}, column {quoted(column)},"
 
-    time_V, notes = times_of(values, place, asked=asked)
+    time_V, notes = (times_of if role == "time" else durations_of)(values, place, asked=asked)
     return None if time_V is None else np.append(time_V, np.nan)[code_R], notes
 
 
@@ -179,6 +182,7 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
     weight_R = None if table.weight_R is None else np.append(table.weight_R, np.ones(more))
     sure_R = None if table.sure_R is None else np.append(table.sure_R, np.ones(more, dtype=bool))
     time_R = None if table.time_R is None else np.append(table.time_R, np.full(more, np.nan))
+    seconds_R = None if table.seconds_R is None else np.append(table.seconds_R, np.full(more, np.nan))
     answer_R = table.answer_R
     if answer_R is not None:
         answer_R = np.append(answer_R, answer_R.max(initial=-1) + 1 + np.arange(more))
@@ -195,5 +199,6 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
         weight_R=weight_R,
         sure_R=sure_R,
         time_R=time_R,
+        seconds_R=seconds_R,
         gold_R=np.append(np.zeros(rows, dtype=bool) if table.gold_R is None else table.gold_R, np.ones(more, dtype=bool)),
     )

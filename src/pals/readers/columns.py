@@ -31,6 +31,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "sure": ("sure", "is_sure", "certain", "is_certain", "certainty", "confidence", "confident", "confidence_level"),
     "unsure": ("unsure", "is_unsure", "not_sure", "uncertain", "is_uncertain", "uncertainty"),
     "time": ("answered_at", "submitted_at", "created_at", "timestamp", "date_time", "datetime", "time"),
+    "seconds": ("seconds", "lead_time"),
     "answer_id": ("answer_id",),
     "is_gold": ("is_gold",),
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),

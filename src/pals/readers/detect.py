@@ -35,7 +35,10 @@ def detect(source: Source, columns: Columns | None = None) -> str:
         return "mat"
     if source.is_parquet:
         return _nested(source) or _table(source, columns)
-    if data.lstrip()[:1] == b"<":
+    start_of_page = data.lstrip()[:14].lower()
+    if start_of_page.startswith((b"<!doctype html", b"<html")):
+        source.refuse("this is a web page", "Download or export the answers again; the page may say that you must sign in.")
+    if start_of_page[:1] == b"<":
         return "cvat"  # XML says itself how it is encoded
     start = source.text.lstrip()[:1]
     if start == "<":

@@ -59,6 +59,8 @@ class Source:
         try:
             self._refuse_endless()
             data = self.path.read_bytes()
+        except InputError:
+            raise
         except FileNotFoundError:
             raise InputError(f"{self.path} does not exist. Check the name of the file with the answers.") from None
         except (OSError, ValueError) as error:
@@ -87,6 +89,10 @@ class Source:
             text = data.decode(encoding).removeprefix("\ufeff")
             if self.encoding is not None:
                 text.encode("utf-8")  # some codecs make text that cannot be written
+            elif "\0" in text[:2] and not self.is_parquet:
+                self.refuse(
+                    "this looks like UTF-16 without a mark", "Save it as UTF-8, or say --encoding utf-16-le or utf-16-be."
+                )
             return text
         except (LookupError, UnicodeEncodeError):
             raise _unknown_encoding(encoding) from None
@@ -239,17 +245,32 @@ class Source:
             if "out of memory" in str(error):
                 raise MemoryError from None
             reason = str(error).strip().partition("C error: ")[2] or str(error).strip()
+            unclosed = re.fullmatch(r"EOF inside string starting at row ([0-9]+)", reason)
+            if unclosed:
+                self.refuse(
+                    f"a quotation mark in row {int(unclosed[1]) + self.first_row - 1} is never closed",
+                    "Close it, or take it away; inside quotes a mark is written twice.",
+                )
             self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
             self.refuse(
-                f"the rows have more cells than the {len(frame.columns)} names in the first row",
-                "Give every column a name in the first row.",
+                f"row {self.first_row} has more cells than the {len(frame.columns)} names in the first row",
+                "Give every column a name there, or mend the row, say a quotation mark that closes too late.",
             )
         self._refuse_second_header(frame)
+        self._refuse_names_twice(text)
         frame.columns = pd.Index([str(name).strip() for name in frame.columns])
         if not len(frame):
             self.refuse("there is a header but no row below it", "Export the answers again.")
         return frame
+
+    def _refuse_names_twice(self, text: str) -> None:
+        """Which of the two columns is meant, nobody can tell."""
+        names = pd.read_csv(io.StringIO(text), sep=self.delimiter, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
+        names = names.str.strip()
+        twice = names[names.duplicated() & (names != "")]
+        if len(twice):
+            self.refuse(f"two columns are named {quoted(twice.iloc[0])}", "Give every column a name of its own.")
 
     def _refuse_second_header(self, frame: pd.DataFrame) -> None:
         """Two files that were joined: what named the columns would be read as an answer."""

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.summary import EXAMPLES, Skipped
-from pals.readers.times import times_of
+from pals.readers.times import durations_of, times_of
 
 
 class Coded(NamedTuple):
@@ -72,6 +72,7 @@ class Table:
     gold_R: np.ndarray | None = None  # rows that say what is right, not what someone thinks
     sure_R: np.ndarray | None = None  # False where a mark beside the label says that it is unsure
     time_R: np.ndarray | None = None  # seconds since 1970, NaN where it is not known when the answer was given
+    seconds_R: np.ndarray | None = None  # that the answer took, NaN where it is not known
     classes: tuple[str, ...] | None = None  # where the file declares them
     lone_items: tuple[str, ...] = ()  # named without any row
     splits: bool = False  # whether one cell may hold several labels with a separator between them
@@ -95,6 +96,7 @@ class Table:
             gold_R=None if self.gold_R is None else self.gold_R[index],
             sure_R=None if self.sure_R is None else self.sure_R[index],
             time_R=None if self.time_R is None else self.time_R[index],
+            seconds_R=None if self.seconds_R is None else self.seconds_R[index],
         )
 
     def place(self, row: int) -> str:
@@ -115,6 +117,7 @@ class Records:
     golds: list[bool] = field(default_factory=list)
     sures: list[bool] = field(default_factory=list)
     times: list[object] = field(default_factory=list)
+    seconds: list[object] = field(default_factory=list)
     places: list[int | str] = field(default_factory=list)
     lone: list[str] = field(default_factory=list)
     skipped: Tally = field(default_factory=Tally)
@@ -133,12 +136,13 @@ class Records:
         gold: bool = False,
         sure: bool | Sequence[bool] = True,
         time: object = None,
+        seconds: object = None,
         joins: bool = False,
         answer_id: str | None = None,
     ) -> None:
-        """One answer: all its labels, whether it or each of them is sure, and when it was given, as it stands in the file; no
-        label, or None, is no answer. One that `joins` is part of what its annotator said of the item in other places, or in
-        those with the same `answer_id` if it has one."""
+        """One answer: all its labels, whether it or each of them is sure, when it was given and how many seconds it took, as it
+        stands in the file; no label, or None, is no answer. One that `joins` is part of what its annotator said of the item in
+        other places, or in those with the same `answer_id` if it has one."""
         answer = -1 if joins else self.count
         if joins and answer_id:
             answer = self.by_id.setdefault((item, worker, answer_id), self.count)
@@ -151,6 +155,7 @@ class Records:
             self.golds.append(gold)
             self.sures.append(sure if isinstance(sure, bool) else sure[number])
             self.times.append(time)
+            self.seconds.append(seconds)
             self.places.append(place)
         self.count += 1
 
@@ -167,7 +172,11 @@ class Records:
         splits: bool = False,
         asked_for_times: bool = False,
     ) -> Table:
-        time_R, left = times_of(self.times, lambda row: f"{self.path}, {self.unit} {self.places[row]}", asked=asked_for_times)
+        def place(row: int) -> str:
+            return f"{self.path}, {self.unit} {self.places[row]}"
+
+        time_R, left = times_of(self.times, place, asked=asked_for_times)
+        seconds_R, more_left = durations_of(self.seconds, place)
         return Table(
             path=self.path,
             unit=self.unit,
@@ -180,9 +189,10 @@ class Records:
             gold_R=np.array(self.golds, dtype=bool),
             sure_R=np.array(self.sures, dtype=bool),
             time_R=time_R,
+            seconds_R=seconds_R,
             classes=None if classes is None else tuple(classes),
             lone_items=tuple(dict.fromkeys(self.lone)),
             splits=splits,
             skipped=self.skipped,
-            notes=(*notes, *left),
+            notes=(*notes, *left, *more_left),
         )

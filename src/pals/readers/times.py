@@ -1,4 +1,5 @@
-"""When people answered: dates with a time of day (ISO 8601), or seconds or milliseconds since 1970, as seconds since 1970."""
+"""When people answered: dates with a time of day (ISO 8601), or seconds or milliseconds since 1970, as seconds since 1970.
+And how long an answer took, in seconds."""
 
 from __future__ import annotations
 
@@ -18,26 +19,39 @@ SECONDS, MILLISECONDS = 1e8, 1e11
 """From which on a number is seconds since 1970, in 1973, or milliseconds; smaller ones may be seconds that an answer took."""
 BLANK = frozenset({"", "na", "n/a", "nan", "nat", "none", "null"})
 NUMBER = r"\d+(?:\.\d+)?"
+DECIMAL = rf"{NUMBER}(?:e-?\d+)?"
 ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?\s*(?:Z|UTC|[+-]\d\d(?::?\d\d)?)?"
-REMEDY = "Write times as 2026-01-05T10:00:00, or as seconds since 1970"
+Place = Callable[[int], str]
+"""Where each cell stands in the file, for messages."""
+Found = tuple[np.ndarray | None, tuple[str, ...]]
 
 
-def times_of(
-    cells: Sequence[object], place: Callable[[int], str], *, asked: bool = False
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
+def times_of(cells: Sequence[object], place: Place, *, asked: bool = False) -> Found:
     """Seconds since 1970 for each cell, NaN where it is blank. Where a cell is not understood, that is an error if the user
-    `asked` for these times; else all are left alone (None), and a note says so. `place` of each cell in the file."""
+    `asked` for these times; else all are left alone (None), and a note says so."""
+    remedy = "is not a date with a time of day. Write times as 2026-01-05T10:00:00, or as seconds since 1970"
+    return _read(cells, place, _since_1970, "Times of answers", remedy, asked)
+
+
+def durations_of(cells: Sequence[object], place: Place, *, asked: bool = False) -> Found:
+    """The same for the seconds that each answer took."""
+    return _read(cells, place, _duration, "Seconds that answers took", "is no number of seconds. Write it as 4.1", asked)
+
+
+def _read(
+    cells: Sequence[object], place: Place, understand: Callable[[pd.Series], np.ndarray], what: str, remedy: str, asked: bool
+) -> Found:
     if all(cell is None for cell in cells):
         return None, ()
     text = pd.Series([_text(cell) for cell in cells], dtype=object)
-    time_V = _seconds(text)
-    bad = np.flatnonzero(np.isnan(time_V) & ~text.str.casefold().isin(BLANK).to_numpy())
+    value_V = understand(text)
+    bad = np.flatnonzero(np.isnan(value_V) & ~text.str.casefold().isin(BLANK).to_numpy())
     if not len(bad):
-        return time_V, ()
-    found = f"{place(bad[0])} holds {quoted(cells[bad[0]])}, which is not a date with a time of day. {REMEDY}"
+        return value_V, ()
+    found = f"{place(bad[0])} holds {quoted(cells[bad[0]])}, which {remedy}"
     if asked:
         raise InputError(f"{found}.")
-    return None, (f"Times of answers are not read: {found}",)
+    return None, (f"{what} are not read: {found}",)
 
 
 def written(time_R: np.ndarray) -> np.ndarray:
@@ -55,7 +69,13 @@ def _text(cell: object) -> str:
         return repr(cell)
 
 
-def _seconds(text: pd.Series) -> np.ndarray:
+def _duration(text: pd.Series) -> np.ndarray:
+    """NaN for what is no number, or one that is the time of an answer."""
+    number_V: np.ndarray = pd.to_numeric(text.where(text.str.fullmatch(DECIMAL)), errors="coerce").to_numpy(dtype=np.float64)
+    return np.where(number_V < SECONDS, number_V, np.nan)
+
+
+def _since_1970(text: pd.Series) -> np.ndarray:
     """NaN for what is neither a date with a time of day nor a number of the size that such a time has."""
     number_V = pd.to_numeric(text.where(text.str.fullmatch(NUMBER)), errors="coerce").to_numpy(dtype=np.float64)
     number_V = np.where(number_V >= MILLISECONDS, number_V / 1000, np.where(number_V >= SECONDS, number_V, np.nan))

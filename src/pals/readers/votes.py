@@ -27,7 +27,7 @@ DONT_KNOW = "don't know"
 UNSURE_WEIGHT = 0.5
 """What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
 
-COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R")
+COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
 
 
@@ -58,6 +58,7 @@ class Votes:
     unknown_item_U: np.ndarray = field(default_factory=_nothing)  # of which somebody said "don't know"
     unknown_worker_U: np.ndarray = field(default_factory=_nothing)  # who did; -1 where the annotator is not named
     time_R: np.ndarray = field(default_factory=_nothing)  # seconds since 1970; NaN where not known; none is known if empty
+    seconds_R: np.ndarray = field(default_factory=_nothing)  # that the answer took; NaN where not known
 
     def __post_init__(self) -> None:
         if self.taxonomy is not None and self.taxonomy.leaves != tuple(self.class_names):
@@ -88,6 +89,10 @@ class Votes:
         object.__setattr__(self, "time_R", time_R)
         if time_R.shape != (rows,) or not (np.isnan(time_R) | ((time_R >= 0) & (time_R < LATEST))).all():
             raise InputError(f"time_R of the votes must hold {rows} times in seconds since 1970, NaN where it is not known.")
+        seconds_R = np.asarray(self.seconds_R, dtype=np.float64) if len(self.seconds_R) else np.full(rows, np.nan)
+        object.__setattr__(self, "seconds_R", seconds_R)
+        if seconds_R.shape != (rows,) or not (np.isnan(seconds_R) | ((seconds_R >= 0) & (seconds_R < np.inf))).all():
+            raise InputError(f"seconds_R of the votes must hold {rows} numbers of seconds, NaN where it is not known.")
 
     @property
     def num_answers(self) -> int:
@@ -100,8 +105,8 @@ class Votes:
 
     @property
     def timed(self) -> bool:
-        """Whether the time of any answer is known."""
-        return not np.isnan(self.time_R).all()
+        """Whether it is known of any answer when it was given, or how long it took."""
+        return not (np.isnan(self.time_R).all() and np.isnan(self.seconds_R).all())
 
     def take(self, rows: np.ndarray) -> Votes:
         """Only these rows; items, people and "don't know"s stay."""
@@ -155,8 +160,8 @@ class Votes:
         worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
         with None, or where their weights, marks or times differ; those below a node of the taxonomy under the name of the node.
         A column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
-        unsure, or a name looks as if it had a mark, a column time if any is known. Who does not know has "don't know" for a
-        label."""
+        unsure, or a name looks as if it had a mark, columns time and seconds if any is known. Who does not know has "don't
+        know" for a label."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         first, cells = self._cells(separator)
@@ -178,8 +183,10 @@ class Votes:
             gold["answer_id"] = unknown["answer_id"] = ""
         if not self.sure_R.all() or any(map(unmarked, self.class_names)):
             votes["sure"], gold["sure"], unknown["sure"] = self.sure_R[first], True, True
-        if self.timed:
+        if not np.isnan(self.time_R).all():
             votes["time"], gold["time"], unknown["time"] = written(self.time_R[first]), "", ""
+        if not np.isnan(self.seconds_R).all():
+            votes["seconds"], gold["seconds"], unknown["seconds"] = self.seconds_R[first], np.nan, np.nan
         return pd.concat([pd.DataFrame(part) for part in (votes, unknown, gold)], ignore_index=True)
 
     def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
@@ -204,7 +211,8 @@ class Votes:
         """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
         rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
         apart_R = np.zeros(rows, dtype=bool)
-        for column_R in (self.weight_R, self.sure_R.astype(np.int64), np.nan_to_num(self.time_R, nan=-1)):
+        times = (np.nan_to_num(column_R, nan=-1) for column_R in (self.time_R, self.seconds_R))
+        for column_R in (self.weight_R, self.sure_R.astype(np.int64), *times):
             by_answer = pd.Series(column_R).groupby(self.answer_R)
             apart_R |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
         if separator is None:  # nothing but the name of a node stands for several labels

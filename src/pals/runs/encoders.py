@@ -48,7 +48,7 @@ def dataset_network_settings(encoder: str, weights: str | Path | None = None, fr
 
 
 def size_for(name: str, side: int) -> int:
-    """Pixels a side at which the pictures are decoded for a frozen network, their shorter side being `side`."""
+    """Pixels a side at which the pictures are decoded for a pretrained network, their shorter side being `side`."""
     if name == PATCHES:
         return next((size for size in PATCHED if side <= 1.5 * size), PATCHED[-1])
     if name.startswith(PREFIX):

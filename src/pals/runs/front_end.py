@@ -22,12 +22,10 @@ from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network
 from pals.vision.backbones.patches import PICTURES, PatchNetwork
 from pals.vision.encoders import PATCHES, Encoder
-from pals.vision.images import image_statistics
+from pals.vision.images import SMALLEST_SIDE, image_statistics
 
 Pictures = Inputs | PictureFiles
 """uint8, N x channels x height x width, or files of about the same size."""
-SMALLEST = 8
-"""Pixels a side of pictures in which there is something to see."""
 AT_ONCE = 4096
 """Pictures in memory at a time at the size at which they are encoded."""
 
@@ -92,8 +90,8 @@ def make_front_end(
 ) -> FrontEnd:
     """The one of these settings for such pictures. Patches are cut from them unless they were `learned` before."""
     side = side_of(pictures)
-    if side < SMALLEST:
-        raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST}.")
+    if side < SMALLEST_SIDE:
+        raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")
     size = size_for(config.name, side)
     if config.name != PATCHES:
         statistics = input_statistics(replace(config, frozen=True), size)

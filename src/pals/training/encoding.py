@@ -8,20 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from pals.data.source import Inputs, Pictures
+from pals.data.source import Inputs, ItemSource, Pictures
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.training.lanes import in_lanes, lanes_on
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import How
+from pals.vision.images import SMALLEST_SIDE, How, survey
 
 PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
@@ -40,6 +42,11 @@ class PictureFiles:
     "Pixels of the shorter side, about: decides how far small pictures are enlarged."
     how: How = "squash"
 
+    @staticmethod
+    def of(paths: Sequence[str | Path]) -> PictureFiles:
+        """With about the size that these have."""
+        return PictureFiles(paths, survey(Path(), [str(path) for path in paths]).shorter_side)
+
     def __len__(self) -> int:
         return len(self.paths)
 
@@ -48,22 +55,30 @@ class PictureFiles:
         return Pictures(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
 
 
+Encodable = Inputs | np.ndarray | Sequence[str] | Sequence[Path] | PictureFiles
+"""What `encode` reads."""
+
+
 def encode(
-    pictures: Inputs | PictureFiles,
+    pictures: Encodable,
     encoder: Encoder | str = "efficientnet-lite0",
     device: str = "cpu",
     batch: int | None = None,
     progress: OnBatch | None = None,
+    weights: str | None = None,
 ) -> Tensor:
-    """N x D features, float32, on the host. `pictures` are uint8 (N x 3 x height x width) or files; `encoder` is one of
-    `pals encoders`, by name or as found by `find_encoder`.
+    """N x D features, float32, on the host. `pictures` are uint8, in a tensor or an array (N x 3 x height x width, or the
+    channels last), or names of files; `encoder` is one of `pals encoders`, by name or as found by `find_encoder`.
 
     Small pictures are enlarged as `Encoder.input_size` says. The encoder stays as it is. `batch` changes speed and memory
-    only. `progress` is called after each batch with the pictures that are done and all of them.
+    only. `progress` is called after each batch with the pictures that are done and all of them. `weights`, for "timm:NAME",
+    is a file, or "timm" to let timm download its own.
     """
-    _check(pictures, batch)
+    if batch is not None and batch < 1:
+        raise InputError(f"A batch of {batch} pictures: give at least 1.")
+    pictures = _checked(pictures)
     if isinstance(encoder, str):
-        encoder = find_encoder(encoder, images=pictures if isinstance(pictures, Tensor) else None)
+        encoder = find_encoder(encoder, weights=weights, images=pictures if isinstance(pictures, Tensor) else None)
     engine = make_engine(device, "fp32")
     link = quick_link(image_standardizer(encoder.mean, encoder.std), encoder.network)
     engine.place(link.network)
@@ -130,11 +145,29 @@ def resized(images: Tensor, size: int) -> Tensor:
     return made.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _check(pictures: Inputs | PictureFiles, batch: int | None) -> None:
-    if batch is not None and batch < 1:
-        raise InputError(f"A batch of {batch} pictures: give at least 1.")
-    if not isinstance(pictures, PictureFiles) and (pictures.dtype != torch.uint8 or pictures.ndim != 4):
-        raise InputError(
-            f"An encoder reads uint8 pictures (N x 3 x height x width); found {pictures.dtype} of shape "
-            f"{tuple(pictures.shape)}."
-        )
+def _checked(pictures: Encodable) -> Inputs | PictureFiles:
+    """Files as such, arrays as a tensor with the channels first."""
+    if isinstance(pictures, np.ndarray) and pictures.dtype.kind in "bfiu":
+        pictures = torch.from_numpy(np.ascontiguousarray(pictures))
+    if not isinstance(pictures, Tensor | ItemSource | PictureFiles):
+        pictures = PictureFiles.of(_names(pictures))
+    if not isinstance(pictures, PictureFiles):
+        axes = (1, 3) if isinstance(pictures, Tensor) else (1,)  # where the channels may be
+        if pictures.dtype != torch.uint8 or pictures.ndim != 4 or 3 not in [pictures.shape[axis] for axis in axes]:
+            raise InputError(
+                f"An encoder reads uint8 pictures (N x 3 x height x width); found {pictures.dtype} of shape "
+                f"{tuple(pictures.shape)}."
+            )
+        if isinstance(pictures, Tensor) and pictures.shape[1] != 3:
+            pictures = pictures.movedim(3, 1)
+    side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
+    if side < SMALLEST_SIDE:
+        raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")
+    return pictures
+
+
+def _names(pictures: Any) -> list[str]:
+    names = [] if isinstance(pictures, str | bytes | Path) or not hasattr(pictures, "__len__") else list(pictures)
+    if not names or not all(isinstance(name, str | Path) for name in names):
+        raise InputError("An encoder reads uint8 pictures (N x 3 x height x width) or a list of names of picture files.")
+    return [str(name) for name in names]

@@ -20,13 +20,14 @@ NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 @contextmanager
-def replacing(path: Path, size: str = "") -> Iterator[IO[bytes]]:
+def replacing(path: Path, size: str = "", within: Path | None = None) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` once the block has ended. On any failure the old file is untouched and
-    nothing half-written stays behind. `size`: what the message about a full disk says of it."""
+    nothing half-written stays behind. `size`: what the message about a full disk says of it. `within`: a folder on the same
+    disk where it lies until then, and where a killed process leaves it; else beside `path`."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+        handle, name = tempfile.mkstemp(dir=within or path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
             yield file

@@ -46,6 +46,9 @@ class Rows:
 
     @cached_property
     def array(self) -> np.ndarray:
+        return self._mapped()
+
+    def _mapped(self) -> np.ndarray:
         try:
             return np.lib.format.open_memmap(self.path, mode="r")  # numbers only: it never loads a pickle
         except (OSError, ValueError, EOFError) as error:
@@ -63,7 +66,8 @@ class Rows:
         end = len(self.array) if stop is None else min(stop, len(self.array))
         for first in range(start, end, size):
             rows = range(first, min(first + size, end))
-            yield Chunk(tuple(map(str, rows)), self.array[rows.start : rows.stop])
+            mapped = self._mapped()  # anew: what has been read of one mapping would count as memory of the process
+            yield Chunk(tuple(map(str, rows)), mapped[rows.start : rows.stop])
 
     def stamps(self) -> Iterator[tuple[object, ...]]:
         yield stamp_of(self.path)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pals.readers.columns import Columns, find
@@ -16,18 +16,39 @@ from pals.util.errors import InputError
 from pals.util.words import listed
 
 REMEDY = "Export the project from Label Studio as JSON again."
+OURS = "pals_"
+"""How the entries of a task's data begin that `pals relabel` writes: none is a question."""
+ITEM = f"{OURS}item"
+"""The entry of data, and of meta, that names the item as the run does, wherever its image lies."""
+QUESTION = "label"
+"""What the question is called in the labelling settings that are written with such tasks."""
 NOT_LABELS = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement"}
 IMAGE = re.compile(r"\.(jpe?g|png|gif|bmp|tiff?|webp)$", re.IGNORECASE)
+RATING = re.compile(r'\[?\{"rating": ?(\d{1,3}(?:\.\d+)?)\}\]?')
+MOST_STARS = 999
 CANCELLED = "cancelled by the annotator"
 TWICE = "an annotation that was read before (same id)"
 
-Answer = tuple[str, dict[str, list[str | None]], dict[str, Any]]  # place, labels by question, annotation
+Labels = dict[str, list[str | None]]
+"""By question."""
+Ratings = dict[str, float]
+
+
+class Answer(NamedTuple):
+    """One annotation."""
+
+    item: str
+    place: int | str
+    worker: str | None
+    labels: Labels
+    ratings: Ratings
+    about: Mapping[str, Any]  # what else is known: times, ground truth
 
 
 def read_label_studio(source: Source, columns: Columns) -> Table:
     """`columns={"item": key of the image in data, "label": from_name of the question}` where there are several. Cancelled
-    annotations are skipped; `ground_truth` ones are gold; predictions and drafts are not votes. A second question that asks
-    whether the answer is sure is no question of its own."""
+    annotations are skipped; `ground_truth` ones are gold; predictions and drafts are not votes. A second question, or a rating,
+    that asks whether the answer is sure is no question of its own."""
     for role in columns:
         if role not in ("item", "label"):
             raise InputError(f"Label Studio files need no column for {role!r}; only 'item' and 'label' can be chosen.")
@@ -52,9 +73,10 @@ def _is_json(source: Source) -> bool:
 def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -> Table:
     records = Records(source.path, "task")
     seen: set[str] = set()
-    answers: list[tuple[str, Answer]] = []
-    images = _image_names(source, [task.get("data") for task in tasks], columns)
-    for number, (task, item) in enumerate(zip(tasks, images, strict=True), start=1):
+    answers: list[Answer] = []
+    data = [_data(task) for task in tasks]
+    items = _item_names(source, data, columns)
+    for number, (task, item) in enumerate(zip(tasks, items, strict=True), start=1):
         annotations = task.get("annotations", task.get("completions", []))
         if not isinstance(annotations, list) or not all(isinstance(a, dict) for a in annotations):
             source.refuse(f"`annotations` of task {number} is not a list of objects", REMEDY)
@@ -62,42 +84,48 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
         for row, annotation in enumerate(annotations, start=1):
             place = f"{number}, annotation {row}"
             key = text_of(annotation.get("id"))
-            if annotation.get("was_cancelled") is True:
+            if annotation.get("was_cancelled") is True or annotation.get("skipped") is True:
                 records.skip(CANCELLED, place)
             elif key is not None and key in seen:
                 records.skip(TWICE, place)
             else:
-                answers.append((item, (place, _answers(source, annotation, place), annotation)))
+                worker = _worker(annotation.get("completed_by"))
+                answers.append(Answer(item, place, worker, *_results(source, annotation, place), annotation))
             seen |= {key} if key is not None else set()
-    given: dict[str, list[str | None]] = defaultdict(list)
-    for _, (_, chosen, _) in answers:
-        for name, labels in chosen.items():
+    given: Labels = defaultdict(list)
+    for answer in answers:
+        for name, labels in answer.labels.items():
             given[name] += labels
-    marking = sureness_questions(given, columns.get("label"))
-    question = _question(source, [name for name in given if name not in marking], columns)
-    for item, (place, chosen, annotation) in answers:
-        if question in chosen or chosen.keys() <= marking.keys():
-            sure = all(sure_of(value, role) for name, role in marking.items() for value in chosen.get(name, []))
-            gold = annotation.get("ground_truth") is True
-            labels = chosen.get(question or "", [])
-            worker, time = _worker(annotation.get("completed_by")), _time(annotation)
-            records.add(item, worker, labels, place, gold=gold, sure=sure, time=time)
-    return records.table()
+    wanted = _wanted(given, data, columns)
+    marking = sureness_questions(given, wanted)
+    question = _question(source, [name for name in given if name not in marking], wanted)
+    return _table(records, answers, question, marking)
 
 
-def _answers(source: Source, annotation: Mapping[str, Any], place: str) -> dict[str, list[str | None]]:
-    """The choices of one annotation, by question."""
+def _data(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's data; the item's name may stand in its meta alone."""
+    data, meta = task.get("data"), task.get("meta")
+    named = {ITEM: meta.get(ITEM)} if isinstance(meta, dict) else {}
+    return {**named, **data} if isinstance(data, dict) else named
+
+
+def _results(source: Source, annotation: Mapping[str, Any], place: str) -> tuple[Labels, Ratings]:
+    """The choices and the ratings of one annotation."""
     results = annotation.get("result", [])
     if not isinstance(results, list):
         source.refuse(f"`result` of task {place} is {kind(results)}, not a list", REMEDY)
-    chosen: dict[str, list[str | None]] = defaultdict(list)
+    labels: Labels = defaultdict(list)
+    ratings: Ratings = {}
     for result in results:
         entry = source.as_dict(result, f"a result of task {place}", REMEDY)
-        type_ = entry.get("type")
-        if type_ in ("choices", "taxonomy"):  # boxes, relations and the like are no votes
+        type_, name = entry.get("type"), text_of(entry.get("from_name"))
+        if type_ in ("choices", "taxonomy", "rating"):  # boxes, relations and the like are no votes
             value = source.as_dict(entry.get("value"), f"the value of task {place}", REMEDY)
-            chosen[text_of(entry.get("from_name")) or "choices"] += _choices(value.get(type_))
-    return chosen
+            if type_ != "rating":
+                labels[name or "choices"] += _choices(value.get(type_))
+            elif (stars := _stars(value)) is not None:
+                ratings[name or "rating"] = stars
+    return labels, ratings
 
 
 def _choices(value: object) -> list[str | None]:
@@ -113,14 +141,16 @@ def _worker(value: Any) -> str | None:
     return text_of(value)
 
 
-def _time(annotation: Mapping[str, Any]) -> Any:
-    """When an annotation was made; when it was last changed, where that is all that is known."""
-    return annotation.get("created_at") or annotation.get("updated_at")
+def _wanted(names: Collection[str], data: Iterable[Mapping[str, Any]], columns: Columns) -> str | None:
+    """The question that the user chose; in tasks of `pals relabel` its own."""
+    chosen = columns.get("label")
+    if chosen is None and QUESTION in names and _is_ours(data):
+        return QUESTION
+    return None if chosen is None else str(chosen)
 
 
-def _question(source: Source, names: list[str], columns: Columns) -> str | None:
+def _question(source: Source, names: list[str], wanted: str | None) -> str | None:
     questions = list(dict.fromkeys(names))
-    wanted = columns.get("label")
     if wanted is not None and wanted not in questions:
         source.refuse(f"no question is called {wanted!r}", f"Found: {listed(questions)}.")
     if wanted is None and len(questions) > 1:
@@ -128,7 +158,50 @@ def _question(source: Source, names: list[str], columns: Columns) -> str | None:
             f"there are answers to several questions: {listed(questions)}",
             "Choose one: --label-column NAME (columns={'label': 'NAME'}).",
         )
-    return str(wanted) if wanted is not None else questions[0] if questions else None
+    return wanted if wanted is not None else questions[0] if questions else None
+
+
+def _table(records: Records, answers: list[Answer], question: str | None, marking: Mapping[str, str]) -> Table:
+    """The answers to a question; those to others (`marking`) say how sure they are. So do ratings with such a name."""
+    top: Ratings = {}
+    for answer in answers:
+        for name, stars in answer.ratings.items():
+            top[name] = max(stars, top.get(name, 0.0))
+    roles = {name: role for name in top if (role := role_of(name)) is not None}
+    for item, place, worker, labels, ratings, about in answers:
+        if question in labels or labels.keys() <= marking.keys():
+            sure = all(sure_of(value, role) for name, role in marking.items() for value in labels.get(name, []))
+            sure = sure and all(_rated_sure(ratings.get(name, 0.0), top[name], role) for name, role in roles.items())
+            records.add(
+                item,
+                worker,
+                labels.get(question or "", []),
+                place,
+                gold=about.get("ground_truth") is True,
+                sure=sure,
+                time=about.get("created_at") or about.get("updated_at"),
+                seconds=about.get("lead_time"),
+            )
+    left = [name for name in top if name not in roles]
+    note = f"Ratings are not read ({listed(left)}); one that is called `sure` says how sure an answer is"
+    return records.table(notes=[note] if left else [])
+
+
+def _stars(value: object) -> float | None:
+    """The rating in {"rating": 4}, alone in a list or not, also as text."""
+    if isinstance(value, str):
+        found = RATING.fullmatch(value.strip())
+        return float(found[1]) if found else None
+    entry = value[0] if isinstance(value, list) and len(value) == 1 else value
+    stars = entry.get("rating") if isinstance(entry, dict) else None
+    if not isinstance(stars, (int, float)) or isinstance(stars, bool) or not 0 <= stars <= MOST_STARS:
+        return None
+    return float(stars)
+
+
+def _rated_sure(stars: float, top: float, role: str) -> bool:
+    """More than half of the most that anybody gave is a yes; no star says nothing."""
+    return stars == 0 or (stars > top / 2) == (role == "sure")
 
 
 # ---- JSON_MIN and CSV: one row per annotation
@@ -137,57 +210,73 @@ def _question(source: Source, names: list[str], columns: Columns) -> str | None:
 def _read_flat(source: Source, rows: list[dict[str, Any]], columns: Columns) -> Table:
     names = list(dict.fromkeys(key for row in rows for key in row))
     find(names, columns, ("item", "label"), source)  # are they there?
-    images = _image_names(source, rows, columns)
-    key = columns.get("item") or _image_key(rows)
-    questions = [name for name in names if name not in NOT_LABELS and name != key]
+    items = _item_names(source, rows, columns)
+    rated = [{name: stars for name, value in row.items() if (stars := _stars(value)) is not None} for row in rows]
+    known = {*NOT_LABELS, *(name for ratings in rated for name in ratings), columns.get("item") or _image_key(rows)}
+    questions = [name for name in names if name not in known and not name.startswith(OURS)]
     given = {name: [v for n, row in enumerate(rows, start=1) for v in _cell(source, row.get(name), n)]
              if role_of(name) else [] for name in questions}  # fmt: skip
-    marking = sureness_questions(given, columns.get("label"))
-    question = _question(source, [name for name in questions if name not in marking], columns)
+    wanted = _wanted(given, rows, columns)
+    marking = sureness_questions(given, wanted)
+    question = _question(source, [name for name in questions if name not in marking], wanted)
+    asked = [*marking, *([question] if question is not None else [])]
     records = Records(source.path, "annotation")
     seen: set[str] = set()
-    for number, (row, item) in enumerate(zip(rows, images, strict=True), start=1):
+    answers: list[Answer] = []
+    for number, (row, item, ratings) in enumerate(zip(rows, items, rated, strict=True), start=1):
         annotation = text_of(row.get("annotation_id"))
         if annotation and annotation in seen:
             records.skip(TWICE, number, item)
             continue
         seen |= {annotation} if annotation else set()
-        labels = _cell(source, row.get(question or ""), number)
-        marks = [(role, value) for name, role in marking.items() for value in _cell(source, row.get(name), number)]
-        sure = all(sure_of(value, role) for role, value in marks)
-        records.add(item, _worker(row.get("annotator")), labels, number, sure=sure, time=_time(row))
-    return records.table()
+        labels = {name: _cell(source, row.get(name), number) for name in asked}
+        answers.append(Answer(item, number, _worker(row.get("annotator")), labels, ratings, row))
+    return _table(records, answers, question, marking)
 
 
 def _cell(source: Source, value: Any, number: int) -> list[str | None]:
-    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):  # a CSV cell with several choices
+    """`newt`, {"choices": [...]} where there are several, or [{"taxonomy": [...]}]; in CSV files as text."""
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         value = source.parse_json(value, f", annotation {number}")
-    return _choices(value.get("choices", value.get("taxonomy")) if isinstance(value, dict) else value)
+    entries = value if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value) else [value]
+    chosen = (entry.get("choices", entry.get("taxonomy")) if isinstance(entry, dict) else entry for entry in entries)
+    return [label for labels in chosen for label in _choices(labels)]
 
 
-# ---- images
+# ---- items
 
 
-def _image_names(source: Source, data: list[Any], columns: Columns) -> list[str]:
-    """What the tasks' images are called, as near to a relative path as Label Studio lets us know."""
-    rows = [entry if isinstance(entry, dict) else {} for entry in data]
-    key = columns.get("item") or _image_key(rows)
-    if key is None:
+def _is_ours(data: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether there is a task that `pals relabel` wrote."""
+    return any(row.get(ITEM) for row in data)
+
+
+def _item_names(source: Source, data: list[dict[str, Any]], columns: Columns) -> list[str]:
+    """What the tasks' items are called: as `pals relabel` wrote it down, else by their images."""
+    named = [None if "item" in columns else text_of(row.get(ITEM)) for row in data]
+    if named and all(named):
+        return [name or "" for name in named]
+    key = columns.get("item") or _image_key(data)
+    if key is None and not any(named):
         source.refuse(
             "no entry of the tasks' data looks like an image", "Say which it is: --item-column KEY (columns={'item': 'KEY'})."
         )
-    raw = [text_of(row.get(str(key))) or "" for row in rows]
+    raw = [text_of(row.get(str(key))) or "" for row in data]
     meant: dict[str, set[str]] = defaultdict(set)
-    for name in raw:
-        meant[clean_name(name)].add(name)
-    return [clean_name(name) if len(meant[clean_name(name)]) == 1 else name for name in raw]
+    for image in raw:
+        meant[clean_name(image)].add(image)
+    images = [clean_name(image) if len(meant[clean_name(image)]) == 1 else image for image in raw]
+    return [name or image for name, image in zip(named, images, strict=True)]
 
 
 def _image_key(rows: list[dict[str, Any]]) -> str | None:
-    """The key whose values are names of images; else "image"; else the only text."""
-    texts = {key: value for row in reversed(rows) for key, value in row.items() if isinstance(value, str)}
+    """The key whose values are names of images; else "image"; else the only text, where no item has a name."""
+    texts = {key: value for row in reversed(rows) for key, value in row.items()
+             if isinstance(value, str) and not key.startswith(OURS)}  # fmt: skip
     images = [key for key, value in texts.items() if IMAGE.search(clean_name(value))]
-    names = images or [key for key in texts if key == "image"] or [key for key in texts if key not in NOT_LABELS]
+    names = images or [key for key in texts if key == "image"]
+    if not names and not _is_ours(rows):
+        names = [key for key in texts if key not in NOT_LABELS]
     return names[0] if images or len(names) == 1 else None
 
 

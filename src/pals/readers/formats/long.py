@@ -44,11 +44,12 @@ def _numbered(table: Table, ids: Coded) -> np.ndarray:
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
     names = source.names
-    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, "time", *more, "gold"), source)
+    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, "time", "seconds", *more, "gold"), source)
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     sure_R = sure_in(source, found, columns)
     time_R, left = times_in(source, found, columns)
+    seconds_R, more_left = times_in(source, found, columns, "seconds")
     table = Table(
         path=source.path,
         unit="row",
@@ -59,9 +60,10 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,
         time_R=time_R,
+        seconds_R=seconds_R,
         splits=True,
         as_written={"weight", "is_gold", "sure"} <= set(names),  # as `Votes.to_frame` writes it
-        notes=(*not_read(names, found.values()), *left),
+        notes=(*not_read(names, found.values()), *left, *more_left),
     )
     return table, found
 

@@ -18,7 +18,10 @@ from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-ROLES = ("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES, "time", "answer_id", "is_gold", "gold")
+ROLES = (
+    *("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES),
+    *("time", "seconds", "answer_id", "is_gold", "gold"),
+)
 UNKNOWN = ("item", "one of label, candidates, votes")
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
@@ -120,6 +123,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
             weight=weight,
             sure=sure,
             time=cell("time"),
+            seconds=cell("seconds"),
             gold=_flag(cell("is_gold"), where),
             joins=label is not None,
             answer_id=text_of(cell("answer_id")),

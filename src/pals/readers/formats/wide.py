@@ -13,7 +13,9 @@ from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
 BESIDE = frozenset(
-    {"weight", "weights", "comment", "comments", "notes", "is_gold", *KNOWN["sure"], *KNOWN["unsure"], *KNOWN["time"]}
+    {"weight", "weights", "comment", "comments", "notes", "is_gold"}.union(
+        *(KNOWN[role] for role in ("sure", "unsure", "time", "seconds"))
+    )
 )
 """Columns that hold no person's answers although they stand beside those that do."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -65,13 +66,7 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     body = _create(timm, name, input_shape, num_classes=0)
     if weights == DOWNLOAD:
-        try:
-            body = _create(timm, name, input_shape, num_classes=0, pretrained=True)
-        except InputError as error:
-            raise InputError(
-                f"timm could not download its weights: {error} Connect to the web, or fetch the file elsewhere and give it as "
-                "--weights FILE."
-            ) from None
+        body = _download(timm, name, input_shape)
     elif weights is not None:
         _load(timm, body, name, input_shape, Path(weights))
     width = _feature_width(body, name, input_shape)
@@ -106,13 +101,34 @@ def _import_timm(name: str) -> ModuleType:
         ) from None
 
 
-def _create(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
-    """timm's network for this shape; those made for one size (transformers) are told ours."""
+def _download(timm: ModuleType, name: str, input_shape: tuple[int, ...]) -> Any:
+    """The hub's client tries again and again without a connection, and logs each time; one sentence at the end is enough."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.CRITICAL)
     try:
-        about = timm.get_pretrained_cfg(name)
-        if about is not None and about.fixed_input_size:
-            options["img_size"] = tuple(input_shape[1:])
-        return timm.create_model(name, in_chans=input_shape[0], **options)
+        return _made(timm, name, input_shape, num_classes=0, pretrained=True)
+    except Exception as error:  # of the network, of the hub, of the file: they have no common class
+        reason = _first_line(error).partition(". ")[0]
+        raise InputError(
+            f"timm could not download the weights of {name!r} ({reason}): connect to the web, or fetch the file elsewhere and "
+            "give it as --weights FILE."
+        ) from None
+    finally:
+        hub.setLevel(level)
+
+
+def _made(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
+    """timm's network for this shape; those made for one size (transformers) are told ours."""
+    about = timm.get_pretrained_cfg(name)
+    if about is not None and about.fixed_input_size:
+        options["img_size"] = tuple(input_shape[1:])
+    return timm.create_model(name, in_chans=input_shape[0], **options)
+
+
+def _create(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
+    try:
+        return _made(timm, name, input_shape, **options)
     except Exception as error:  # what timm raises differs from network to network: assertions, type errors, no connection
         raise InputError(
             f"timm cannot make {name!r} for pictures of shape {tuple(input_shape)}: {_first_line(error)}."

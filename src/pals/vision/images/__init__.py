@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
 from pals.vision.images.listing import ENDINGS, list_images
-from pals.vision.images.look import Survey, image_statistics, survey
+from pals.vision.images.look import SMALLEST_SIDE, Survey, image_statistics, survey
 from pals.vision.images.store import default_cache
 from pals.vision.images.table import BadImage, ImageTable, NoRoomError, load_images
 
 __all__ = [
     "ENDINGS",
     "HOWS",
+    "SMALLEST_SIDE",
     "BadImage",
     "BadImageError",
     "How",

@@ -15,6 +15,8 @@ from pals.util.errors import InputError
 from pals.vision.images.decoding import read_header
 
 PIXELS = 50_000_000  # per channel that the statistics look at
+SMALLEST_SIDE = 8
+"""Pixels a side of pictures in which there is something to see."""
 FEWEST = 256  # pictures that they look at even if those are larger
 BLOCK_VALUES = 4_000_000  # values that are counted at a time: bounds the memory to about 40 MB
 

@@ -239,7 +239,7 @@ class _Loader:
         """Better now than after an hour."""
         needed, free = count * self.settings.row_bytes, shutil.disk_usage(self.place).free
         if needed > free:
-            raise _FullError(f"{count:,} pictures need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
+            raise _FullError(f"{count:,} pictures need {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free")
 
     def _tell(self, done: int, total: int) -> None:
         now = time.monotonic()

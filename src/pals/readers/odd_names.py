@@ -1,0 +1,45 @@
+"""Names that look like others, or hold what nobody typed: read as they stand, and pointed out."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pals.readers.summary import some
+from pals.util.words import how_many
+
+UNSEEN = frozenset({"Cc", "Cf"})
+"""Categories of characters that nobody sees."""
+
+
+def odd_names(items: Sequence[str], classes: Sequence[str]) -> Iterator[str]:
+    """What to look at, in words."""
+    broken = [name for name in classes if any(unicodedata.category(letter) == "Cc" for letter in name)]
+    if broken:
+        count = how_many(
+            len(broken), "label has a line break or control character", "labels have line breaks or control characters"
+        )
+        yield f"{count} inside ({some(broken, len(broken))}); check the quotes in the file"
+    for what, names in (("Items", items), ("Classes", classes)):
+        capitals = _alike(names, [name.casefold() for name in names])
+        if capitals:
+            yield f"{what} that differ in capitals only: {some(capitals, len(capitals))}"
+        unseen = _alike(names, list(map(_seen, names)))
+        if unseen:
+            yield f"{what} that look the same, with other or unseen characters in them: {some(unseen, len(unseen))}"
+
+
+def _alike(names: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """Those that share their key with another."""
+    if len(set(keys)) == len(keys):
+        return []
+    times = Counter(keys)
+    return [name for name, key in zip(names, keys, strict=True) if times[key] > 1]
+
+
+def _seen(name: str) -> str:
+    """The name as the eye has it: accents in one form, without what is not shown."""
+    if name.isascii() and name.isprintable():
+        return name
+    return "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) not in UNSEEN)
