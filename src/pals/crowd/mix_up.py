@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.annotators import log_sum
+from pals.crowd.chances import log_sum
 from pals.crowd.fusion import Fusion
 
 AGREED = 0.95
