@@ -16,11 +16,11 @@ from pals.crowd.closed_form import Again, closed_form, spectrum_of
 from pals.crowd.fusion import Fusion, fuse
 from pals.crowd.stopping import WORTH
 from pals.fitting import Findings, fit
-from pals.fitting.asking import Kept, next_answers, sources_of
+from pals.fitting.asking import Kept, _in_words, next_answers, sources_of
 from pals.fitting.replay import EQUALLY, RULE, answers_for, play, replay
 from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
-from pals.util.files import read_json
+from pals.util.files import read_json, write_json
 
 ITEMS = 200
 
@@ -76,6 +76,12 @@ def test_a_forecast_for_a_budget(run: Path) -> None:
     rest = many.table[many.table["asked"] & ~many.table["item"].isin(asked["item"])]
     assert (asked["gain"] / asked["cost"]).min() >= (rest["gain"] / rest["cost"]).max()
     assert few.sentences[-1].startswith("10 more answers raise labels right from ")
+
+
+@pytest.mark.parametrize("after", [0.989, 0.9912])
+def test_a_forecast_that_promises_nothing_does_not_speak_of_a_rise(after: float) -> None:
+    table = pd.DataFrame({"answers": [0, 2], "cost": [0.0, 2.0], "right": [0.991, after]})
+    assert _in_words(table) == "2 more answers hardly change labels right: about 99.1% either way."
 
 
 def test_what_a_budget_does_not_reach_has_not_enough_answers(run: Path) -> None:
@@ -143,6 +149,9 @@ def test_bad_wishes(run: Path, options: dict[str, Any], message: str) -> None:
 def test_folders_that_say_nothing(run: Path) -> None:
     labels = (run / "labels.csv").read_text()
     (run / "labels.csv").write_text("\n".join(labels.splitlines()[:-1]) + "\n")
+    with pytest.raises(InputError, match=r"labels\.csv is cut off: it has 199 rows"):
+        next_answers(run)
+    (run / "summary.json").unlink()  # then nobody can tell, but for what stands beside it
     with pytest.raises(InputError, match="are of different fits"):
         next_answers(run)
     (run / "standing.npz").write_bytes(b"PK nonsense")
@@ -212,6 +221,7 @@ def test_what_cannot_be_played(found: Findings, run: Path, tmp_path: Path) -> No
             replay(run, **options)
     votes = pd.read_csv(run / "votes.csv")
     votes[votes["worker"] == "ann"].to_csv(run / "votes.csv", index=False)
+    write_json(run / "summary.json", read_json(run / "summary.json") | {"answers": 200})
     with pytest.raises(InputError, match="No item has two answers"):
         replay(run, answers_only=True)
     with pytest.raises(InputError, match="is not a run folder"):

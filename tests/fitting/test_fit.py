@@ -39,6 +39,7 @@ FILES = {
         "classes.csv",
         "agreement.csv",
         "next.csv",
+        "second-look.npz",
         "standing.npz",
         "report.json",
         "report.html",

@@ -46,6 +46,7 @@ TABLES = (
     "classes.csv",
     "agreement.csv",
     "next.csv",
+    "second-look.npz",
     "standing.npz",
     "votes.csv",
     "model.safetensors",

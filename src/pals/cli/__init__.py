@@ -6,10 +6,10 @@ command computes can be had from Python without it.
 
 from __future__ import annotations
 
-from pals.cli import about, asking, bench, crowd, encoders, prune, recipes, research, tables
+from pals.cli import about, asking, bench, crowd, encoders, prune, recipes, research, review, tables
 from pals.cli.base import app, main
 from pals.cli.panels import arrange
 
-__all__ = ["about", "app", "asking", "bench", "crowd", "encoders", "main", "prune", "recipes", "research", "tables"]
+__all__ = ["about", "app", "asking", "bench", "crowd", "encoders", "main", "prune", "recipes", "research", "review", "tables"]
 
 arrange(app)

@@ -182,34 +182,45 @@ def update(
 ) -> None:
     """Go on from a finished run with further answers, or with a new class. The old run stays as it is.
 
+    Without files it takes in what was answered on the page of `pals review`.
+
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
 
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
     from pals.fitting import update as update_
+    from pals.review.loop import has_answers, update_from_review
 
     started = time.perf_counter()
-    findings = update_(
-        run,
-        votes or (),
-        out=out,
-        add_class=add_class,
-        items=items,
-        columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
-        classes=_names(classes),
-        encoding=encoding,
-        trust=trust or (),
-        taxonomy=taxonomy,
-        sure=sure,
-        epochs=epochs,
-        device=device,
-        skip_bad=skip_bad,
-        cache=cache,
-        stream=stream,
-        truth=truth,
-        all_probabilities=all_probabilities,
-        progress=Terminal(),
-    )
+    options: dict[str, Any] = {
+        "out": out,
+        "trust": trust or (),
+        "sure": sure,
+        "epochs": epochs,
+        "device": device,
+        "skip_bad": skip_bad,
+        "cache": cache,
+        "stream": stream,
+        "truth": truth,
+        "all_probabilities": all_probabilities,
+        "progress": Terminal(),
+    }
+    columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
+    of_files = (votes, add_class, items, columns, classes, encoding, taxonomy)
+    if not any(of_files) and has_answers(run):
+        findings = update_from_review(run, **options)
+    else:
+        findings = update_(
+            run,
+            votes or (),
+            add_class=add_class,
+            items=items,
+            columns=columns,
+            classes=_names(classes),
+            encoding=encoding,
+            taxonomy=taxonomy,
+            **options,
+        )
     _tell(findings, started)
 
 

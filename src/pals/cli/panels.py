@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 PANELS = {
-    "Your own pictures": ("fit", "update", "predict", "relabel", "replay", "prune", "report", "export"),
+    "Your own pictures": ("fit", "review", "update", "predict", "relabel", "replay", "prune", "report", "export"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
     "Set-up": ("demo", "doctor", "encoders", "data"),
 }

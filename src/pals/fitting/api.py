@@ -137,6 +137,7 @@ def update(
     out: PathLike | None = None,
     add_class: str | None = None,
     items: PathLike | None = None,
+    earlier: PathLike | None = None,
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -154,7 +155,8 @@ def update(
 ) -> Findings:
     """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
     one is in `out`, by default RUN-updated. add_class: a new class, of which the items in the text file `items` (one a line)
-    are known to be; others can then get it, too."""
+    are known to be; others can then get it, too. earlier: the run's own answers where some of them no longer hold, a table like
+    its votes.csv, in the run's folder."""
     folder, added = Path(run), added_classes(add_class, items)
     if not added and not _files(votes):
         raise InputError(f"Nothing to update {folder} with: give files with further answers, or --add-class and --items.")
@@ -166,6 +168,7 @@ def update(
             "taxonomy": _absolute(taxonomy),
             "sure": sure,
             "added": added or None,
+            "earlier": _absolute(earlier),
         },
         "train": {"epochs": epochs},
         "engine": {"device": device},

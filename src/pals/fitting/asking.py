@@ -44,6 +44,8 @@ FILE_NAME = "standing.npz"
 ANYBODY, AN_EXPERT = "anyone", "expert"
 LARGEST = 4_000_000
 """Numbers in the confusion matrices that are kept: of those people who gave most answers."""
+LEAST_RISE = 0.0005
+"""Less than that is not seen in a share with one decimal: it is not called a rise."""
 
 
 @dataclass(frozen=True)
@@ -292,5 +294,8 @@ def _in_words(table: pd.DataFrame) -> str:
         return f"No further answer is worth its cost; about {100 * first['right']:.1f}% of the labels are right."
     more = how_many(int(last["answers"]), "more answer")
     cost = f" (cost {last['cost']:,.0f})" if last["cost"] > last["answers"] else ""
-    verb = "raises" if last["answers"] == 1 else "raise"
-    return f"{more}{cost} {verb} labels right from {100 * first['right']:.1f} to about {100 * last['right']:.1f}%."
+    now, then = (f"{100 * row['right']:.1f}" for row in (first, last))
+    s = "s" if last["answers"] == 1 else ""
+    if last["right"] < first["right"] + LEAST_RISE:
+        return f"{more}{cost} hardly change{s} labels right: about {now}% either way."
+    return f"{more}{cost} raise{s} labels right from {now} to about {then}%."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from pals.fitting.tables import UNNAMED
 from pals.fitting.unsure import counted, said_in_words
 from pals.readers.separator import join_labels, split_labels
+from pals.readers.votes import DONT_KNOW, UNSURE_WEIGHT
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import mark_as_text, read_object, without_mark
@@ -46,10 +48,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     labels, doubtful, votes = (read_table(Path(run), name) for name in ("labels.csv", "doubtful.csv", "votes.csv"))
     separator = separator_of(run)
     labels = labels[labels["status"] != "gold"]
-    benefit_N = expected_benefit(
-        _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
-    )
-    chosen = labels.iloc[spread_over_classes(benefit_N, labels["label"].to_numpy(dtype=object), top)]
+    chosen = labels.iloc[spread_over_classes(_benefits(labels), labels["label"].to_numpy(dtype=object), top)]
     given = _given(votes[votes["item"].isin(set(chosen["item"]))])
     said, words = _said(counted(given), separator), said_in_words(given, separator, SEVERAL)
     worst = doubtful.drop_duplicates("item").set_index("item")  # the file has the most certain first
@@ -77,6 +76,36 @@ def expected_benefit(confidence_N: np.ndarray, votes_N: np.ndarray, agreement_N:
     against_N = (votes_N * (1 - agreement_N) + 0.5) / (votes_N + 1)
     benefit_N: np.ndarray = TRUST * (1 - confidence_N) + (1 - TRUST) * against_N
     return benefit_N
+
+
+def why_look(
+    row: Mapping[str, Any], votes: Iterable[Mapping[str, str]], doubt: Mapping[str, Any] | None, separator: str | None
+) -> str:
+    """The queue's reason for one item: its row of labels.csv, its rows of votes.csv, and its surest row of doubtful.csv. A
+    table of a few rows would take ten times as long."""
+    said: dict[Labels, float] = {}
+    for vote in sorted(votes, key=lambda vote: vote["label"]):
+        if vote["is_gold"].casefold() in ("true", "1") or vote["label"] == DONT_KNOW:
+            continue
+        labels = tuple(split_labels(vote["label"], separator)) if separator else (vote["label"],)
+        sure = vote.get("sure", "").casefold() != "false"
+        said[labels] = said.get(labels, 0.0) + float(vote["weight"] or 1) * (1.0 if sure else UNSURE_WEIGHT)
+    rounded = {labels: round(weight, 6) for labels, weight in said.items()}
+    return _reason(row, dict(sorted(rounded.items(), key=lambda one: -one[1])), doubt)
+
+
+def in_order(labels: pd.DataFrame) -> np.ndarray:
+    """Rows of labels.csv in the order of the queue, without those whose right label is known."""
+    open_ = np.flatnonzero((labels["status"] != "gold").to_numpy())
+    labels = labels.iloc[open_]
+    order: np.ndarray = open_[spread_over_classes(_benefits(labels), labels["label"].to_numpy(dtype=object), len(labels))]
+    return order
+
+
+def _benefits(labels: pd.DataFrame) -> np.ndarray:
+    return expected_benefit(
+        _numbers(labels, "confidence"), _numbers(labels, "votes"), _numbers(labels, "agreement", missing=0.0)
+    )
 
 
 def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) -> np.ndarray:
@@ -116,13 +145,13 @@ def _single(answers: dict[Labels, float]) -> dict[str, float]:
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
-def _second(row: dict[str, Any], answers: dict[Labels, float]) -> str:
+def _second(row: Mapping[str, Any], answers: dict[Labels, float]) -> str:
     """The second choice; of a run of an earlier version, which does not name it, what most of the others said."""
     others = (label for label in _single(answers) if label != row["label"])
     return str(row["second"]) if "second" in row else next(others, "")
 
 
-def _reason(row: dict[str, Any], said: dict[Labels, float], doubt: pd.Series | None) -> str:
+def _reason(row: Mapping[str, Any], said: dict[Labels, float], doubt: Mapping[str, Any] | pd.Series | None) -> str:
     """Why a person should look, the strongest reason first."""
     if not said:
         return "nobody answered"
@@ -168,8 +197,8 @@ def to_fill_in(queue: pd.DataFrame, separator: str | None = SEVERAL) -> pd.DataF
 # ---- what comes in
 
 
-def read_table(run: Path, name: str) -> pd.DataFrame:
-    """A table of the run, all cells as text."""
+def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.DataFrame:
+    """A table of the run, all cells as text. `needed`: columns that it must have, if it is not one of the queue's."""
     path = run / name
     if not path.is_file():
         raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
@@ -178,7 +207,7 @@ def read_table(run: Path, name: str) -> pd.DataFrame:
     except (OSError, ValueError) as error:  # pandas' parser errors and wrong encodings are ValueErrors
         reason = " ".join(str(error).split())
         raise InputError(f"Cannot read {path}: {reason}. Fit again to have it written anew.") from None
-    missing = [column for column in NEEDED[name] if column not in frame.columns]
+    missing = [column for column in needed or NEEDED[name] if column not in frame.columns]
     if missing or not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
         found = f"no column {missing[0]!r}" if missing else "rows with more cells than its header"
         raise InputError(f"{path} has {found}. Fit again to have it written anew.")

@@ -9,6 +9,7 @@ from pals.fitting.encode import encoder_name
 from pals.fitting.findings import Findings
 from pals.fitting.page.render import write_report
 from pals.fitting.report_parts import report_data
+from pals.fitting.second_look import SecondLook
 from pals.fitting.tables import csv_text, probabilities_table
 from pals.fitting.trained import Trained
 from pals.fitting.votes import TAXONOMY
@@ -29,6 +30,8 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
     for name, table in {**findings.tables, **more}.items():
         write_text(folder / f"{name}.csv", csv_text(table))
     findings.kept.save(folder)
+    said_NC = None if trained.network is None else trained.said_NC
+    SecondLook.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)
     novel.write_lists(findings, folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)

@@ -1,0 +1,114 @@
+"""Who may ask the server anything: whoever knows the token in the address, from this very page, in small bites."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY = 64 << 10  # bytes
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
+REFUSALS = {
+    403: "This address lacks the token that `pals review` printed. Open the address that it printed.",
+    413: "That is more than the page ever sends.",
+    421: "This server does not answer under that name. Open the address that `pals review` printed.",
+}
+
+
+class Guard:
+    """Around the application: /TOKEN/... is passed on with the token taken off, everything else is refused.
+
+    hosts: the names under which the server may be addressed (Host), which keeps out a foreign name that was made to point here.
+    A request that changes something must come from a page of this server (Origin)."""
+
+    def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
+        self.app, self.token, self.hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send) if scope["type"] == "lifespan" else None
+        refused = self._refusal(scope)
+        if refused:
+            return await _refuse(send, refused)
+        inner = {**scope, "root_path": f"/{self.token}"}
+        return await self.app(inner, _bounded(receive), _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> int:
+        """The status of a refusal; 0 where there is none."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get("host", "").lower()
+        if host not in self.hosts:
+            return 421
+        first = scope["path"].removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(first.encode("utf-8", "replace"), self.token.encode()):
+            return 403
+        if scope["method"] not in ("GET", "HEAD") and not _same_site(headers, host):
+            return 403
+        length = headers.get("content-length", "0")
+        return 413 if not length.isdigit() or int(length) > LARGEST_BODY else 0
+
+
+def _same_site(headers: dict[str, str], host: str) -> bool:
+    """A browser says from which page a request comes; one that does not say it is no browser of a person at the page."""
+    return (
+        urlsplit(headers.get("origin", "")).netloc.lower() == host
+        and headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    )
+
+
+class TooLargeError(Exception):
+    """More was sent than announced."""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The same stream, which breaks off when it grows beyond what the page sends."""
+    got = 0
+
+    async def bounded() -> MutableMapping[str, Any]:
+        nonlocal got
+        message = await receive()
+        got += len(message.get("body", b""))
+        if got > LARGEST_BODY:
+            raise TooLargeError
+        return message
+
+    return bounded
+
+
+def _with_headers(send: Send) -> Send:
+    """Every answer, whoever gives it, carries the policy."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            there = {name.lower() for name, _ in message["headers"]}
+            more = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in there]
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
+
+
+async def _refuse(send: Send, status: int) -> None:
+    text = f"{REFUSALS[status]}\n".encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    sending = _with_headers(send)
+    await sending({"type": "http.response.start", "status": status, "headers": headers})
+    await sending({"type": "http.response.body", "body": text})

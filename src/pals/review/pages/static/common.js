@@ -1,0 +1,72 @@
+// What every page does: talk to the server, say what happened, follow the live line.
+export const root = document.body.dataset.root;
+
+export const find = (selector, within = document) => within.querySelector(selector);
+
+export function key() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+export function notice(words) {
+  const line = find("#notice");
+  line.textContent = words;
+  line.hidden = !words;
+}
+
+export function say(words) {
+  const line = find("#said");
+  if (!line) return;
+  line.textContent = words;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { line.textContent = ""; }, 4000);
+}
+
+// Sent until the server has said that it is on disk. The same key again is the same answer, so nothing is counted twice.
+export async function post(path, body) {
+  for (let attempt = 0; ; attempt += 1) {
+    let response;
+    try {
+      response = await fetch(`${root}/${path}`, {
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+      });
+    } catch {
+      notice("Not saved yet: the server does not answer. If it was stopped, start `pals review` again and open its new address. Trying again …");
+      await pause(Math.min(5000, 500 * 2 ** attempt));
+      continue;
+    }
+    notice("");
+    const answer = (response.headers.get("content-type") || "").includes("json") ? await response.json() : {};
+    if (!response.ok && response.status !== 409) notice(answer.error || `The server refused that (${response.status}).`);
+    return response.ok || response.status === 409 ? answer : null;
+  }
+}
+
+export const typing = (event) => event.target.closest("input, select, textarea, dialog[open]") !== null;
+
+// Tiny pictures are shown with their pixels; one that is gone says so.
+export function watchPictures() {
+  const sharpen = (image) => image.classList.toggle("pixels", image.naturalWidth > 0 && image.naturalWidth < 64);
+  document.addEventListener("load", (event) => { if (event.target instanceof HTMLImageElement) sharpen(event.target); }, true);
+  for (const image of document.images) if (image.complete) sharpen(image);
+}
+
+const listeners = [];
+export const follow = (listener) => listeners.push(listener);
+
+const WORDS = { running: "Updating …", failed: "The update failed" };
+function live(state) {
+  const line = find("#live");
+  const waiting = state.waiting === 1 ? "1 item to take in" : `${state.waiting.toLocaleString("en")} items to take in`;
+  line.textContent = WORDS[state.update] || (state.waiting ? waiting : "");
+  for (const listener of listeners) listener(state);
+}
+
+if (find("#live")) {
+  const source = new EventSource(`${root}/events`);
+  source.onmessage = (event) => live(JSON.parse(event.data));
+  addEventListener("pagehide", () => source.close());
+}
+watchPictures();

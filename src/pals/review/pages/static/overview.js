@@ -1,0 +1,22 @@
+// The overview: start an update and follow it.
+import { find, follow, post } from "./common.js";
+
+const WORDS = { idle: "", running: "Working …", failed: "That did not work:", done: "Done." };
+const round = Number(document.body.dataset.round);
+
+find("#update").addEventListener("click", async () => {
+  find("#update").disabled = true;
+  find("#update-state").textContent = WORDS.running;
+  await post("update", {});
+});
+
+follow((state) => {
+  if (state.round !== round) { location.reload(); return; }
+  find("#waiting").textContent = state.waiting.toLocaleString("en");
+  find("#update").disabled = state.update === "running";
+  find("#update-state").textContent = WORDS[state.update];
+  const log = find("#log");
+  log.hidden = !state.lines.length;
+  log.textContent = state.lines.join("\n");
+  log.scrollTop = log.scrollHeight;
+});

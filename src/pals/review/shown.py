@@ -1,0 +1,190 @@
+"""A finished run as the page shows it: read once, then asked about one item at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pals.fitting.relabel import NEEDED, in_order, read_table, why_look
+from pals.fitting.second_look import SecondLook
+from pals.fitting.tables import UNNAMED
+from pals.fitting.votes import TAXONOMY
+from pals.labels.taxonomy import Taxonomy
+from pals.readers.separator import split_labels
+from pals.readers.votes import DONT_KNOW
+from pals.runs import load_run_config
+from pals.runs.settings import VotesConfig
+from pals.util.errors import InputError
+from pals.util.files import read_object
+
+ENOUGH = "enough"
+
+
+def key_of(item: str) -> str:
+    """The item in an address: no name of a file ever stands in one, and it is the same in every round."""
+    return hashlib.blake2b(item.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The rows of a table by the item that they are about, in the order of labels.csv. One item is had without going through
+    pandas, which is made for many."""
+
+    columns: dict[str, np.ndarray]
+    row_R: np.ndarray
+    start_N: np.ndarray
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, items: pd.Index) -> Groups:
+        place_R = items.get_indexer(pd.Index(table["item"]))
+        order = np.argsort(place_R, kind="stable")
+        columns = {str(name): table[name].to_numpy(dtype=object) for name in table if name != "item"}
+        return cls(columns, order, np.searchsorted(place_R[order], np.arange(len(items) + 1)))
+
+    def __getitem__(self, item: int) -> list[dict[str, str]]:
+        rows = self.row_R[self.start_N[item] : self.start_N[item + 1]].tolist()
+        return [{name: column[row] for name, column in self.columns.items()} for row in rows]
+
+
+class Shown:
+    """The tables of a run's folder. Items are numbered as in labels.csv."""
+
+    def __init__(self, folder: Path) -> None:
+        config = load_run_config(folder).data
+        if not isinstance(config, VotesConfig) or not (folder / "summary.json").is_file():
+            raise InputError(f"{folder} is not a finished run of `pals fit`. Run that first, or let it finish.")
+        self.folder, self.config = folder, config
+        self.labels, self.doubtful, self.votes = (read_table(folder, name) for name in NEEDED)
+        self.items: list[str] = self.labels["item"].tolist()
+        self.keys = [key_of(item) for item in self.items]
+        self.place = {item: number for number, item in enumerate(self.items)}
+        self.number = {key: number for number, key in enumerate(self.keys)}
+        index = pd.Index(self.items)
+        self.votes_of, self.doubts_of, self.row_of = (
+            Groups.of(table, index) for table in (self.votes, self.doubtful, self.labels)
+        )
+        self.label_N = self.labels["label"].to_numpy(dtype=object)
+        self.confidence_N = self.labels["confidence"].astype(float).to_numpy()
+        self.decision_N, self.gain_N = self._decisions(index)
+        self.look = SecondLook.load(folder)
+        self.class_names: list[str] = read_table(folder, "classes.csv", ("class",))["class"].tolist()
+        tree = folder / TAXONOMY
+        self.taxonomy = Taxonomy.read(tree) if tree.is_file() else None
+        self.numbers = read_object(folder / "summary.json")
+
+    def _decisions(self, index: pd.Index) -> tuple[np.ndarray, np.ndarray]:
+        """Of each item whether it has enough answers; "" of a run that does not know it."""
+        if not (self.folder / "next.csv").is_file():
+            return np.full(len(index), "", dtype=object), np.zeros(len(index))
+        table = read_table(self.folder, "next.csv", ("item", "decision", "gain")).set_index("item").reindex(index)
+        return table["decision"].fillna("").to_numpy(dtype=object), table["gain"].astype(float).fillna(0.0).to_numpy()
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """All items whose right label is not known, in the order of the queue."""
+        return in_order(self.labels)
+
+    @property
+    def images(self) -> Path | None:
+        return None if self.config.images is None else Path(self.config.images)
+
+    @cached_property
+    def choices(self) -> list[dict[str, Any]]:
+        """What an answer may name, in the order of the page: classes, or all nodes of the taxonomy with their depth."""
+        if self.taxonomy is None:
+            return [{"name": name, "depth": 0, "leaf": True} for name in self.class_names]
+        leaves = set(self.taxonomy.leaves)
+        return [
+            {"name": name, "depth": int(depth), "leaf": name in leaves}
+            for name, depth in zip(self.taxonomy.nodes, self.taxonomy.depth_T.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(choice["name"] for choice in self.choices)
+
+    @cached_property
+    def people(self) -> list[str]:
+        """Who answered, by name."""
+        return sorted(set(self.votes["worker"]) - {""})
+
+    @property
+    def right(self) -> tuple[float, float, float] | None:
+        """The share of all labels that is right by the run's own estimate, and its interval."""
+        wrong, interval = self.numbers.get("labels_wrong"), self.numbers.get("labels_wrong_interval")
+        if not isinstance(wrong, float) or not isinstance(interval, list):
+            return None
+        return 1 - wrong, 1 - interval[1], 1 - interval[0]
+
+    # ---- one item
+
+    def facts(self, item: int) -> dict[str, Any]:
+        """All that is known of an item, for a template."""
+        brief = self.brief(item)
+        row = self.row_of[item][0] | brief
+        return {
+            **brief,
+            "status": row["status"],
+            "second": row.get("second", ""),
+            "reason": self._reason(row, item),
+            "decision": self.decision_N[item],
+            "gain": float(self.gain_N[item]),
+            "said": self._said(item),
+            "model": self._model(item),
+            "similar": self._similar(item),
+        }
+
+    def brief(self, item: int) -> dict[str, Any]:
+        return {
+            "key": self.keys[item],
+            "item": self.items[item],
+            "label": self.label_N[item],
+            "confidence": float(self.confidence_N[item]),
+        }
+
+    def _reason(self, row: dict[str, Any], item: int) -> str:
+        surest = next(iter(self.doubts_of[item]), None)  # the first
+        return why_look(row, self.votes_of[item], surest, self.config.separator)
+
+    def _said(self, item: int) -> list[dict[str, Any]]:
+        """Who said what; how likely it is wrong, where that is known."""
+        wrong = {doubt["worker"]: float(doubt["probability_wrong"]) for doubt in self.doubts_of[item]}
+        separator = self.config.separator
+        said = []
+        for vote in self.votes_of[item]:
+            who = vote["worker"] or ("(known)" if vote["is_gold"].casefold() == "true" else UNNAMED)
+            labels = split_labels(vote["label"], separator) if separator else [vote["label"]]
+            said.append(
+                {
+                    "who": who,
+                    "labels": labels,
+                    "sure": vote.get("sure", "").casefold() != "false",
+                    "unknown": vote["label"] == DONT_KNOW,
+                    "wrong": wrong.get(who),
+                }
+            )
+        return said
+
+    def _model(self, item: int) -> list[tuple[str, float]]:
+        if self.look is None:
+            return []
+        pairs = zip(self.look.choice_NT[item].tolist(), self.look.share_NT[item].tolist(), strict=True)
+        return [(self.class_names[choice], share) for choice, share in pairs]
+
+    def _similar(self, item: int) -> list[dict[str, Any]]:
+        if self.look is None:
+            return []
+        pairs = zip(self.look.neighbor_NK[item].tolist(), self.look.similarity_NK[item].tolist(), strict=True)
+        return [{**self.brief(other), "similarity": similarity} for other, similarity in pairs]
+
+    def refuse_strange(self, labels: Sequence[str]) -> None:
+        for label in labels:
+            if label not in self.names:
+                raise InputError(f"{label!r} is not among the classes of {self.folder.name}.")

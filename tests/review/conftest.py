@@ -1,0 +1,31 @@
+"""One small fit for all tests of the page; whoever changes the run has a copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from _review import make_digits
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Twenty-four digits of three classes, one of which has a hostile name, as have three files."""
+    pytest.importorskip("starlette")
+    from pals import fit
+
+    folder = make_digits(tmp_path_factory.mktemp("digits"), 24, classes=3, hostile=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pals.crowd.estimate.SWEEPS", 20)
+        patch.setattr("pals.crowd.estimate.COMPARED", 10)
+        patch.setattr("pals.crowd.gibbs.BURN_IN", 5)
+        fit(folder / "images", folder / "votes.csv", out=folder / "run", encoder="patches", mirror=False, device="cpu")
+        yield folder / "run"
+
+
+@pytest.fixture
+def run(fitted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(fitted, tmp_path / "run"))

@@ -1,0 +1,257 @@
+"""The whole loop in a real browser: sixty pictures, two people, undo, a restart, an update, a phone, the dark, a screen reader.
+
+With PALS_PICTURES=docs/pictures the same steps write the pictures of docs/review.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from _review import Page, Server, make_digits
+
+pytest.importorskip("selenium")
+pytest.importorskip("starlette")
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.keys import Keys
+
+from pals import fit
+from pals.review.store import Store
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+]
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+SIDEWAYS = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+AXE = """
+const done = arguments[arguments.length - 1];
+axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] })
+  .then((found) => done(found.violations.map((one) => [one.id, one.nodes.map((node) => node.html)])));
+"""
+
+Browsers = Callable[[], Page]
+Serve = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_digits(tmp_path_factory.mktemp("sixty"), 60)
+    fit(folder / "images", folder / "votes.csv", out=folder / "digits", encoder="patches", mirror=False, device="cpu")
+    return folder / "digits"
+
+
+@pytest.fixture
+def run(digits: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(digits, tmp_path / "digits"))
+
+
+@pytest.fixture
+def browsers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsers]:
+    """As many as there are people. None of them may have anything to complain about in the end."""
+    opened: list[Chrome] = []
+
+    def browser() -> Page:
+        options = ChromeOptions()
+        options.binary_location = CHROMIUM or ""
+        for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        opened.append(Chrome(options=options, service=Service(DRIVER)))
+        page = Page(opened[-1])
+        page.screen(1280, 900)
+        page.colours("light")
+        return page
+
+    yield browser
+    complaints = [entry["message"] for chrome in opened for entry in chrome.get_log("browser")]
+    for chrome in opened:
+        chrome.quit()
+    assert [words for words in complaints if "ERR_CONNECTION_REFUSED" not in words and "events" not in words] == []
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Servers that are gone after the test, however it ends."""
+    started: list[Server] = []
+
+    def server(run: Path) -> Server:
+        started.append(Server(run, "--name", "ana"))
+        return started[-1]
+
+    yield server
+    for one in started:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def pictured(page: Page, name: str) -> None:
+    """A picture for the docs, if anybody wants them."""
+    if os.environ.get("PALS_PICTURES"):
+        page.picture(Path(os.environ["PALS_PICTURES"]).resolve() / f"review-{name}.png")
+
+
+def accessible(page: Page) -> None:
+    page.run(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    assert page.chrome.execute_async_script(AXE) == []
+    assert not page.run(SIDEWAYS)
+
+
+def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serve) -> None:
+    server = serve(run)
+    ana, ben = browsers(), browsers()
+    ana.open(server.address)
+    pictured(ana, "item")
+    ben.open(f"{server.address}?name=ben")
+    assert ben.text(".who a") == "ben" and ana.text(".who a") == "ana"
+
+    truth = {item: str(digit) for item, digit in json.loads((digits.parent / "truth.json").read_text()).items()}
+
+    asked: dict[str, list[str]] = {"ana": [], "ben": []}
+    for _ in range(5):
+        asked["ana"].append(ana.answer(truth[ana.item]))
+        asked["ben"].append(ben.answer(truth[ben.item]))
+    asked["ana"] += [ana.answer(Keys.ENTER), ana.answer("d")]  # as suggested, don't know
+    assert not set(asked["ana"]) & set(asked["ben"])
+
+    wrong = ana.answer("2")
+    ana.press("u")
+    ana.until(lambda: ana.item == wrong)
+    ana.press("m")
+    ana.until(lambda: ana.find("#unsure").get_attribute("aria-pressed") == "true")
+    assert ana.answer(truth[wrong]) == wrong
+    ana.find("#several").click()  # which leaves the focus there
+    ana.until(lambda: ana.find("#several-hint").is_displayed())
+    ana.press("45")
+    several = ana.answer(Keys.ENTER)
+    none, skipped, later = ana.answer("n"), ana.answer("s"), ana.answer(Keys.ARROW_RIGHT)
+    ana.press(Keys.ARROW_LEFT)
+    ana.until(lambda: ana.item == later)
+
+    server.kill()  # in the middle of it
+    ana.press("6")
+    ana.until(lambda: "Not saved yet" in ana.text("#notice"))
+    server = serve(run)
+    ana.open(server.address)
+    ben.open(f"{server.address}?name=ben")
+    store = Store(run)
+    said = {(one.item, one.person): (one.kind, one.labels, one.sure) for one in store.current()}
+    assert said[wrong, "ana"] == ("label", (f"digit {truth[wrong]}",), False)
+    assert said[several, "ana"] == ("label", ("digit 4", "digit 5"), True)
+    assert said[none, "ana"][0] == "none-of-these" and said[skipped, "ana"][0] == "skip"
+    assert all(said[item, "ben"] == ("label", (f"digit {truth[item]}",), True) for item in asked["ben"])
+    assert (later, "ana") not in said and ana.item not in (wrong, several, none, skipped)
+
+    ana.open(f"{server.address}grid?order=class&value=digit+1")
+    tiles = len(ana.run("return document.querySelectorAll('.tile')"))
+    ana.find(".tile").click()
+    assert ana.text("#chosen") == "1 chosen"
+    ana.find("#all").click()
+    pictured(ana, "grid")
+    ana.find("#confirm").click()
+    ana.until(lambda: "Nothing left here" in ana.text("main"))
+    assert sum(one.labels == ("digit 1",) for one in store.current() if one.person == "ana") >= tiles > 3
+
+    ana.open(f"{server.address}overview")
+    assert ana.text("#waiting") != "0"
+    ana.find("#update").click()
+    ana.until(lambda: "Closed form" in ana.text("#log"))  # live
+    meanwhile = ben.answer(truth[ben.item])  # people go on
+    ana.until(lambda: ana.run("return document.body.dataset.round") == "1")
+    rounds = ana.run("return [...document.querySelectorAll('#rounds th')].map((one) => one.textContent)")
+    assert rounds == ["before", "1"]
+    assert ana.text("#waiting") == "1"  # what ben said meanwhile
+    ana.until(lambda: ana.text("#update-state") == "Done.")
+    pictured(ana, "overview")
+    ben.until(lambda: ben.run("return document.querySelector('#live').textContent") == "1 item to take in")
+    assert store.rounds()[0].upto < max(one.id for one in store.of(meanwhile))
+    ana.open(f"{server.address}item")
+    assert ana.item
+    store.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_read_by_everybody(run: Path, browsers: Browsers, serve: Serve, scheme: str) -> None:
+    """Roles, names and contrast by axe; nothing beyond the edge, from a phone to a wall."""
+    server, page = serve(run), browsers()
+    page.colours(scheme)
+    page.open(server.address)
+    page.answer("1")
+    for name, width, height in (("phone", 390, 844), ("desk", 1280, 900), ("wall", 2560, 1440)):
+        page.screen(width, height, phone=name == "phone")
+        for path in ("item", "grid?order=everything", "overview", "who", "item?order=search&value=nothing-like-this"):
+            page.open(f"{server.address}{path}")
+            accessible(page)
+            if path == "item" and name == "phone":
+                pictured(page, f"phone-{scheme}")
+            if path == "item" and name == "desk" and scheme == "dark":
+                pictured(page, "dark")
+    page.screen(1280, 900)
+    page.open(f"{server.address}item")
+    page.press("?")
+    page.until(lambda: page.find("#help").is_displayed())
+    accessible(page)
+
+
+def test_many_classes_are_found_by_typing(tmp_path: Path, browsers: Browsers, serve: Serve) -> None:
+    """A taxonomy: any node can be named, and the keys are for typing."""
+    folder = make_digits(tmp_path, 40)
+    tree = [
+        "label,parent",
+        "digits,",
+        "even,digits",
+        "odd,digits",
+        *(f"digit {k},{'odd' if k % 2 else 'even'}" for k in range(10)),
+    ]
+    (folder / "tree.csv").write_text("\n".join(tree))
+    out = folder / "run"
+    fit(folder / "images", folder / "votes.csv", out=out, taxonomy=folder / "tree.csv", encoder="patches", mirror=False)
+    server, page = serve(out), browsers()
+    page.open(server.address)
+    first = page.item
+    page.press("eve")
+    page.until(lambda: page.text("#found li[aria-selected=true]") == "even")
+    accessible(page)
+    pictured(page, "search")
+    assert page.answer(Keys.ENTER) == first
+    second = page.answer("D")  # with Shift: don't know
+    page.press("/u")
+    assert page.run("return document.activeElement.id") == "find"
+    page.press(Keys.ESCAPE)
+    page.until(lambda: page.run("return document.activeElement.id") != "find")
+    page.press("u")
+    page.until(lambda: page.item == second)
+    store = Store(out)
+    assert [(one.item, one.labels) for one in store.current()] == [(first, ("even",))]
+    store.close()
+
+
+def test_without_pictures_the_names_do(tmp_path: Path, browsers: Browsers, serve: Serve) -> None:
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    np.save(tmp_path / "x.npy", x[:40].astype(np.float32))
+    rows = [f"{item},{who},digit {y[item] if (item + len(who)) % 4 else 3}" for item in range(40) for who in ("dan", "evelyn")]
+    (tmp_path / "votes.csv").write_text("\n".join(["item,worker,label", *rows]))
+    fit(None, tmp_path / "votes.csv", features=tmp_path / "x.npy", out=tmp_path / "run")
+    server, page = serve(tmp_path / "run"), browsers()
+    assert "has no pictures" in server.process.stdout.readline() if server.process.stdout else False
+    page.open(f"{server.address}item?order=everything")
+    assert "there is no picture to show" in page.text(".no-picture") and "Most similar items" in page.text("#card")
+    accessible(page)
+    page.answer("3")
+    page.open(f"{server.address}grid?order=everything")
+    accessible(page)

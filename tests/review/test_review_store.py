@@ -1,0 +1,151 @@
+"""The store: nothing is lost, nothing is counted twice, two people are not asked the same, and what goes out can be read."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from pals import read_votes
+from pals.review import store as store_module
+from pals.review.export import answers_csv, none_of_these
+from pals.review.store import FILE_NAME, Said, Store
+from pals.util.errors import InputError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def say(store: Store, person: str, item: str, *labels: str, sure: bool = True) -> int:
+    return store.add(person, [Said(item, "label", labels, sure)], f"{person}{item}{labels}{sure}")[0]
+
+
+def standing(store: Store) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(answer.item, answer.person, answer.labels) for answer in store.current()]
+
+
+def test_a_second_answer_replaces_the_first_and_the_history_stays(store: Store) -> None:
+    say(store, "ana", "a.png", "cat")
+    say(store, "ben", "a.png", "cat")
+    say(store, "ana", "a.png", "dog")
+    assert standing(store) == [("a.png", "ben", ("cat",)), ("a.png", "ana", ("dog",))]
+    assert [answer.labels for answer in store.history("a.png")] == [("cat",), ("cat",), ("dog",)]
+
+
+def test_undo_brings_back_what_was_there_before(store: Store) -> None:
+    say(store, "ana", "a.png", "cat")
+    say(store, "ana", "a.png", "dog")
+    say(store, "ben", "b.png", "cat")
+    (undone,) = store.undo("ana", "u1")
+    assert undone.labels == ("dog",)
+    assert store.undo("ana", "u1") == [undone]  # sent again
+    assert standing(store) == [("a.png", "ana", ("cat",)), ("b.png", "ben", ("cat",))]
+    assert len(store.undo("ana", "u2")) == 1
+    assert store.undo("ana", "u3") == []
+    assert standing(store) == [("b.png", "ben", ("cat",))]
+    assert len(store.history("a.png")) == 4  # two answers, and that they were taken back
+
+
+def test_an_answer_that_is_sent_again_is_one_answer(store: Store) -> None:
+    said = [Said("a.png", "label", ("cat",)), Said("b.png", "skip")]
+    assert store.add("ana", said, "k") == store.add("ana", said, "k")
+    assert len(store.history("a.png")) == 1
+    assert len(store.add("ben", said, "k")) == 2 == len(store.history("a.png"))  # somebody else's key is another
+
+
+def test_what_was_sent_together_is_taken_back_together(store: Store) -> None:
+    say(store, "ana", "a.png", "cat")
+    store.add("ana", [Said(item, "label", ("dog",)) for item in ("a.png", "b.png", "c.png")], "many")
+    say(store, "ben", "b.png", "cat")
+    assert [answer.item for answer in store.undo("ana", "u")] == ["a.png", "b.png", "c.png"]
+    assert standing(store) == [("a.png", "ana", ("cat",)), ("b.png", "ben", ("cat",))]
+
+
+def test_many_answers_are_all_written_or_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(write: sqlite3.Connection, row: tuple[object, ...]) -> int:
+        if row[0] == "b.png":
+            raise sqlite3.OperationalError("database or disk is full")
+        return insert(write, row)
+
+    insert = store_module._insert
+    monkeypatch.setattr(store_module, "_insert", full)
+    with pytest.raises(InputError, match="Make room"):
+        store.add("ana", [Said("a.png", "skip"), Said("b.png", "skip")], "1")
+    assert store.current() == []
+    say(store, "ana", "a.png", "cat")  # and it goes on
+
+
+def test_another_process_sees_it_at_once(store: Store, tmp_path: Path) -> None:
+    other = Store(tmp_path)
+    first = say(store, "ana", "a.png", "cat")
+    assert standing(other) == [("a.png", "ana", ("cat",))]
+    assert other.undo("ana", "u1")
+    last, changed = store.changes(first)
+    assert (last, changed) == (first + 1, {"a.png": []})
+
+
+def test_an_item_is_kept_for_one_person(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.claim(["a", "b"], "ana") == ["a", "b"]
+    assert store.claim(["b", "c"], "ben") == ["c"]
+    assert store.claim(["a"], "ana") == ["a"]  # again
+    assert store.claimed(but="ben") == {"a": "ana", "b": "ana"}
+    say(store, "ana", "a", "cat")  # is done with it
+    assert store.claimed(but="ben") == {"b": "ana"}
+    monkeypatch.setattr("pals.review.store.time.time", lambda: 4e9)  # has gone home
+    assert store.claim(["b"], "ben") == ["b"]
+
+
+def test_many_at_once_never_get_the_same_item(store: Store, tmp_path: Path) -> None:
+    got: dict[str, list[str]] = {}
+
+    def take(person: str, own: Store) -> None:
+        got[person] = [item for number in range(40) for item in own.claim([str(number)], person)]
+
+    people = [threading.Thread(target=take, args=(f"p{k}", Store(tmp_path) if k % 2 else store)) for k in range(4)]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert sorted((item for items in got.values() for item in items), key=int) == [str(number) for number in range(40)]
+
+
+@pytest.mark.parametrize("separator", ["|", None])
+def test_what_goes_out_is_read_back_exactly(store: Store, tmp_path: Path, separator: str | None) -> None:
+    say(store, "ana", "=1+1.png", "red|black", "blue\\")
+    say(store, "ana", 'b, "c".png', "blue\\", sure=False)
+    say(store, "ben", "=1+1.png", "=cmd")
+    say(store, "ben", "d.png", "red|black")
+    store.add("ana", [Said("d.png", "dont-know"), Said("e.png", "none-of-these"), Said("f.png", "skip")], "1")
+    path = tmp_path / "answers.csv"
+    path.write_text(answers_csv(store.current(), separator), encoding="utf-8")
+    votes = read_votes(path, separator=separator)
+    rows = zip(votes.item_R, votes.worker_R, votes.label_R, votes.sure_R, strict=True)
+    read = sorted((votes.items[i], votes.workers[w], votes.class_names[c], bool(sure)) for i, w, c, sure in rows)
+    assert read == [
+        ("=1+1.png", "ana", "blue\\", True),
+        ("=1+1.png", "ana", "red|black", True),
+        ("=1+1.png", "ben", "=cmd", True),
+        ('b, "c".png', "ana", "blue\\", False),
+        ("d.png", "ben", "red|black", True),
+    ]
+    assert votes.num_answers == 4
+    assert [votes.items[i] for i in votes.unknown_item_U] == ["d.png"]
+    assert none_of_these(store.current()) == ["e.png"]
+    assert not [cell for line in path.read_text().splitlines() for cell in line.split(",") if cell.startswith(("=", "+", "@"))]
+
+
+def test_bad_files_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    with pytest.raises(InputError, match="is damaged"):
+        Store(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    with sqlite3.connect(tmp_path / FILE_NAME) as file:
+        file.execute("PRAGMA user_version = 99")
+    with pytest.raises(InputError, match="newer PALS"):
+        Store(tmp_path)
+    with pytest.raises(InputError, match="Make the folder writable"):
+        Store(tmp_path / "missing")
