@@ -3,12 +3,14 @@ tests with this mark beside their other tests.)"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
+from pals.data.source import TensorRows
 from pals.labeling import pseudo_label
 from pals.labeling.neighbors import nearest
 from pals.methods import METHODS
@@ -107,13 +109,24 @@ def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
     images = torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
     held = engine.hold(images)
-    assert held.device.type == "cpu"
-    index = torch.tensor([5, 1, 60], device="cuda")
-    taken = engine.take(held, index)
+    assert isinstance(held, TensorRows)
+    taken = engine.send(held[torch.tensor([5, 1, 60], device="cuda")])
     assert taken.is_cuda
     assert torch.equal(taken.cpu(), images[[5, 1, 60]])
     views = image_views((0.5,) * 3, (0.2,) * 3, pad=1, flip=True)
     assert views.make("weak", taken, engine.generator(0)).is_cuda
+
+
+def test_a_source_that_fits_is_read_into_the_gpu_once_and_another_trains_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, records = toy_data(), []
+    source = replace(data, train=replace(data.train, inputs=TensorRows(data.train.inputs[:])))
+    assert Engine(EXACT).hold(source.train.inputs).is_cuda  # type: ignore[union-attr]
+    for dataset, free in ((data, 2**30), (source, 2**30), (source, 1)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**30))
+        trainer = toy_trainer("pals", dataset, toy_candidates(data), engine=EXACT)
+        assert isinstance(trainer.inputs, TensorRows) == (free == 1)
+        records.append([record["loss"] for record in run_all(trainer)])
+    assert records[0] == records[1] == records[2]
 
 
 def test_a_captured_pass_reads_the_weights_of_now() -> None:

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from pals.data import DATASETS as DATASETS
     from pals.data import Dataset as Dataset
     from pals.data import Items as Items
+    from pals.data import ItemSource as ItemSource
     from pals.data import Loader as Loader
+    from pals.data import Pictures as Pictures
     from pals.data import load_dataset as load_dataset
+    from pals.data import open_array as open_array
+    from pals.data.shards import ShardPictures as ShardPictures
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.fitting import fit as fit
     from pals.fitting import next_answers as next_answers
@@ -74,7 +78,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
-    "pals.data": ("DATASETS", "Dataset", "Items", "Loader", "load_dataset"),
+    "pals.data": ("DATASETS", "Dataset", "ItemSource", "Items", "Loader", "Pictures", "load_dataset", "open_array"),
+    "pals.data.shards": ("ShardPictures",),
     "pals.estimator": ("PALSClassifier",),
     "pals.fitting": ("fit", "next_answers", "update"),
     "pals.labeling": ("nearest", "pseudo_label"),

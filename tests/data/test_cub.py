@@ -10,7 +10,7 @@ import torch
 from _picture_sets import BIRDS, make_cub, make_folders
 from PIL import Image
 
-from pals.data import load_dataset
+from pals.data import ItemSource, load_dataset
 from pals.labels.noise import official_candidates
 from pals.methods.parts.views import PICO_VIEWS
 from pals.runs import Run, RunConfig
@@ -29,6 +29,16 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def columns(path: Path) -> dict[int, str]:
     return {int(line.split()[0]): line.split()[1] for line in path.read_text().splitlines()}
+
+
+def test_where_memory_is_short_pictures_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_cub(tmp_path / "CUB_200_2011")
+    held = load_dataset("cub200", data_dir=tmp_path)
+    monkeypatch.setattr("pals.data.source.available_memory", lambda: 1.0)
+    read = load_dataset("cub200", data_dir=tmp_path)
+    assert isinstance(held.train.inputs, torch.Tensor) and isinstance(read.train.inputs, ItemSource)
+    assert torch.equal(read.train.inputs[:], held.train.inputs)
+    assert read.train.shape == held.train.shape and read.view_shape == held.view_shape
 
 
 def test_the_archive_is_read_in_its_own_order(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pals.data.source import TensorRows
 from pals.runs import store
 from pals.runs.store import encode_kept
 from pals.training.encoding import encode
@@ -44,6 +45,27 @@ def test_the_features_are_those_of_encode_and_made_once(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 3
     again, fresh = encode_kept(images[torch.arange(9, -1, -1)], encoder(), tmp_path)  # in another order, too
     assert fresh == 0 and torch.equal(again, first.flip(0))
+
+
+def test_pictures_that_are_read_as_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of them at a time: never all."""
+    images, taken = pictures(), list[int]()
+    source, take, rows = TensorRows(images), TensorRows.take, TensorRows.rows
+
+    def counted(read: Any) -> Any:
+        def spy(self: TensorRows, which: Any) -> Tensor:
+            made: Tensor = read(self, which)
+            taken.append(len(made))
+            return made
+
+        return spy
+
+    monkeypatch.setattr(TensorRows, "take", counted(take))
+    monkeypatch.setattr(TensorRows, "rows", counted(rows))
+    kept, fresh = encode_kept(source, encoder(), tmp_path)
+    assert fresh == 10 and 0 < max(taken) <= store.BLOCK
+    assert torch.equal(kept, encode_kept(images, encoder(), tmp_path / "other")[0])
+    torch.testing.assert_close(encode(source, encoder(), batch=3), kept)
 
 
 def test_a_changed_picture_alone_is_encoded_again(tmp_path: Path) -> None:

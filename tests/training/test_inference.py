@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from _toy import toy_trainer
+from pals.data.source import TensorRows
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import Link, infer, make_engine
 from pals.util.errors import InputError
@@ -125,21 +126,6 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
     assert cached == [not captured]
 
 
-class OnTheDevice:
-    """Row numbers that lie on a GPU, where there is none."""
-
-    device = torch.device("cuda")
-
-    def __init__(self, rows: list[int]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def to(self, device: torch.device) -> Tensor:
-        return torch.tensor(self.rows, device=device)
-
-
 def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole set stays as it is; the rows that are sent lie in pinned memory, and nobody waits for them."""
     engine = Engine(EngineConfig(device="cpu"))
@@ -169,14 +155,15 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
         patch.setattr(Tensor, "pin_memory", spy_pin)
         patch.setattr(Tensor, "to", spy_to)
         held = engine.hold(inputs)
-        assert held is inputs and not pinned
-        taken = engine.take(held, OnTheDevice([7, 0, 7]))  # type: ignore[arg-type]
+        assert isinstance(held, TensorRows) and not pinned
+        taken = engine.send(held.take(torch.tensor([7, 0, 7])))
         first = engine.send(held[:4])
     assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4])
     assert len(sent) == 2
 
 
-def test_rows_come_from_wherever_the_set_is_held() -> None:
+def test_what_is_on_the_device_stays_there_and_a_source_what_it_is() -> None:
     engine, inputs = Engine(EngineConfig(device="cpu")), torch.arange(60, dtype=torch.uint8).view(20, 3)
-    assert torch.equal(engine.take(engine.hold(inputs), torch.tensor([3, 1])), inputs[[3, 1]])
+    source = TensorRows(inputs)
+    assert engine.hold(inputs) is inputs and engine.hold(source) is source
     assert torch.equal(engine.send(inputs[2:5]), inputs[2:5])

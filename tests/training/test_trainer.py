@@ -27,6 +27,7 @@ from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Context, Group, Phase, Plan, Problem
 from pals.methods.average import Average
 from pals.training import trainer as trainer_module
+from pals.training.batches import BatchMaker
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
 from pals.training.engine import Engine, EngineConfig, start_momentum
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
@@ -183,7 +184,7 @@ def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         trainer.infer(Greedy(limit=0), trainer.inputs)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_make", too_much)
+        patch.setattr(BatchMaker, "_make", too_much)
         with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
             next(trainer.epochs())
     monkeypatch.setattr(Engine, "hold", too_much)

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="Folder that `pals fit` wrote.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
+Stream = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--no-stream",
+        help="Decode pictures whenever they are needed, not once into the cache (default: if the disk has no room).",
+    ),
+]
 Cache = Annotated[Path | None, typer.Option(help="Where decoded pictures are kept (default: $PALS_CACHE or ~/.cache/pals).")]
 Format = Annotated[str | None, typer.Option("--format", help="Of the answers, e.g. long, label-studio; default: look inside.")]
 ItemColumn = Annotated[str | None, typer.Option(help="Column that names the picture.")]
@@ -55,7 +62,7 @@ def fit(
         list[Path],
         typer.Argument(
             metavar="IMAGES VOTES...",
-            help="Folder of pictures, then one or more files with the answers; with --no-images the files alone.",
+            help="Folder of pictures or of shards, then one or more files with the answers; with --no-images the files alone.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder. Run the same command again to resume.")],
@@ -89,6 +96,7 @@ def fit(
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
+    stream: Stream = None,
     truth: TruthFile = None,
     no_images: Annotated[
         bool, typer.Option("--no-images", help="There are no pictures: labels from the answers alone, and no classifier.")
@@ -138,6 +146,7 @@ def fit(
         device=device,
         skip_bad=skip_bad,
         cache=cache,
+        stream=stream,
         truth=truth,
         no_images=no_images,
         all_probabilities=all_probabilities,
@@ -160,6 +169,7 @@ def update(
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
+    stream: Stream = None,
     truth: TruthFile = None,
     all_probabilities: AllProbabilities = False,
     encoding: Encoding = None,
@@ -190,6 +200,7 @@ def update(
         "device": device,
         "skip_bad": skip_bad,
         "cache": cache,
+        "stream": stream,
         "truth": truth,
         "all_probabilities": all_probabilities,
         "progress": Terminal(),

@@ -17,6 +17,7 @@ from pals.data.cifar import load_cifar10, load_cifar10n, load_cifar100, load_cif
 from pals.data.cub import load_cub200
 from pals.data.dcic import CROWDS
 from pals.data.digits import load_digits_data
+from pals.data.source import Inputs, ItemSource, Pictures, open_array
 from pals.data.weights import find_weights
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
@@ -26,13 +27,17 @@ __all__ = [
     "DATASETS",
     "SHARED",
     "Dataset",
+    "Inputs",
+    "ItemSource",
     "Items",
     "Load",
     "Loader",
+    "Pictures",
     "dataset_loader",
     "dataset_options",
     "find_weights",
     "load_dataset",
+    "open_array",
 ]
 
 SEED = 42

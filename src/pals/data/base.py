@@ -1,4 +1,4 @@
-"""A data set in memory: items to learn from, items to test on, and, kept apart, the truth about both."""
+"""A data set: items to learn from, items to test on, and, kept apart, the truth about both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pals.data.source import Inputs
 from pals.labels.candidates import CandidateSets, Truth
 from pals.util.config import to_dict
 from pals.vision.augment import Views
@@ -17,9 +18,10 @@ from pals.vision.augment import Views
 
 @dataclass(frozen=True)
 class Items:
-    """Inputs with names: uint8 images (N x channels x height x width) or float32 vectors (N x width)."""
+    """Inputs with names: uint8 images (N x channels x height x width) or float32 vectors (N x width); a tensor, or an
+    `ItemSource` where they need not fit into memory."""
 
-    inputs: Tensor
+    inputs: Inputs
     ids: tuple[str, ...]
 
     def __len__(self) -> int:

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
-from torch import Tensor
 
 from pals.data.base import Dataset, Items, Loader
 from pals.data.fetch import VARIABLE
 from pals.data.pictures import PHOTO_SIDE, find_root, load_parts, photo_views, within
+from pals.data.source import Inputs
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import draw_annotators
 from pals.readers.formats.dcic import answers_in, sets_in
@@ -226,7 +226,7 @@ def _fold(path: Path, name: str) -> int:
     return int(found[1])
 
 
-def _finished(images: Tensor, crowd: Crowd) -> Tensor:
+def _finished(images: Inputs, crowd: Crowd) -> Inputs:
     """Without colours where the set has none: as Pillow's grey, in three equal channels."""
     if not crowd.grey:
         return images

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch import Tensor
-
 from pals.data.fetch import VARIABLE, data_folder
+from pals.data.source import Inputs, within_memory
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
 from pals.vision.images import How, default_cache, load_images
@@ -40,9 +39,9 @@ def within(name: str) -> bool:
     return not name.startswith("/") and not {"", ".", ".."} & set(name.split("/")) and not {"\\", ":", "\0"} & set(name)
 
 
-def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[str] = (), size: int, how: How) -> list[Tensor]:
-    """The pictures of each part, decoded once into the cache. `unused` ones are decoded with them, since the cache holds what
-    was asked for together."""
+def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[str] = (), size: int, how: How) -> list[Inputs]:
+    """The pictures of each part, decoded once into the cache, and read from there where memory is short. `unused` ones are
+    decoded with them, since the cache holds what was asked for together."""
     every = sorted({name for part in (*parts, unused) for name in part})
     cache = default_cache()
     table = load_images(root, size, cache=cache, names=every, how=how, skip_bad=True)
@@ -52,4 +51,4 @@ def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[s
         raise InputError(
             f"The picture {root / first.name} cannot be used: {first.reason}{others}. Unpack the data set again, all of it."
         )
-    return [load_images(root, size, cache=cache, names=part, how=how).images for part in parts]
+    return [within_memory(load_images(root, size, cache=cache, names=part, how=how).images) for part in parts]

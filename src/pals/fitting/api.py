@@ -60,6 +60,7 @@ def fit(
     device: str | None = None,
     skip_bad: bool = False,
     cache: PathLike | None = None,
+    stream: bool | None = None,
     truth: PathLike | None = None,
     no_images: bool = False,
     all_probabilities: bool = False,
@@ -123,6 +124,7 @@ def fit(
         votes=answers,
         truth=truth,
         cache=cache,
+        stream=stream,
         all_probabilities=all_probabilities,
         monitor=monitor_of(progress),
     )
@@ -146,6 +148,7 @@ def update(
     device: str | None = None,
     skip_bad: bool = False,
     cache: PathLike | None = None,
+    stream: bool | None = None,
     truth: PathLike | None = None,
     all_probabilities: bool = False,
     progress: Monitor | Callable[[str], None] | None = None,
@@ -175,7 +178,13 @@ def update(
         refuse_without_features(folder, values)
     place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
     return run_stages(
-        values, place, truth=truth, cache=cache, all_probabilities=all_probabilities, monitor=monitor_of(progress)
+        values,
+        place,
+        truth=truth,
+        cache=cache,
+        stream=stream,
+        all_probabilities=all_probabilities,
+        monitor=monitor_of(progress),
     )
 
 
@@ -186,6 +195,7 @@ def run_stages(
     votes: Votes | None = None,
     truth: PathLike | None = None,
     cache: PathLike | None = None,
+    stream: bool | None = None,
     all_probabilities: bool = False,
     monitor: Monitor,
 ) -> Findings:
@@ -196,6 +206,7 @@ def run_stages(
         votes=votes,
         truth=None if truth is None else Path(truth),
         cache=None if cache is None else Path(cache),
+        stream=stream,
     )
     for line in (*planned.matched.lines, *planned.reasons, _intention(planned)):
         monitor.say(line)

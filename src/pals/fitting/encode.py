@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pals.data import Inputs
 from pals.fitting.load import Loaded
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
@@ -45,7 +46,7 @@ class Encoded:
     """Inputs of the network that is trained, of all items."""
 
     loaded: Loaded
-    inputs: Tensor
+    inputs: Inputs
     views: Views
     encoder: Network | None = None
     "The frozen network, where there is one."
@@ -57,6 +58,12 @@ class Encoded:
     @property
     def plan(self) -> Plan:
         return self.loaded.plan
+
+    @property
+    def vectors_ND(self) -> Tensor:
+        """The inputs where they are vectors or features, which are held in memory."""
+        assert isinstance(self.inputs, Tensor) and self.inputs.ndim == 2
+        return self.inputs
 
 
 def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from pals.crowd.closed_form import picture_gain
+from pals.fitting.monitor import Monitor
+from pals.fitting.pictures import read_pictures
 from pals.fitting.votes import answered
 from pals.readers import Votes
 from pals.runs.encoders import size_for
@@ -17,7 +20,6 @@ from pals.runs.store import encode_kept
 from pals.training.encoding import encode
 from pals.util.words import how_many
 from pals.vision.encoders import ENCODERS, PATCHES, Encoder, availability, find_encoder
-from pals.vision.images import load_images
 
 DEFAULT = "efficientnet-lite0"
 SAMPLE = 400
@@ -55,9 +57,9 @@ class Tried(NamedTuple):
 
 
 def _try(name: str, data: VotesConfig, votes: Votes, sample: list[str], size: int, cache: Path, device: str) -> Tried:
-    table = load_images(Path(data.images or ""), size, cache=cache, names=sample, skip_bad=True, how=data.resize)
-    part, _ = votes.match(table.names)
-    features_ND, encoded = _features(name, table.images, cache, device)
+    inputs, names, _ = read_pictures(replace(data, size=size, skip_bad=True), sample, cache, None, Monitor())
+    part, _ = votes.match(names)
+    features_ND, encoded = _features(name, inputs[:], cache, device)
     return Tried(picture_gain(part, features_ND), encoded)
 
 

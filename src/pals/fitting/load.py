@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from pals.crowd import Consensus, dawid_skene
-from pals.data import Items
+from pals.data import Inputs, Items
+from pals.data.source import in_blocks, subset
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
+from pals.fitting.pictures import READING, read_pictures
 from pals.fitting.plan import Plan
+from pals.fitting.time_left import Count
 from pals.fitting.vectors import read_matrix, row_names
 from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
@@ -26,9 +29,7 @@ from pals.runs.networks import Statistics, input_statistics
 from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.images import default_cache, image_statistics, load_images
-
-ROWS = 4096  # items whose bytes are hashed at a time
+from pals.vision.images import default_cache, image_statistics
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,12 @@ class Loaded:
 
 
 def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
-    """Decode the pictures (once: the cache keeps them), or read the vectors. Refuses other inputs than the run began with."""
+    """Decode the pictures (once: the cache keeps them, unless they are streamed), or read the vectors. Refuses other inputs
+    than the run began with."""
     network, matched = plan.config.network, plan.matched.votes
-    items, votes, views, statistics, bad = read_inputs(plan.data, matched, network, plan.cache, monitor)
+    items, votes, views, statistics, bad = read_inputs(plan.data, matched, network, plan.cache, monitor, plan.stream)
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
-    mark = content_mark(items.inputs)
+    mark = _marked(items.inputs, monitor or Monitor())
     _refuse_other_inputs(plan.folder, mark)
     return Loaded(
         plan=plan,
@@ -80,7 +82,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     )
 
 
-class Inputs(NamedTuple):
+class ReadInputs(NamedTuple):
     """Pictures or vectors in the order of the votes' items, of which those that could not be read are left out."""
 
     items: Items
@@ -91,35 +93,33 @@ class Inputs(NamedTuple):
 
 
 def read_inputs(
-    data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None = None, monitor: Monitor | None = None
-) -> Inputs:
+    data: VotesConfig,
+    votes: Votes,
+    network: NetworkConfig,
+    cache: Path | None = None,
+    monitor: Monitor | None = None,
+    stream: bool | None = None,
+) -> ReadInputs:
     """What these votes are about; standardised as the weights that the network starts from want it. Of answers alone, vectors
     without a number."""
     if data.images is not None:
-        return _pictures(data, votes, network, cache, monitor or Monitor())
+        return _pictures(data, votes, network, cache, stream, monitor or Monitor())
     if data.features is not None:
         return _vectors(data, votes)
     nothing = torch.zeros(len(votes.items), 0)
-    return Inputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
+    return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
 
 
-def _pictures(data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, monitor: Monitor) -> Inputs:
-    with monitor.counting("Reading pictures") as count:
-        table = load_images(
-            Path(data.images or ""),
-            data.size,
-            cache=cache or default_cache(),
-            names=votes.items,
-            skip_bad=data.skip_bad,
-            how=data.resize,
-            progress=count,
-        )
-    bad = tuple(f"{image.name}: {image.reason}" for image in table.bad)
+def _pictures(
+    data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, stream: bool | None, monitor: Monitor
+) -> ReadInputs:
+    inputs, names, left_out = read_pictures(data, votes.items, cache or default_cache(), stream, monitor)
+    bad = tuple(f"{image.name}: {image.reason}" for image in left_out)
     if bad:
-        votes = answered_first(votes.match(table.names)[0])
-    statistics = input_statistics(network, data.size) or Statistics(*image_statistics(table.images))
-    images = table.images if table.names == votes.items else table.images[_places(table.names, votes.items)]
-    return Inputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
+        votes = answered_first(votes.match(names)[0])
+    statistics = input_statistics(network, data.size) or Statistics(*image_statistics(inputs))
+    images = inputs if names == votes.items else subset(inputs, _places(names, votes.items))
+    return ReadInputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 
 
 def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
@@ -128,12 +128,12 @@ def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
     return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
 
 
-def _vectors(data: VotesConfig, votes: Votes) -> Inputs:
+def _vectors(data: VotesConfig, votes: Votes) -> ReadInputs:
     row_N = _places(row_names(data, votes), votes.items).numpy()
     matrix = torch.from_numpy(np.asarray(read_matrix(data), dtype=np.float32)[row_N])
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    return Inputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
+    return ReadInputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
 
 
 def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
@@ -141,11 +141,20 @@ def _places(names: Sequence[str], wanted: Sequence[str]) -> Tensor:
     return torch.tensor([place[name] for name in wanted])
 
 
-def content_mark(inputs: Tensor) -> str:
+def _marked(inputs: Inputs, monitor: Monitor) -> str:
+    if isinstance(inputs, Tensor):
+        return content_mark(inputs)
+    with monitor.counting(READING) as count:
+        return content_mark(inputs, count)
+
+
+def content_mark(inputs: Inputs, count: Count = lambda done, total: None) -> str:
     """Changes with any pixel or number, and with the order of the items."""
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype)).encode(), digest_size=12)
-    for start in range(0, len(inputs), ROWS):
-        mark.update(inputs[start : start + ROWS].contiguous().numpy().data)
+    done = 0
+    for part in in_blocks(inputs):
+        mark.update(part.contiguous().numpy().data)
+        count(done := done + len(part), len(inputs))
     return mark.hexdigest()
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from pals.crowd import Fusion, closed_form, fuse, leave_one_out
 from pals.crowd.closed_form import mean_log_predicted
 from pals.crowd.linear import LARGEST
-from pals.data import Dataset, Items
+from pals.data import Dataset, Inputs, Items
+from pals.data.source import in_batches, subset
 from pals.fitting.encode import Encoded
 from pals.fitting.load import Loaded
 from pals.fitting.monitor import Monitor
@@ -34,7 +35,6 @@ FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay"
 """What soft-votes is trained with on pictures."""
 FOLD_COST = 0.5
 """Of an epoch of soft-votes beside one of PALS: one view, no features."""
-AT_ONCE = 10_000  # pictures that are mirrored at a time
 COMPARED = 20_000  # items at most with which the closed form is tried beside what was trained
 
 
@@ -189,16 +189,16 @@ def best_guess(trainer: Trainer, encoded: Encoded, output: Output) -> Tensor:
     """Logits of all items. A second look, at the mirror image, makes a guess better."""
     if encoded.inputs.ndim != 4 or not encoded.plan.data.mirror:
         return output.logits
-    turned = (part.flip(-1) for part in torch.split(encoded.inputs, AT_ONCE))
+    turned = (part.flip(-1) for part in in_batches(encoded.inputs, trainer.feature_batch))
     mirrored_NC = torch.cat([trainer.infer(trainer.method.predictor, part).logits for part in turned])
     return (output.logits + mirrored_NC.cpu()) / 2
 
 
-def _rows(inputs: Tensor, row_M: Tensor) -> Tensor:
-    """Those rows; without a copy where they are the first ones, so that a file larger than memory is never read whole."""
-    if torch.equal(row_M, torch.arange(len(row_M))):
+def _rows(inputs: Inputs, row_M: Tensor) -> Inputs:
+    """Those rows; without a copy where they are the first ones."""
+    if isinstance(inputs, Tensor) and torch.equal(row_M, torch.arange(len(row_M))):
         return inputs[: len(row_M)]
-    return inputs[row_M]
+    return subset(inputs, row_M)
 
 
 # ---- who is believed how far
@@ -222,7 +222,7 @@ def opinions(encoded: Encoded, made: Networks) -> list[np.ndarray]:
 
 def comparable(encoded: Encoded) -> Tensor:
     """Features that no label has touched, as unit vectors."""
-    vectors_ND, responses_ND = encoded.inputs, encoded.responses_ND
+    vectors_ND, responses_ND = encoded.vectors_ND, encoded.responses_ND
     if responses_ND is not None or encoded.encoder is None:  # whoever made vectors may have used any units
         vectors_ND = vectors_ND if responses_ND is None else responses_ND
         std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
@@ -255,8 +255,10 @@ def _tempered(logits: Tensor, temperature: float) -> Tensor:
 def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
     """On frozen features: whether people's answers are predicted better by these opinions or by those of the closed form, each
     answer from the other answers to its item and an opinion that has seen none of them."""
-    inputs = encoded.inputs
-    if inputs.ndim != 2 or len(inputs) > COMPARED or min(inputs.shape) > LARGEST or fusion.calibration is None:
+    if encoded.inputs.ndim != 2:
+        return ()
+    inputs = encoded.vectors_ND
+    if len(inputs) > COMPARED or min(inputs.shape) > LARGEST or fusion.calibration is None:
         return ()
     other = closed_form(encoded.loaded.votes, inputs)
     own, theirs = (mean_log_predicted(other.alone, made.opinion_NC) for made in (fusion, other))

@@ -31,7 +31,11 @@ def none_of_these_N(trained: Trained, posterior_NC: np.ndarray, neighbor_NK: np.
     if not trained.plan.solved or trained.fusion.calibration is None:
         return None
     found = none_of_these(
-        trained.loaded.votes, trained.encoded.inputs, posterior_NC.argmax(axis=1), neighbor_NK, seed=trained.plan.config.seed
+        trained.loaded.votes,
+        trained.encoded.vectors_ND,
+        posterior_NC.argmax(axis=1),
+        neighbor_NK,
+        seed=trained.plan.config.seed,
     )
     return None if found is None else found.probability_N
 

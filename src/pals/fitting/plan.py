@@ -10,6 +10,7 @@ from typing import Any
 from pals.crowd.consensus import DAWID_SKENE
 from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encoders import Choice, choose_encoder
+from pals.fitting.pictures import shorter_side
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
 from pals.methods import preset_for
@@ -21,7 +22,7 @@ from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.words import how_many
-from pals.vision.images import SMALLEST_SIDE, default_cache, survey
+from pals.vision.images import SMALLEST_SIDE, default_cache
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -43,6 +44,8 @@ class Plan:
     "An earlier command has done a part of it, or all."
     truth: Path | None = None
     cache: Path | None = None
+    stream: bool | None = None
+    "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
     compared: int = 0
     "Pictures that were encoded when encoders were compared."
 
@@ -79,6 +82,7 @@ def plan(
     votes: Votes | None = None,
     truth: Path | None = None,
     cache: Path | None = None,
+    stream: bool | None = None,
 ) -> Plan:
     """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
     of the files that `data.votes` names."""
@@ -110,7 +114,7 @@ def plan(
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, compared)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, compared)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -160,7 +164,7 @@ def _device(given: Mapping[str, Any]) -> str:
 
 
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
-    side = None if data.images is None else survey(Path(data.images), votes.items).shorter_side
+    side = None if data.images is None else shorter_side(data.images, votes.items)
     if side is not None and side < SMALLEST_SIDE:
         raise InputError(
             f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "

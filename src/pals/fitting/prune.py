@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pals.data import Items
+from pals.data.source import in_batches
 from pals.fitting.grading import read_truth
 from pals.fitting.load import read_inputs
 from pals.fitting.monitor import Monitor
@@ -101,7 +102,7 @@ def prune_files(
     """Of files of answers with pictures or feature vectors; and what is to be said of the files."""
     matched = match_votes(config)
     inputs = read_inputs(config, matched.votes, NetworkConfig(), cache, monitor)
-    features_ND = inputs.items.inputs if config.images is None else seen_as(look, inputs.items, inputs.views, device)
+    features_ND = seen_as(look, inputs.items, inputs.views, device)
     made = prune_votes(inputs.votes, features_ND, **options)
     lines = (*matched.lines, *(f"Left out: {line}" for line in inputs.bad))
     if truth is None:
@@ -136,11 +137,11 @@ def seen_as(look: Look | None, items: Items, views: Views, device: str = "auto")
     """N x D features of pictures that need no training: similarity to patches cut from them, or their pixels; if not told,
     patches where they are large enough. Vectors are taken as they are."""
     if items.inputs.ndim == 2:
-        return items.inputs
+        return items.inputs[:]
     generator = torch.Generator().manual_seed(0)
     view = partial(views.make, "eval", generator=generator)
     if look == "pixels" or (look is None and min(items.shape[1:]) < PATCH + GRID):
-        return torch.cat([view(part).flatten(1) for part in torch.split(items.inputs, AT_ONCE)])
+        return torch.cat([view(part).flatten(1) for part in in_batches(items.inputs, AT_ONCE)])
     sample = torch.randperm(len(items), generator=generator)[:PICTURES]
     network, engine = learned_patches(view(items.inputs[sample]), generator), make_engine(device, "fp32")
     engine.place(network)

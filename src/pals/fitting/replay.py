@@ -174,7 +174,7 @@ def _alone(votes: Votes) -> Fusion:
 
 
 def _with_pictures(planned: Plan, config: RunConfig, monitor: Monitor) -> Callable[[], Fit]:
-    features_ND = encode(load(planned, monitor), monitor).inputs
+    features_ND = encode(load(planned, monitor), monitor).vectors_ND
     spectrum = spectrum_of(features_ND, answered(planned.matched.votes))
     return lambda: Again(spectrum, strength=config.method.strength)
 

@@ -13,6 +13,7 @@ import pandas as pd
 from PIL import Image
 from torch import Tensor
 
+from pals.data import Inputs
 from pals.fitting.unsure import unknown_of
 from pals.readers import Votes
 from pals.readers.nodes import spoken
@@ -166,7 +167,7 @@ def people(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Seque
     ]
 
 
-def pictures(names: Iterable[str], votes: Votes, images: Tensor) -> dict[str, str]:
+def pictures(names: Iterable[str], votes: Votes, images: Inputs) -> dict[str, str]:
     """A thumbnail of each, once."""
     if images.ndim != 4:
         return {}

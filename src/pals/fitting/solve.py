@@ -25,14 +25,14 @@ NO_HELP = "The pictures hardly help here: they tell next to nothing that the ans
 def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
     """Seconds, without epochs; each item's opinion is that of a regression on all others."""
     with FolderLock(encoded.plan.folder):  # as a run that trains: two commands in one folder would mix their files
-        found = solve(encoded.loaded.votes, encoded.inputs, strength=encoded.plan.config.method.strength)
-    width = encoded.inputs.shape[1]
+        found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
+    width = encoded.vectors_ND.shape[1]
     return Trained(
         encoded=encoded,
         network=network_of(found),
         part=Part(HEAD, (width,), (0.0,) * width, (1.0,) * width),
         temperature=temperature_of(found),
-        features_ND=encoded.inputs - encoded.inputs.mean(dim=0),
+        features_ND=encoded.vectors_ND - encoded.vectors_ND.mean(dim=0),
         fusion=found.fusion,
         said_NC=found.fusion.opinion_NC,
         device=torch.device("cpu"),
@@ -53,7 +53,7 @@ def fit_answers(encoded: Encoded) -> Trained:
         network=None,
         part=None,
         temperature=1.0,
-        features_ND=encoded.inputs,
+        features_ND=encoded.vectors_ND,
         fusion=fusion,
         said_NC=fusion.opinion_NC,
         device=torch.device("cpu"),

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from pals.fitting.new_class import add_classes
+from pals.fitting.pictures import names_in
 from pals.fitting.vectors import row_names
 from pals.readers import NO_ANSWER, Match, Votes, read_votes
 from pals.readers.summary import some
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
 from pals.util.words import how_many, quoted
-from pals.vision.images import list_images
 
 IN_MEMORY = "the votes given"
 TAXONOMY = "taxonomy.csv"
@@ -52,7 +52,7 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
         _refuse_too_little(config, votes)
         (read, *remarks) = votes.summary.lines()
         return MatchedVotes(answered_first(votes), (read, *remarks), tuple(remarks))
-    names = list_images(Path(config.images)) if config.images is not None else row_names(config, votes)
+    names = names_in(config.images) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
     if before is not None:

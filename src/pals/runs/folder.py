@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import pals
+from pals.data import Inputs
 from pals.labels.candidates import CandidateSets
 from pals.runs.settings import DataConfig, RunConfig
 from pals.training.checkpoint import refuse_other_settings
@@ -80,7 +80,7 @@ def check_folder(folder: Path, config: RunConfig) -> None:
         raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
 
 
-def data_mark(inputs: Tensor, candidates: CandidateSets) -> str:
+def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
     """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
     row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), SAMPLED_ITEMS), dtype=torch.float64).long()
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)

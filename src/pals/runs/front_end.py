@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pals.data import Dataset, Items
+from pals.data import Dataset, Inputs, Items
 from pals.model import Description, Model, Part
 from pals.runs.encoders import size_for
 from pals.runs.networks import Statistics, cut_patches, feature_statistics, frozen_network, input_statistics, patches_name
@@ -24,7 +24,7 @@ from pals.vision.backbones.patches import PICTURES, PatchNetwork
 from pals.vision.encoders import PATCHES, Encoder
 from pals.vision.images import SMALLEST_SIDE, image_statistics
 
-Pictures = Tensor | PictureFiles
+Pictures = Inputs | PictureFiles
 """uint8, N x channels x height x width, or files of about the same size."""
 AT_ONCE = 4096
 """Pictures in memory at a time at the size at which they are encoded."""
@@ -138,12 +138,12 @@ def through(
     total, done, made = sum(map(len, parts)), 0, []
     for items in parts:
         told = None if progress is None else shifted(progress, done, total)
-        made.append(Items(front.features(items.inputs, device, cache, told), items.ids))
+        made.append(front.features(items.inputs, device, cache, told))
         done += len(items)
-    mean_D, std_D = feature_statistics(made[0].inputs)
+    mean_D, std_D = feature_statistics(made[0])
     part = Part(head, (len(mean_D),), tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    test = None if dataset.test is None else made[1]
-    return Seen(replace(dataset, train=made[0], test=test, views=vector_views(mean_D, std_D)), part)
+    train, test = Items(made[0], dataset.train.ids), None if dataset.test is None else Items(made[1], dataset.test.ids)
+    return Seen(replace(dataset, train=train, test=test, views=vector_views(mean_D, std_D)), part)
 
 
 def side_of(pictures: Pictures) -> int:
@@ -167,6 +167,7 @@ def at_size(pictures: Pictures, size: int) -> Tensor:
     """Decoded or resized, with three channels: N x 3 x size x size, uint8."""
     if isinstance(pictures, PictureFiles):
         return pictures.decoded(size)
+    pictures = pictures[:]
     if pictures.shape[1] not in (1, 3):
         raise InputError(f"An encoder reads grey or RGB pictures; these have {pictures.shape[1]} channels. Give three.")
     return resized(pictures.expand(-1, 3, -1, -1), size)

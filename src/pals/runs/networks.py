@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import find_weights
+from pals.data import Inputs, find_weights
 from pals.labels.candidates import default_names
 from pals.model import Model, is_model
 from pals.runs.settings import NetworkConfig
@@ -99,7 +99,7 @@ def patches_name(mirror: bool) -> str:
     return PATCHES if mirror else "patches-no-mirror"
 
 
-def cut_patches(network: PatchNetwork, images: Tensor, statistics: Statistics, seed: int) -> None:
+def cut_patches(network: PatchNetwork, images: Inputs, statistics: Statistics, seed: int) -> None:
     """From some of the pictures, spread evenly."""
     sample = images[torch.linspace(0, len(images) - 1, min(len(images), PICTURES)).long()]
     generator = torch.Generator().manual_seed(seed)

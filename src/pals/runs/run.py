@@ -109,7 +109,8 @@ class Run:
         """They were cut from the pictures; cut again, elsewhere, they might not be quite the same."""
         network = None if self.front is None else self.front.network
         if isinstance(network, PatchNetwork) and not self.patches_kept:
-            write_features(folder, self.patches_mark, Features(self.dataset.train.inputs, learned=body_of(network)))
+            features_ND = self.dataset.train.inputs[:]
+            write_features(folder, self.patches_mark, Features(features_ND, learned=body_of(network)))
 
     def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
         """Nobody else may work on the folder from here until the epochs are over."""

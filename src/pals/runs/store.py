@@ -14,6 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from pals.data import Inputs
+from pals.data.source import in_batches
 from pals.model.saved import checksum
 from pals.runs.features import TEXT, features_mark
 from pals.training.encoding import encode
@@ -29,12 +31,12 @@ KEY = 16  # bytes of a picture's hash
 
 
 def encode_kept(
-    images: Tensor, encoder: Encoder, cache: Path, device: str = "cpu", progress: OnBatch | None = None
+    images: Inputs, encoder: Encoder, cache: Path, device: str = "cpu", progress: OnBatch | None = None
 ) -> tuple[Tensor, int]:
     """`encode` for pictures as they are, except for those whose features by these weights are kept below `cache`; and how many
     had to be encoded. Each block is kept as soon as it is done."""
     place = cache / FOLDER / features_mark("", encoder.name, encoder.network, (encoder.mean, encoder.std))
-    key_N = [picture_key(image) for image in images]
+    key_N = [picture_key(image) for part in in_batches(images, BLOCK) for image in part]
     features_ND = torch.empty(len(images), encoder.feature_width)
     row_of: dict[bytes, list[int]] = {}
     for row, key in enumerate(key_N):

@@ -16,13 +16,14 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from pals.data.source import Inputs, ItemSource, Pictures
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.training.lanes import in_lanes, lanes_on
 from pals.util.errors import InputError
 from pals.vision.backbones import Network
 from pals.vision.backbones.efficientnet import ConvNorm
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import SMALLEST_SIDE, BadImageError, How, decode, survey
+from pals.vision.images import SMALLEST_SIDE, How, survey
 
 PIXELS = 2 * 224**2
 """In a batch on a CPU. The maps of more leave its cache, and the system takes back their memory after each layer."""
@@ -51,23 +52,15 @@ class PictureFiles:
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
-
-        def pixels(path: str | Path) -> Tensor:
-            return torch.from_numpy(decode(path, size, how=self.how))
-
-        paths, lanes = self.paths[start:stop], lanes_on(torch.device("cpu"))
-        try:
-            return torch.stack(list(in_lanes(pixels, paths, lanes) if lanes > 1 else map(pixels, paths)))
-        except BadImageError as error:
-            raise InputError(f"{error} Fix this picture, or leave it out.") from None
+        return Pictures(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
 
 
-Pictures = Tensor | np.ndarray | Sequence[str] | Sequence[Path] | PictureFiles
+Encodable = Inputs | np.ndarray | Sequence[str] | Sequence[Path] | PictureFiles
 """What `encode` reads."""
 
 
 def encode(
-    pictures: Pictures,
+    pictures: Encodable,
     encoder: Encoder | str = "efficientnet-lite0",
     device: str = "cpu",
     batch: int | None = None,
@@ -121,7 +114,7 @@ def folded(network: Network) -> Network:
 class _Prepared:
     """Pictures at the size of the encoder, a few batches of them made ahead in threads."""
 
-    pictures: Tensor | PictureFiles
+    pictures: Inputs | PictureFiles
     encoder: Encoder
     lanes: int
     "Batches that are encoded at a time; as many are prepared."
@@ -134,9 +127,9 @@ class _Prepared:
 
     def _make(self, start: int, size: int) -> Tensor:
         pictures, encoder = self.pictures, self.encoder
-        if isinstance(pictures, Tensor):
-            return enlarged(pictures[start : start + size], encoder)
-        return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
+        if isinstance(pictures, PictureFiles):
+            return pictures.decoded(encoder.input_size(pictures.side), start, start + size)
+        return enlarged(pictures[start : start + size], encoder)
 
 
 def enlarged(images: Tensor, encoder: Encoder) -> Tensor:
@@ -152,19 +145,21 @@ def resized(images: Tensor, size: int) -> Tensor:
     return made.round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _checked(pictures: Pictures) -> Tensor | PictureFiles:
+def _checked(pictures: Encodable) -> Inputs | PictureFiles:
     """Files as such, arrays as a tensor with the channels first."""
     if isinstance(pictures, np.ndarray) and pictures.dtype.kind in "bfiu":
         pictures = torch.from_numpy(np.ascontiguousarray(pictures))
-    if not isinstance(pictures, Tensor | PictureFiles):
+    if not isinstance(pictures, Tensor | ItemSource | PictureFiles):
         pictures = PictureFiles.of(_names(pictures))
-    if isinstance(pictures, Tensor):
-        if pictures.dtype != torch.uint8 or pictures.ndim != 4 or 3 not in (pictures.shape[1], pictures.shape[3]):
+    if not isinstance(pictures, PictureFiles):
+        axes = (1, 3) if isinstance(pictures, Tensor) else (1,)  # where the channels may be
+        if pictures.dtype != torch.uint8 or pictures.ndim != 4 or 3 not in [pictures.shape[axis] for axis in axes]:
             raise InputError(
                 f"An encoder reads uint8 pictures (N x 3 x height x width); found {pictures.dtype} of shape "
                 f"{tuple(pictures.shape)}."
             )
-        pictures = pictures if pictures.shape[1] == 3 else pictures.movedim(3, 1)
+        if isinstance(pictures, Tensor) and pictures.shape[1] != 3:
+            pictures = pictures.movedim(3, 1)
     side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
     if side < SMALLEST_SIDE:
         raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")

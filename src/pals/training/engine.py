@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pals.data.source import Inputs, TensorRows, in_blocks
 from pals.methods.base import Batch, Method
 from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
@@ -154,20 +155,21 @@ class Engine:
                 if isinstance(part, Network) and part._compiled_call_impl is None:
                     part.compile(dynamic=False)
 
-    def hold(self, inputs: Tensor) -> Tensor:
-        """The data set on the device; as it is, in the host's memory or in a file, where it would take more than half of the
-        device's free memory."""
-        if self.device.type == "cuda" and inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
-            return inputs
-        return inputs.to(self.device)
-
-    def take(self, inputs: Tensor, index: Tensor) -> Tensor:
-        """Rows of the data set, on the device wherever it is held."""
-        if inputs.device == index.device:
-            return inputs[index]
-        rows = torch.empty((len(index), *inputs.shape[1:]), dtype=inputs.dtype, pin_memory=self.device.type == "cuda")
-        torch.index_select(inputs, 0, index.to(inputs.device), out=rows)
-        return rows.to(self.device, non_blocking=True)
+    def hold(self, inputs: Inputs) -> Inputs:
+        """The data set: a tensor on the device, or a source where it would take more than half of the GPU's free memory, or is
+        one that the host's memory need not hold."""
+        if self.device.type != "cuda":
+            return inputs.to(self.device) if isinstance(inputs, Tensor) else inputs
+        if inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+            return TensorRows(inputs) if isinstance(inputs, Tensor) else inputs
+        if isinstance(inputs, Tensor):
+            return inputs.to(self.device)
+        held = torch.empty(inputs.shape, dtype=inputs.dtype, device=self.device)
+        start = 0
+        for part in in_blocks(inputs):
+            held[start : start + len(part)] = self.send(part)
+            start += len(part)
+        return held
 
     def send(self, rows: Tensor) -> Tensor:
         """A batch on the device. From the host it goes through pinned memory, for which nobody has to wait: torch gives such

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from pals.data.source import Inputs, in_batches
 from pals.training.engine import Engine, EngineConfig
 from pals.training.lanes import in_lanes
 from pals.util.config import build
@@ -67,7 +68,7 @@ def _numbers(values: Sequence[float]) -> Tensor:
 def infer(
     engine: Engine,
     chain: Sequence[Link],
-    inputs: Tensor | Batches,
+    inputs: Inputs | Batches,
     batch: int = BATCH,
     *,
     device: str | torch.device | None = None,
@@ -97,7 +98,7 @@ def infer(
 def _pass(
     engine: Engine,
     chain: Sequence[Link],
-    inputs: Tensor | Batches,
+    inputs: Inputs | Batches,
     batch: int,
     device: torch.device,
     dtype: torch.dtype,
@@ -116,7 +117,7 @@ def _pass(
             with torch.inference_mode(), engine.autocast():  # another thread knows nothing of the modes of this one
                 return through(part)
 
-        parts, start = _batches(inputs, batch), 0
+        parts, start = in_batches(inputs, batch) if isinstance(inputs, Tensor) else inputs.batches(batch), 0
         for count, output in in_lanes(apart, parts, lanes) if lanes > 1 else map(through, parts):
             if kept is None:
                 kept = _buffers(output, len(inputs), device, dtype)
@@ -126,12 +127,6 @@ def _pass(
             if on_batch is not None:
                 on_batch(start, len(inputs))
     return _empty(cast(Network, chain[-1].network), device, dtype) if kept is None else kept
-
-
-def _batches(inputs: Tensor | Batches, size: int) -> Iterable[Tensor]:
-    if isinstance(inputs, Tensor):
-        return (inputs[start : start + size] for start in range(0, len(inputs), size))
-    return inputs.batches(size)
 
 
 def _through(steps: Sequence[tuple[View, Forward]], x: Tensor, size: int) -> Output:

@@ -6,13 +6,14 @@ batches need not wait for anything.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+
+from pals.util.ahead import in_order
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,18 +26,8 @@ def lanes_on(device: torch.device) -> int:
 
 def in_lanes(work: Callable[[T], R], parts: Iterable[T], lanes: int, *, ahead: int = 1) -> Iterator[R]:
     """`work` on each part, in order, on `lanes` of them at a time; `ahead` more are taken from `parts` and wait."""
-    waiting: deque[Future[R]] = deque()
     with _pool(lanes) as pool:
-        try:
-            for part in parts:
-                waiting.append(pool.submit(work, part))
-                if len(waiting) >= lanes + ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from in_order(pool, work, parts, lanes + ahead)
 
 
 @contextmanager

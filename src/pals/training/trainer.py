@@ -6,7 +6,9 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -15,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pals.data import Items
+from pals.data import Inputs, Items
+from pals.data.source import subset
 from pals.labels import metrics
 from pals.labels.candidates import Truth
-from pals.methods import Batch, Group, Method, Phase, Plan
+from pals.methods import Method, Phase, Plan
 from pals.methods.parts.sampling import shuffled
+from pals.training.batches import BatchMaker, check_inputs
 from pals.training.checkpoint import REMEDY, Complete, incomplete, load_checkpoint, save_checkpoint, tensors_in
 from pals.training.engine import Engine, Step
 from pals.training.inference import Link, infer
@@ -42,9 +46,6 @@ SAVED: Mapping[str, type | UnionType] = {
 
 MOST_PHASES = 1000
 """Of one run; methods have one to a dozen."""
-
-USUAL_ITEM = 3 * 32 * 32
-"""Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
 
 
 @dataclass
@@ -82,7 +83,7 @@ class EpochContext:
         network = network if network is not None else trainer.method.predictor
         key = (network, view, rows_M)  # the objects themselves: an id may come back once its owner is gone
         if key not in self._kept:
-            inputs = trainer.inputs if rows_M is None else trainer.engine.take(trainer.inputs, rows_M)
+            inputs = trainer.inputs if rows_M is None else subset(trainer.inputs, rows_M)
             self._kept[key] = trainer.infer(network, inputs, view)
         return self._kept[key]
 
@@ -126,14 +127,14 @@ class Trainer:
         self.truth, self.settings, self.complete = truth, settings or {}, complete
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
         self.feature_batch = config.feature_batch
-        _check_inputs(items, method.num_items)
+        check_inputs(items, method.num_items)
         seen = self.views.make("eval", items.inputs[:1], torch.Generator())  # may be larger than what is held
-        self.item_size = max(items.inputs[0].numel(), seen.numel())
         with engine.memory("Take a smaller network, or --device cpu; or end other programs that use the GPU."):
             engine.place(method)
             self.inputs = engine.hold(items.inputs)
             self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
         self.generator = engine.generator(seed)
+        self.batches = BatchMaker(engine, self.inputs, self.views, self.generator, max(prod(items.shape), seen.numel()))
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
         self.optimizer: torch.optim.Optimizer | None = None
@@ -227,9 +228,10 @@ class Trainer:
         assert self.optimizer is not None
         self.method.train()
         total = torch.zeros((), device=self.engine.device)
-        for time_, batch in zip(times, self._batches(plan, len(times), config.batch_size, random), strict=True):
-            self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
-            total += step(batch)
+        with closing(self.batches.make(plan, len(times), config.batch_size, self.method.views, random)) as batches:
+            for time_, batch in zip(times, batches, strict=True):
+                self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
+                total += step(batch)
         self.method.eval()
         return total
 
@@ -249,35 +251,7 @@ class Trainer:
         everything = torch.arange(len(self.inputs), device=self.engine.device)
         return Plan.of(shuffled(everything, self.generator))
 
-    def _batches(self, plan: Plan, steps: int, batch_size: int, random: Mapping[str, Tensor]) -> Iterator[Batch]:
-        """Batches of all groups, their views made for many steps at once."""
-        largest = max(group.batch_size or batch_size for group in plan.groups.values())
-        per_chunk = max(1, items_at_once(self.engine, self.item_size) // largest)
-        for first in range(0, steps, per_chunk):
-            stop = min(steps, first + per_chunk)
-            made = {
-                name: self._make(name, group, group.batch_size or batch_size, first, stop)
-                for name, group in plan.groups.items()
-            }
-            for number in range(stop - first):
-                parts = {name: batches[number] for name, batches in made.items()}
-                now = {name: values[first + number] for name, values in random.items()}
-                yield replace(parts.pop("main"), random=now, groups=parts)
-
-    def _make(self, name: str, group: Group, size: int, first: int, stop: int) -> list[Batch]:
-        index = group.order_M[first * size : stop * size]
-        if name != "main" and len(index) < (stop - first) * size:  # a side group shorter than the epoch goes round
-            index = group.order_M[torch.arange(first * size, stop * size, device=index.device) % len(group.order_M)]
-        inputs = self.engine.take(self.inputs, index)
-        wanted = self.method.views if group.views is None else group.views
-        views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
-        target = None if group.target is None else torch.split(group.target[index], size)
-        return [
-            Batch(index_B, tuple(view[i] for view in views), None if target is None else target[i])
-            for i, index_B in enumerate(torch.split(index, size))
-        ]
-
-    def infer(self, network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+    def infer(self, network: nn.Module, inputs: Inputs, view: str = "eval") -> Output:
         """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
         hold are halved, and stay so for the rest of the run."""
         drawn = self.generator.get_state()
@@ -379,21 +353,3 @@ class Trainer:
         self.engine.set_random_state(state["torch"])
         if state.get("scaler"):  # older checkpoints have none
             self.engine.scaler.load_state_dict(state["scaler"])
-
-
-def _check_inputs(items: Items, expected: int) -> None:
-    if len(items.inputs) != expected:
-        raise InputError(f"There are {len(items.inputs)} inputs but candidate sets for {expected} items.")
-    if items.inputs.is_floating_point():
-        bad_N = ~items.inputs.flatten(1).isfinite().all(dim=1)
-        if bad_N.any():
-            row = int(bad_N.int().argmax())
-            raise InputError(
-                f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
-                f"Drop them, or fill the gaps."
-            )
-
-
-def items_at_once(engine: Engine, numbers: int) -> int:
-    """How many items of so many numbers have their views made together."""
-    return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))

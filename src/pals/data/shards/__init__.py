@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pals.data.shards.base import BadShardError, Chunk, Picture, Shard
 from pals.data.shards.parquet import ParquetShard, require_pyarrow
+from pals.data.shards.pictures import ShardPictures
 from pals.data.shards.plain import PictureFiles, Rows
 from pals.data.shards.stream import START, Place, Stream, Stretch
 from pals.data.shards.tar import TarShard
@@ -22,6 +23,7 @@ __all__ = [
     "Place",
     "Rows",
     "Shard",
+    "ShardPictures",
     "Stream",
     "Stretch",
     "TarShard",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ class ParquetShard:
 
     def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
         return chunked(self._items(start, self._claim.rows if stop is None else stop), size)
+
+    def groups(self) -> list[range]:
+        """The rows of each row group, which is the least that can be read at a time."""
+        ends = list(accumulate(self._claim.groups))
+        return [range(end - rows, end) for rows, end in zip(self._claim.groups, ends, strict=True)]
+
+    def read(self, rows: range) -> list[Item]:
+        """The items of these rows."""
+        return list(self._items(rows.start, rows.stop))
 
     def stamps(self) -> Iterator[tuple[object, ...]]:
         yield stamp_of(self.path)

@@ -87,8 +87,7 @@ class Stream:
         Shares follow each other, and together they are the stream."""
         if not 1 <= number <= of:
             raise InputError(f"The share {number}/{of} does not exist: give i/n with i from 1 to n, such as 2/8.")
-        files = all(isinstance(span.shard, TarShard | ParquetShard) for span in self.spans)
-        if files and len(self.spans) >= of:
+        if self.packed and len(self.spans) >= of:
             return replace(self, spans=self.spans[_part(len(self.spans), number, of)])
         counts = [span.shard.count() for span in self.spans]
         part = _part(sum(counts), number, of)
@@ -98,6 +97,11 @@ class Stream:
             for span, count, end in zip(self.spans, counts, ends, strict=True)
         ]
         return replace(self, spans=tuple(span for span in cut if span.stop is not None and span.start < span.stop))
+
+    @property
+    def packed(self) -> bool:
+        """Whether pictures lie in files with many of them each."""
+        return all(isinstance(span.shard, TarShard | ParquetShard) for span in self.spans)
 
     def fingerprint(self) -> str:
         """Of names, sizes and times of all files, and of what is taken of them."""

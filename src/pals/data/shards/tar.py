@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pals.data.shards.base import NO_PICTURE, BadShardError, Chunk, Item, Picture, chunked, stamp_of
 from pals.readers.limits import Limits
@@ -22,6 +22,15 @@ from pals.vision.images.listing import NOT_PICTURES, printable
 NOT_ONE = 2  # the rank of what is no picture
 DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
 """What tarfile raises, and `BadShardError`."""
+
+
+class Location(NamedTuple):
+    """Where a picture lies in a tar file; it has no bytes if the sample has none."""
+
+    name: str
+    "Of the member, ending and all, as of a file in a folder; of a sample without a picture its key."
+    offset: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,34 @@ class TarShard:
 
     def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
         return chunked(islice(self._samples(start), None if stop is None else max(0, stop - start)), size)
+
+    def locations(self) -> Iterator[Location]:
+        """Where the picture of each sample lies, from a look at the headers alone."""
+        with self._archive() as archive:
+            for key, members in groupby(self._members(archive), _key):
+                member = min(members, key=_rank)  # of equals the first
+                if _rank(member) < NOT_ONE and not member.issparse():
+                    yield Location(printable(member.name).removeprefix("./"), member.offset_data, member.size)
+                else:
+                    yield Location(key, 0, 0)
+
+    def read(self, place: Location) -> Picture:
+        """What lies there."""
+        name = f"{self.path}: {place.name}"
+        reason = Limits.from_environment().too_many_bytes(place.bytes, "the picture")
+        if reason or not place.bytes:
+            return BadImageError(name, (reason or NO_PICTURE).rstrip("."))
+        try:
+            with self.path.open("rb") as file:
+                file.seek(place.offset)
+                data = file.read(place.bytes)
+        except FileNotFoundError:
+            raise BadShardError(str(self.path), "the file does not exist") from None
+        except OSError as error:
+            raise BadShardError(str(self.path), f"it cannot be read ({error.strerror or error})") from None
+        if len(data) < place.bytes:
+            raise BadShardError(str(self.path), f"the tar file is cut off within {place.name}")
+        return data
 
     def stamps(self) -> Iterator[tuple[object, ...]]:
         yield stamp_of(self.path)

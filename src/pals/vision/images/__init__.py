@@ -9,7 +9,7 @@ from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode
 from pals.vision.images.listing import ENDINGS, list_images
 from pals.vision.images.look import SMALLEST_SIDE, Survey, image_statistics, survey
 from pals.vision.images.store import default_cache
-from pals.vision.images.table import BadImage, ImageTable, load_images
+from pals.vision.images.table import BadImage, ImageTable, NoRoomError, load_images
 
 __all__ = [
     "ENDINGS",
@@ -19,6 +19,7 @@ __all__ = [
     "BadImageError",
     "How",
     "ImageTable",
+    "NoRoomError",
     "Survey",
     "decode",
     "decode_bytes",

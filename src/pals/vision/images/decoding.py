@@ -127,13 +127,26 @@ def read_header(path: Path) -> tuple[int, int, int] | None:
     try:
         with quiet, open(path, "rb", opener=_without_waiting) as file:
             bytes_, _, _ = stamp_of(os.fstat(file.fileno()))
-            try:
-                return *Image.open(file, formats=_formats()).size, bytes_
-            except Image.DecompressionBombError:
-                with larger_pictures:
-                    return *Image.open(file, formats=_formats()).size, bytes_
+            return *_size(file), bytes_
     except Exception:  # as above
         return None
+
+
+def read_header_bytes(data: bytes) -> tuple[int, int] | None:
+    """Width and height of a picture file that is in memory already."""
+    try:
+        with quiet:
+            return _size(io.BytesIO(data))
+    except Exception:  # as above
+        return None
+
+
+def _size(file: IO[bytes]) -> tuple[int, int]:
+    try:
+        return Image.open(file, formats=_formats()).size
+    except Image.DecompressionBombError:
+        with larger_pictures:
+            return Image.open(file, formats=_formats()).size
 
 
 def stamp_of(found: os.stat_result) -> Stamp:

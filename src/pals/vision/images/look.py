@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -68,7 +69,21 @@ def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> Surve
     )
 
 
-def image_statistics(images: Tensor) -> tuple[Channels, Channels]:
+class Rows(Protocol):
+    """Pictures that can be asked for by their numbers, as those of a tensor."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: list[int], /) -> Tensor: ...
+
+
+def image_statistics(images: Rows) -> tuple[Channels, Channels]:
     """Mean and standard deviation of each channel of N x 3 x S x S bytes, as values from 0 to 1.
 
     Of a large table an evenly spread part is looked at. Counts of whole numbers, so the result is the same on every machine.

@@ -93,6 +93,8 @@ def load_images(
         try:
             place.mkdir(parents=True, exist_ok=True)
             table = _Loader(folder, Settings(str(folder.resolve()), size, how), place, workers, progress).load(wanted)
+        except _FullError as error:
+            raise NoRoomError(place, cache is None, str(error)) from None
         except OSError as error:  # those of the pictures have become reasons, so this is about the cache
             raise _no_place(place, cache is None, error.strerror or str(error)) from None
     if table.bad and not (skip_bad and table.names):
@@ -237,7 +239,7 @@ class _Loader:
         """Better now than after an hour."""
         needed, free = count * self.settings.row_bytes, shutil.disk_usage(self.place).free
         if needed > free:
-            raise OSError(f"{count:,} pictures need {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free")
+            raise _FullError(f"{count:,} pictures need {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free")
 
     def _tell(self, done: int, total: int) -> None:
         now = time.monotonic()
@@ -298,6 +300,18 @@ def _bad_images(folder: Path, table: ImageTable) -> InputError:
         f"{len(table.bad):,} of {total:,} pictures in {folder} cannot be read ({shown}{rest}). "
         f"Fix or remove them, or skip unreadable ones with --skip-bad (skip_bad=True)."
     )
+
+
+class _FullError(OSError):
+    """Of the disk, before anything is written."""
+
+
+class NoRoomError(InputError):
+    """The disk has no room for the decoded pictures. `what` says how much there is and how much they need."""
+
+    def __init__(self, place: Path, temporary: bool, what: str) -> None:
+        super().__init__(str(_no_place(place, temporary, what)))
+        self.what = what
 
 
 def _no_place(place: Path, temporary: bool, what: str) -> InputError:

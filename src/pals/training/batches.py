@@ -1,0 +1,105 @@
+"""The batches of an epoch: items read ahead of the steps unless the device holds them, views made for many steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pals.data import Inputs, Items
+from pals.data.source import in_blocks
+from pals.methods import Batch, Group, Plan
+from pals.training.engine import Engine
+from pals.util.ahead import read_ahead
+from pals.util.errors import InputError
+from pals.vision.augment import Views
+
+USUAL_ITEM = 3 * 32 * 32
+"""Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes batches of `inputs` as `Engine.hold` gave them. Random numbers are drawn when a batch is made, in the thread that
+    asks for it, so that what is read ahead changes nothing but the time."""
+
+    engine: Engine
+    inputs: Inputs
+    views: Views
+    generator: torch.Generator
+    item_size: int
+    "Numbers of an item, or of a view of it if that is larger."
+
+    def make(
+        self, plan: Plan, steps: int, batch_size: int, wanted: Sequence[str], random: Mapping[str, Tensor]
+    ) -> Generator[Batch, None, None]:
+        """Of all groups of a plan, in the views that are `wanted` unless a group names its own, each with its step's share of
+        `random`."""
+        sizes = {name: group.batch_size or batch_size for name, group in plan.groups.items()}
+        per_chunk = max(1, items_at_once(self.engine, self.item_size) // max(sizes.values()))
+        chunks = [range(first, min(steps, first + per_chunk)) for first in range(0, steps, per_chunk)]
+        for chunk, rows in zip(chunks, self._rows(plan, sizes, chunks), strict=True):
+            made = {
+                name: self._make(group, _index(name, group.order_M, chunk, sizes[name]), rows[name], sizes[name], wanted)
+                for name, group in plan.groups.items()
+            }
+            for number, step in enumerate(chunk):
+                parts = {name: batches[number] for name, batches in made.items()}
+                now = {name: values[step] for name, values in random.items()}
+                yield replace(parts.pop("main"), random=now, groups=parts)
+
+    def _rows(self, plan: Plan, sizes: Mapping[str, int], chunks: Sequence[range]) -> Iterator[dict[str, Tensor]]:
+        """The items of each chunk and group, on the device."""
+        inputs, orders = self.inputs, {name: group.order_M for name, group in plan.groups.items()}
+        if isinstance(inputs, Tensor):
+            for chunk in chunks:
+                yield {name: inputs[_index(name, order_M, chunk, sizes[name])] for name, order_M in orders.items()}
+            return
+        hosts = {name: order_M.cpu() for name, order_M in orders.items()}
+
+        def read(chunk: range) -> dict[str, Tensor]:
+            return {name: inputs.take(_index(name, order_M, chunk, sizes[name])) for name, order_M in hosts.items()}
+
+        for rows in read_ahead(read, chunks):
+            yield {name: self.engine.send(part) for name, part in rows.items()}
+
+    def _make(self, group: Group, index: Tensor, inputs: Tensor, size: int, wanted: Sequence[str]) -> list[Batch]:
+        wanted = wanted if group.views is None else group.views
+        views = [torch.split(self.views.make(view, inputs, self.generator), size) for view in wanted]
+        target = None if group.target is None else torch.split(group.target[index], size)
+        return [
+            Batch(index_B, tuple(view[i] for view in views), None if target is None else target[i])
+            for i, index_B in enumerate(torch.split(index, size))
+        ]
+
+
+def _index(name: str, order_M: Tensor, chunk: range, size: int) -> Tensor:
+    """Which items a group has in these steps."""
+    start, stop = chunk.start * size, chunk.stop * size
+    if name != "main" and len(order_M) < stop:  # a side group shorter than the epoch goes round
+        return order_M[torch.arange(start, stop, device=order_M.device) % len(order_M)]
+    return order_M[start:stop]
+
+
+def items_at_once(engine: Engine, numbers: int) -> int:
+    """How many items of so many numbers have their views made together."""
+    return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))
+
+
+def check_inputs(items: Items, expected: int) -> None:
+    """As many as there are candidate sets, and all of them numbers."""
+    inputs = items.inputs
+    if len(inputs) != expected:
+        raise InputError(f"There are {len(inputs)} inputs but candidate sets for {expected} items.")
+    if not inputs.dtype.is_floating_point:
+        return
+    bad = [~part.flatten(1).isfinite().all(dim=1) for part in in_blocks(inputs)]
+    bad_N = torch.cat(bad) if bad else torch.zeros(0, dtype=torch.bool)
+    if bad_N.any():
+        row = int(bad_N.int().argmax())
+        raise InputError(
+            f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
+            f"Drop them, or fill the gaps."
+        )

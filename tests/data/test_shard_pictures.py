@@ -1,0 +1,91 @@
+"""Pictures of tar and Parquet files in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from _shards import png, sample, write_pictures, write_samples, write_tar
+from pals.data import Pictures
+from pals.data.shards import ParquetShard, ShardPictures
+from pals.util.errors import InputError
+from pals.vision.images import decode_bytes
+
+NUMBERS = range(23)
+
+
+@pytest.fixture
+def tars(tmp_path: Path) -> list[Path]:
+    return [write_samples(tmp_path / "a-0.tar", NUMBERS[:9]), write_samples(tmp_path / "a-1.tar", NUMBERS[9:])]
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> list[Path]:
+    pytest.importorskip("pyarrow")
+    made = [(tmp_path / "b-0.parquet", NUMBERS[:14]), (tmp_path / "b-1.parquet", NUMBERS[14:])]
+    return [write_pictures(path, numbers, rows=5) for path, numbers in made]
+
+
+@pytest.mark.parametrize("kind", ["tars", "parquet"])
+def test_any_row_in_any_order(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    shards: list[Path] = request.getfixturevalue(kind)
+    expected = torch.stack([torch.from_numpy(decode_bytes(png(number), "", 8)) for number in NUMBERS])
+    for given in (shards, str(shards[0]).replace("-0.", "-{0..1}.")):
+        source = ShardPictures(given, 8, threads=3)
+        assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
+        assert source.shape == (23, 3, 8, 8)
+    row_M = torch.randperm(23, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(source[row_M], expected[row_M])
+    assert torch.equal(source[7:16], expected[7:16])
+    assert torch.equal(torch.cat(list(source.batches(6))), expected)
+
+
+def test_shards_hold_the_pictures_of_files(tars: list[Path], tmp_path: Path) -> None:
+    for number in NUMBERS:
+        (tmp_path / f"{number}.png").write_bytes(png(number))
+    files = Pictures([tmp_path / f"{number}.png" for number in NUMBERS], 8, "crop")
+    assert torch.equal(ShardPictures(tars, 8, "crop")[:], files[:])
+
+
+def test_a_row_group_is_read_once_for_all_that_is_asked_for(parquet: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    read, groups = ParquetShard.read, Counter[tuple[str, range]]()
+
+    def spy(shard: ParquetShard, rows: range) -> object:
+        groups[shard.path.name, rows] += 1
+        return read(shard, rows)
+
+    monkeypatch.setattr(ParquetShard, "read", spy)
+    source = ShardPictures(parquet, 8, threads=3)
+    groups.clear()
+    source[torch.randperm(23, generator=torch.Generator().manual_seed(1))]
+    assert len(groups) == 5 and set(groups.values()) == {1}
+
+
+def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:
+    source = ShardPictures(tars, 8)
+    whole = tars[1].read_bytes()
+    tars[1].write_bytes(whole[:5000])
+    assert len(source[:9]) == 9
+    with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off within 00\d\d\.png\. Fetch or write"):
+        source[9:]
+    with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off"):
+        ShardPictures(tars, 8)
+    tars[1].unlink()
+    with pytest.raises(InputError, match=r"a-1\.tar: the file does not exist\. Fetch"):
+        source[torch.tensor([0, 22])]
+    with pytest.raises(InputError, match=r"a-1\.tar: the file does not exist\. Fetch"):
+        ShardPictures(tars, 8)
+    odd = write_tar(tmp_path / "odd.tar", [*sample(1), ("2.txt", b"no picture"), ("3.png", b"damaged")])
+    source = ShardPictures(odd, 8)
+    assert source.names == ("0001.png", "2", "3.png")
+    with pytest.raises(InputError, match=r"odd\.tar: 2: there is no picture in it\. Fix"):
+        source[1]
+    with pytest.raises(InputError, match=r"odd\.tar: 3\.png: not a picture of a known format\. Fix"):
+        source[2]
+    np.save(tmp_path / "rows.npy", np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"rows\.npy is no shard"):
+        ShardPictures(tmp_path / "rows.npy", 8)

@@ -1,0 +1,145 @@
+"""Items that need not fit into memory: the same rows, whatever they lie in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pals.data import ItemSource, Pictures, open_array
+from pals.data.source import TensorRows, in_batches, in_blocks, subset, within_memory
+from pals.util.ahead import read_ahead
+from pals.util.errors import InputError
+from pals.vision.images import load_images
+
+
+@pytest.fixture
+def rows_NCHW() -> Tensor:
+    return torch.randint(0, 256, (13, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+@pytest.fixture
+def files(tmp_path: Path, rows_NCHW: Tensor) -> list[Path]:
+    paths = [tmp_path / f"{number:02}.png" for number in range(len(rows_NCHW))]
+    for path, image in zip(paths, rows_NCHW, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    return paths
+
+
+@pytest.fixture(params=["array", "pictures", "subset"])
+def source(request: pytest.FixtureRequest, tmp_path: Path, rows_NCHW: Tensor, files: list[Path]) -> ItemSource:
+    np.save(tmp_path / "rows.npy", rows_NCHW.numpy())
+    if request.param == "pictures":
+        return Pictures(files, 8, threads=3)
+    if request.param == "array":
+        return open_array(tmp_path / "rows.npy")
+    backwards = TensorRows(rows_NCHW.flip(0))
+    made = subset(backwards, torch.arange(12, -1, -1))
+    assert isinstance(made, ItemSource)
+    return made
+
+
+def test_a_source_answers_as_a_tensor_does(source: ItemSource, rows_NCHW: Tensor) -> None:
+    assert (len(source), tuple(source.shape), source.dtype, source.ndim) == (13, (13, 3, 8, 8), torch.uint8, 4)
+    assert source.nbytes == rows_NCHW.nbytes
+    row_M = torch.tensor([12, 0, 7, 7, 3])
+    for which in (slice(2, 5), slice(None), slice(9, 99), slice(4, 4), row_M, row_M[:0], [5, 1], 6):
+        torch.testing.assert_close(source[which], rows_NCHW[which], rtol=0, atol=0)
+    assert [len(part) for part in in_batches(source, 5)] == [5, 5, 3]
+    for inputs in (source, rows_NCHW):
+        assert torch.equal(torch.cat(list(in_batches(inputs, 5))), rows_NCHW)
+        assert torch.equal(torch.cat(list(in_blocks(inputs))), rows_NCHW)
+    assert torch.equal(subset(source, row_M)[:], rows_NCHW[row_M])
+    for inputs in (subset(source, row_M[:0]), rows_NCHW[:0]):
+        assert list(in_batches(inputs, 5)) == list(in_blocks(inputs)) == []
+
+
+def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:
+    folder, rng = tmp_path / "photos", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(6):
+        Image.fromarray(rng.integers(0, 256, (50 + number, 70, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
+    table = load_images(folder, 24, cache=None, how="crop")
+    assert torch.equal(Pictures([folder / name for name in table.names], 24, "crop")[:], table.images)
+
+
+def test_only_what_takes_much_of_the_memory_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, rows_NCHW: Tensor) -> None:
+    for free, kind in ((2.0 * rows_NCHW.nbytes, Tensor), (2.0 * rows_NCHW.nbytes - 1, TensorRows)):
+        monkeypatch.setattr("pals.data.source.available_memory", lambda free=free: free)
+        assert isinstance(within_memory(rows_NCHW), kind)
+
+
+def test_reading_is_bounded_and_ends_with_its_reader() -> None:
+    begun: list[int] = []
+    ready = threading.Event()
+
+    def read(number: int) -> int:
+        begun.append(number)
+        if number == 2:
+            ready.set()
+        return number
+
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("pals-read")}
+
+    parts: Iterator[int] = read_ahead(read, range(100), ahead=2)
+    assert next(parts) == 0
+    assert ready.wait(10) and begun == [0, 1, 2]  # one in use, two ahead
+    assert threads()
+    parts.close()  # type: ignore[attr-defined]
+    assert not threads() and len(begun) == 3
+
+
+def test_errors_come_where_the_rows_would() -> None:
+    def read(number: int) -> int:
+        return 1 // (2 - number)
+
+    parts = read_ahead(read, range(9))
+    assert [next(parts), next(parts)] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(parts)
+
+
+def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
+    source = Pictures(files, 8)
+    files[4].unlink()
+    assert len(source[:4]) == 4
+    with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this picture"):
+        source[torch.tensor([1, 4])]
+    files[7].write_bytes(files[7].read_bytes()[:60])
+    with pytest.raises(InputError, match=r"07\.png: .*(cut off|damaged)"):
+        source[5:9]
+
+
+def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((100, 50), dtype=np.float32))
+    whole = path.read_bytes()
+    source = open_array(path)
+    with path.open("r+b") as file:
+        file.truncate(9000)
+    for which in (slice(0, 2), torch.tensor([99])):
+        with pytest.raises(InputError, match=r"rows\.npy was cut off while it was in use: 9,000 of 20,128 bytes are left"):
+            source[which]
+    with pytest.raises(InputError, match=r"rows\.npy is cut off, or no \.npy file"):
+        open_array(path)
+    path.unlink()
+    path.write_bytes(whole)
+    source = open_array(path)
+    path.unlink()  # whoever has it open keeps it
+    assert source[98:].shape == (2, 50)
+    with pytest.raises(InputError, match="does not exist"):
+        open_array(path)
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))])
+def test_an_array_that_cannot_be_read_row_by_row(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(InputError, match=r"odd\.npy holds .*; rows of uint8 or floats"):
+        open_array(tmp_path / "odd.npy")
