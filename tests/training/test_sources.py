@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -186,7 +187,8 @@ def test_ten_times_as_much_as_the_process_may_use(way: str, tmp_path: Path) -> N
     array.flush()
     del array
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "large.npy"), way, str(extra)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # helpers of the tests too
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if way == "source":
         assert done.returncode == 0, done.stderr[-2000:]
         assert int(done.stdout) > 0
