@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -533,6 +534,15 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_too_little_memory_is_not_blamed_on_the_disk(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("pals.vision.images.table._Loader.load", refuse)
+    with pytest.raises(InputError, match=r"too little memory to read the pictures of .* Close other programs"):
+        load_images(folder, S, cache=cache)
 
 
 @pytest.mark.parametrize("often", [True, False])
