@@ -99,8 +99,8 @@ def load_images(
         except OSError as error:  # those of the pictures have become reasons, so this is about the cache
             if error.errno == errno.ENOMEM:
                 raise InputError(
-                    f"There is too little memory to read the pictures of {folder} at {size} pixels. Close other programs, raise "
-                    "the limit of this one, or choose a smaller size, and start again."
+                    f"There is too little memory to read the pictures of {folder} at {size} pixels. "
+                    "Close other programs, raise the limit of this one, or choose a smaller size, and start again."
                 ) from None
             raise _no_place(place, cache is None, error.strerror or str(error)) from None
     if table.bad and not (skip_bad and table.names):
