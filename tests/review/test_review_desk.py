@@ -17,11 +17,11 @@ pytest.importorskip("starlette")
 
 from pals import read_votes, update
 from pals.fitting.relabel import in_order, relabel_queue
-from pals.review.desk import Desk
-from pals.review.loop import base_of, update_from_review
-from pals.review.orders import KINDS, Order
-from pals.review.store import Said, Store
-from pals.review.views import own_digits
+from pals.fitting.review.desk import Desk
+from pals.fitting.review.loop import base_of, update_from_review
+from pals.fitting.review.orders import KINDS, Order
+from pals.fitting.review.store import Said, Store
+from pals.fitting.review.views import own_digits
 from pals.util.errors import InputError
 
 KEYS = iter(f"key-{number:08d}" for number in range(10_000))
@@ -166,7 +166,7 @@ def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
 
 
 def test_two_grids_show_different_items(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pals.review.desk.GRID", 10)
+    monkeypatch.setattr("pals.fitting.review.desk.GRID", 10)
     pages = [desk.page(name, Order("everything"))[0] for name in ("ana", "ben", "ana", "cho")]
     assert [len(page) for page in pages] == [10, 10, 10, 4]
     assert pages[0] == pages[2] and len({item for page in pages for item in page}) == 24
@@ -192,7 +192,7 @@ def test_thumbnails_are_made_once_and_kept(desk: Desk, monkeypatch: pytest.Monke
     client, key = Client(desk), desk.scene().shown.keys[4]
     first = client.get(f"thumbnail/{key}")
     assert first.headers["content-type"] == "image/png" and len(first.body) > 50
-    monkeypatch.setattr("pals.review.pictures.read_picture", None)
+    monkeypatch.setattr("pals.fitting.review.pictures.read_picture", None)
     assert client.get(f"thumbnail/{key}").body == first.body
 
 
@@ -330,7 +330,7 @@ def test_a_folder_that_cannot_be_written(run: Path, pals: Any, monkeypatch: pyte
 
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr("pals.review.store.sqlite3.connect", refuse)
+    monkeypatch.setattr("pals.fitting.review.store.sqlite3.connect", refuse)
     answer: Answer = pals("review", run, "--no-browser")
     assert answer.code == 2 and "Make the folder writable" in " ".join(answer.err.split())
 

@@ -189,7 +189,7 @@ def update(
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
     from pals.fitting import update as update_
-    from pals.review.loop import has_answers, update_from_review
+    from pals.fitting.review.loop import has_answers, update_from_review
 
     started = time.perf_counter()
     options: dict[str, Any] = {

@@ -33,7 +33,7 @@ def review(
 
     Example:  pals review runs/ponds --host 0.0.0.0 --port 8000 --no-browser
     """
-    from pals.review.serve import serve
+    from pals.fitting.review.serve import serve
 
     try:
         serve(

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pals.review.export import answers_csv, none_of_these
-from pals.review.loop import Update, base_of, newest
-from pals.review.orders import Order, Orders, Progress
-from pals.review.pictures import Pictures
-from pals.review.shown import ENOUGH, Shown
-from pals.review.store import Answer, Round, Said, Store
+from pals.fitting.review.export import answers_csv, none_of_these
+from pals.fitting.review.loop import Update, base_of, newest
+from pals.fitting.review.orders import Order, Orders, Progress
+from pals.fitting.review.pictures import Pictures
+from pals.fitting.review.shown import ENOUGH, Shown
+from pals.fitting.review.store import Answer, Round, Said, Store
 from pals.util.errors import InputError
 
 GRID = 60  # items on one page of the grid

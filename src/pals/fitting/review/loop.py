@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pals.fitting.relabel import read_table, separator_of
+from pals.fitting.review.export import answers_csv
+from pals.fitting.review.store import FILE_NAME, Answer, Round, Store
 from pals.fitting.tables import csv_text
 from pals.fitting.votes import TAXONOMY
-from pals.review.export import answers_csv
-from pals.review.store import FILE_NAME, Answer, Round, Store
 from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.util.locks import FolderLock

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pals.review.desk import Desk
-from pals.review.pictures import NoPictureError, Pictures, Sent
-from pals.review.store import UNDO, Answer
+from pals.fitting.review.desk import Desk
+from pals.fitting.review.pictures import NoPictureError, Pictures, Sent
+from pals.fitting.review.store import UNDO, Answer
 
 MANY = 20  # classes beyond which people search by typing
 LIKELY = 6  # choices that are offered then

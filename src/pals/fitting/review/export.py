@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
+from pals.fitting.review.store import Answer
 from pals.fitting.tables import csv_text
 from pals.readers.separator import join_labels
 from pals.readers.votes import DONT_KNOW
-from pals.review.store import Answer
 
 COLUMNS = ("item", "worker", "label", "sure", "time", "remark")
 NONE_OF_THESE = "none of these"

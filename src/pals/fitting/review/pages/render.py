@@ -30,14 +30,14 @@ def page(template: str, **values: Any) -> str:
 
 @cache
 def static_file(name: str) -> bytes:
-    home = files(HOMES.get(name, "pals.review.pages"))
+    home = files(HOMES.get(name, "pals.fitting.review.pages"))
     return home.joinpath("templates" if name in HOMES else "static", name).read_bytes()
 
 
 @cache
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("pals.review.pages"),
+        loader=PackageLoader("pals.fitting.review.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

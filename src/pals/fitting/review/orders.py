@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from pals.review.shown import ENOUGH, Shown
-from pals.review.store import Answer, Store
+from pals.fitting.review.shown import ENOUGH, Shown
+from pals.fitting.review.store import Answer, Store
 from pals.util.errors import unknown
 
 Kind = Literal["queue", "everything", "doubtful", "class", "person", "search", "answered", "alike"]

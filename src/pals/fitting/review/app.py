@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pals.review.desk import Desk
-from pals.review.guard import App, Guard, TooLargeError
-from pals.review.orders import Order
-from pals.review.pages.render import STATIC, page, static_file
-from pals.review.pictures import NoPictureError, Sent
-from pals.review.store import KINDS, Said
-from pals.review.views import View
+from pals.fitting.review.desk import Desk
+from pals.fitting.review.guard import App, Guard, TooLargeError
+from pals.fitting.review.orders import Order
+from pals.fitting.review.pages.render import STATIC, page, static_file
+from pals.fitting.review.pictures import NoPictureError, Sent
+from pals.fitting.review.store import KINDS, Said
+from pals.fitting.review.views import View
 from pals.util.errors import InputError
 
 LONGEST_NAME = 60

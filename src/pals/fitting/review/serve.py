@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from pals.review.desk import Desk
+from pals.fitting.review.desk import Desk
 from pals.util.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -34,7 +34,7 @@ def serve(
     try:
         import uvicorn
 
-        from pals.review.app import Web, allowed_hosts
+        from pals.fitting.review.app import Web, allowed_hosts
     except ImportError as error:
         raise InputError(
             f"The page needs {error.name}, which is not installed. Run: pip install 'pals-learn[review]'"
