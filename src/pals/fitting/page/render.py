@@ -11,11 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from pals.fitting.page.contents import SECTIONS, Page
-from pals.fitting.page.values import count, day, percent, text
+from pals.fitting.page.escaping import environment
+from pals.fitting.page.values import day, text
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_text
 
@@ -85,14 +86,8 @@ def _written(page: Page) -> list[dict[str, str | Markup]]:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("pals.fitting.page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"percent": percent, "count": count, "day": day}
+    found = environment("pals.fitting.page")
+    found.filters |= {"day": day}
     return found
 
 

@@ -6,9 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
-from pals.fitting.page.values import count, percent
+from pals.fitting.page.escaping import environment
 from pals.util.words import duration, how_many
 
 STATIC = {
@@ -36,13 +36,7 @@ def static_file(name: str) -> bytes:
 
 @cache
 def _environment() -> Environment:
-    found = Environment(
-        loader=PackageLoader("pals.fitting.review.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"percent": percent, "count": count, "duration": duration}
+    found = environment("pals.fitting.review.pages")
+    found.filters |= {"duration": duration}
     found.globals |= {"how_many": how_many}
     return found
