@@ -45,6 +45,7 @@ pixels a side."""
 
 SIZES: Mapping[str, tuple[int, int]] = {
     "cifar10": (50_000, 32),
+    "cifar10n": (50_000, 32),
     "cifar100": (50_000, 32),
     "cifar100h": (50_000, 32),
     "cub200": (5_994, 224),
