@@ -78,8 +78,8 @@ class PatchNetwork(Network):
         spread = (square - mean.square()).clamp_min(0).sqrt() + CONTRAST
         white = F.normalize(F.conv2d(x, self.whiten) / spread - self.centre[:, None, None], dim=1)
         alike = F.conv2d(white, self.patches)
-        both = torch.cat([(alike - THRESHOLD).relu(), (-alike - THRESHOLD).relu()], dim=1)
-        return F.adaptive_avg_pool2d(both, GRID).flatten(1)
+        both = ((alike - THRESHOLD).relu_(), alike.neg_().sub_(THRESHOLD).relu_())  # large: no more copies than it takes
+        return torch.cat([F.adaptive_avg_pool2d(half, GRID).flatten(1) for half in both], dim=1)
 
 
 class Responses(Network):
