@@ -14,8 +14,11 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## Install, then train on noisy handwritten digits and compare (a few minutes)
+demo: $(VENV)/.core ## Install, train on noisy handwritten digits and compare, then clean up people's answers (a few minutes)
 	@$(BIN)/pals demo
+	@echo
+	@echo "And from people's answers to a report: pals fit --example"
+	@$(BIN)/pals fit --example
 
 test: $(VENV)/.dev ## Install, then run the tests, on all cores (without those marked slow: a few minutes on two)
 	@$(PYTEST)

@@ -54,18 +54,23 @@ AllProbabilities = Annotated[
     bool, typer.Option("--all-probabilities", help="Write probabilities.csv, too: every class of every item.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
+EXAMPLE = Path("runs/example")
+"""Where the results of the example go if nobody says otherwise."""
 
 
 @app.command()
 def fit(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="IMAGES VOTES...",
             help="Folder of pictures or of shards, then one or more files with the answers; with --no-images the files alone.",
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Output folder. Run the same command again to resume.")],
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder. Run the same command again to resume.")] = None,
+    example: Annotated[
+        bool, typer.Option("--example", help="Try it on sixty pictures that come along, with simulated answers.")
+    ] = False,
     format_: Format = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
@@ -114,12 +119,22 @@ def fit(
     Nothing but the pictures and a file of answers is needed; what is not given is chosen and said aloud.
 
     Example:  pals fit photos/ answers.csv --out runs/ponds
+
+    Example:  pals fit --example
     """
+    from pals.data.example import example as example_
     from pals.fitting import fit as fit_
     from pals.util.config import override
 
     started = time.perf_counter()
-    images, votes = _sources(paths, features, no_images)
+    if example:
+        if paths or features or no_images or truth:
+            raise InputError("--example brings its own pictures, answers and truth: name no others.")
+        images_of_it, answers_of_it, truth = example_()
+        paths, out, mirror = [images_of_it, answers_of_it], out or EXAMPLE, False if mirror is None else mirror
+    images, votes = _sources(paths or [], features, no_images)
+    if out is None:
+        raise InputError("Name a folder for the results, e.g. --out runs/ponds.")
     findings = fit_(
         images,
         votes,
@@ -355,12 +370,13 @@ def report(run: Run) -> None:
 
 
 def _sources(paths: list[Path], features: Path | None, no_images: bool) -> tuple[Path | None, list[Path]]:
-    if features is not None or no_images:
+    if paths and (features is not None or no_images):
         return None, paths
     if len(paths) < 2:
+        named = f"Only {paths[0]} is named" if paths else "No file is named"
         raise InputError(
-            f"Only {paths[0]} is named. Give the folder of pictures, then the file with the answers; --no-images if there are "
-            f"no pictures."
+            f"{named}. Give the folder of pictures, then the file with the answers; --no-images if there are no pictures; "
+            f"--example for pictures and answers that come along."
         )
     return paths[0], paths[1:]
 
