@@ -101,6 +101,7 @@ def test_people_who_seldom_meet_are_not_compared() -> None:
     assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [(0, 2, 13), (1, 2, 12)]
 
 
+@pytest.mark.slow
 def test_a_huge_crowd_that_meets_at_few_items() -> None:
     """A hundred thousand people at six items: ten thousand million pairs, of which none is ever listed."""
     people, rng = 100_000, np.random.default_rng(0)

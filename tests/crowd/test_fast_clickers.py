@@ -43,6 +43,7 @@ def flagged(votes: Votes) -> np.ndarray:
     return pace(votes).fast_W & among_others(votes).below(WORSE)
 
 
+@pytest.mark.slow
 def test_honest_people_of_any_pace_are_left_in_peace() -> None:
     """A hundred crowds, a thousand people: some are fast, nobody is flagged."""
     crowds = [crowd(seed) for seed in range(100)]

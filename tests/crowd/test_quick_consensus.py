@@ -9,6 +9,7 @@ import pytest
 
 import _slow_consensus as slow
 from _crowd import many_people, votes_of
+from _slow import rest_slow
 from pals.crowd import blocks, consensus
 from pals.crowd.answers import arrange
 from pals.crowd.consensus import STRENGTHS, choose_strength, dawid_skene
@@ -42,7 +43,7 @@ def crowd(kind: str, items: int = 40, classes: int = 5) -> Votes:
     return replace(votes, class_names=TREE.leaves, taxonomy=TREE) if kind == "tree" else votes
 
 
-@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("hard", rest_slow(1, [True, False]))
 @pytest.mark.parametrize("kind", ["plain", "sets", "marked", "weights", "tree"])
 def test_the_quick_way_finds_what_the_slow_one_does(kind: str, hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     votes = crowd(kind)

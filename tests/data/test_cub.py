@@ -185,6 +185,7 @@ def test_settings_are_the_authors() -> None:
     assert (config.network.name, config.network.weights) == ("imagenet-resnet18", "resnet18-f37072fd.pth")
 
 
+@pytest.mark.slow
 def test_a_short_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "chunk", 640)  # of CIFAR's size: ten of these
     make_cub(tmp_path / "CUB_200_2011")

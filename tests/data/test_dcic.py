@@ -12,6 +12,7 @@ import torch
 from _picture_sets import make_crowd, write_annotations
 from PIL import Image
 
+from _slow import rest_slow
 from pals.data import load_dataset
 from pals.data.dcic import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
@@ -252,7 +253,7 @@ def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: 
         refuse_other_settings(tmp_path, merge(other, {"data": {"slice": 1}}), other)
 
 
-@pytest.mark.parametrize("method", ["pals", "dividemix"])
+@pytest.mark.parametrize("method", rest_slow(1, ["pals", "dividemix"]))
 def test_a_short_training(tmp_path: Path, method: str) -> None:
     make_crowd(tmp_path / "Benthic", BENTHIC)
     values = {

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from _pictures import CLASSES, make_pictures
+from _slow import rest_slow
 from _toy import Answer
 from pals.util.files import read_json
 
@@ -177,7 +178,7 @@ DONE: dict[str, tuple[Change, tuple[str, ...], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", DONE)
+@pytest.mark.parametrize("case", rest_slow(3, DONE))
 def test_a_result_and_a_warning(case: str, pals: Pals, data: Path) -> None:
     spoil, words, items, answers = DONE[case]
     answer = fit(pals, data, *spoil(data))
@@ -310,7 +311,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the limits of Unix")
-@pytest.mark.parametrize(("size", "what"), [(20_000, "cache"), (120_000, "run/")], ids=["pictures", "results"])
+@pytest.mark.parametrize(("size", "what"), rest_slow(1, [(20_000, "cache"), (120_000, "run/")]), ids=["pictures", "results"])
 def test_a_full_disk_and_going_on_when_there_is_room(size: int, what: str, pals: Pals, data: Path) -> None:
     """Decoded pictures take 92 kB, the checkpoint more than 120. With room the same command goes on from where it was."""
     with files_no_larger_than(size):

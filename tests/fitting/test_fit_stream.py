@@ -14,6 +14,7 @@ from torch import Tensor
 
 from _pictures import make_pictures
 from _shards import write_tar
+from _slow import rest_slow
 from _toy import assert_same
 from pals import fit
 from pals.data import Pictures
@@ -93,7 +94,7 @@ class Held:
         self.most = max(self.most, self.now)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", rest_slow(1, WAYS))
 def test_a_stream_gives_the_same_results_and_never_holds_all_pictures(
     way: str, stored: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

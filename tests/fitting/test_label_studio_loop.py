@@ -17,6 +17,7 @@ from _label_studio import TASKS, exported, exported_min
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _slow import rest_slow
 from _toy import Answer
 from pals.fitting import fit, update
 from pals.fitting.label_studio import label_studio_tasks, labelling_config
@@ -181,7 +182,7 @@ def test_what_does_not_go_together(
 # ---- and back
 
 
-@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("small", rest_slow(1, [False, True]))
 @pytest.mark.parametrize("kind", ["plain", "vectors", "tree"])
 def test_answers_come_back_on_their_items(pals: Pals, place: Path, kind: str, small: bool) -> None:
     tasks = relabelled(pals, place / kind)

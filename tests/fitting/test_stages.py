@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from _pictures import make_pictures
+from _slow import rest_slow
 from pals.crowd import STATUS
 from pals.fitting import Findings
 from pals.fitting.api import run_stages
@@ -216,7 +217,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1000])
 
 
-@pytest.mark.parametrize("spoil", [damage, cut, Path.unlink])
+@pytest.mark.parametrize("spoil", rest_slow(1, [damage, cut, Path.unlink]))
 def test_features_that_are_damaged_or_gone_are_made_again(spoil: Any, folder: Path, encoder_calls: list[int]) -> None:
     first = encode(load(planned(folder)))
     spoil(folder.parent / "run" / features_file.FILE_NAME)

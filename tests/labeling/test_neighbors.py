@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _allocations import Allocations
+from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.labeling import neighbors
 from pals.labeling.neighbors import (
@@ -457,7 +458,7 @@ def rough_products(a_ND: Tensor, b_MD: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("spread", [1.0, 0.1, 1e-3])
-@pytest.mark.parametrize("block_bytes", [1, 150_000, 2**28])
+@pytest.mark.parametrize("block_bytes", rest_slow(2, [150_000, 2**28, 1]))
 def test_screening_finds_what_brute_force_finds(spread: float, block_bytes: int) -> None:
     """Also where items of a cloud lie so near to one another that half precision cannot tell them apart."""
     generator = torch.Generator().manual_seed(0)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from test_pico import slow_contrast, slow_prototypes
 from torch import Tensor
 
+from _slow import rest_slow
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
 from pals.methods import Batch
@@ -368,7 +369,7 @@ def test_people_are_not_overwritten(toy: Dataset) -> None:
     assert torch.equal(trainer.method.allowed_NC, candidates.allowed_NC)
 
 
-@pytest.mark.parametrize("options", [{"tau": 0.02}, {}])
+@pytest.mark.parametrize("options", rest_slow(1, [{"tau": 0.02}, {}]))
 def test_corrected_sets_are_less_noisy(options: dict[str, Any]) -> None:
     """Both rules find true labels."""
     data = toy_data(items=300)

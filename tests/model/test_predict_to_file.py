@@ -20,6 +20,7 @@ import torch
 
 from _locks import held_by_another
 from _shards import png, write_folder, write_pictures, write_samples
+from _slow import rest_slow
 from _toy import Answer
 from pals.labels.taxonomy import Taxonomy
 from pals.model import FILE_NAME, Description, Model, Part, Written, predict_folder, predict_to_file
@@ -161,7 +162,7 @@ def stop_after(calls: int) -> Callable[[int, int | None], None]:
     return count
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", rest_slow(1, ["csv", "parquet"]))
 def test_stopped_anywhere_it_comes_to_the_same(run: Path, tmp_path: Path, ending: str) -> None:
     """After so many batches each time, in a long chain; two shards are bad."""
     write_samples(tmp_path / "a-0.tar", range(10))
@@ -273,6 +274,7 @@ def killed_and_resumed(tmp_path: Path, kills: int) -> None:
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes() and left(out) == [out.name]
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed(tmp_path: Path) -> None:
     killed_and_resumed(tmp_path, 2)
 

@@ -42,6 +42,7 @@ def elsewhere(code: str, *arguments: object) -> str:
 # ---- pipes, devices, memory
 
 
+@pytest.mark.slow
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "votes.csv")
     code = """

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from _pictures import make_pictures
+from _slow import rest_slow
 from _toy import TINY, Answer, assert_same, logged_epochs
 from pals.training import log as runlog
 from pals.training.checkpoint import load_checkpoint
@@ -95,12 +96,15 @@ def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("point", "times"),
-    [
-        ("file written, not yet in place", 7),  # lock, config, about, empty log, two checkpoints, summary
-        ("file in place", 7),
-        ("half a line logged", 3),  # start, two epochs
-        ("line logged", 3),
-    ],
+    rest_slow(
+        1,
+        [
+            ("half a line logged", 3),  # start, two epochs
+            ("line logged", 3),
+            ("file written, not yet in place", 7),  # lock, config, about, empty log, two checkpoints, summary
+            ("file in place", 7),
+        ],
+    ),
 )
 def test_killed_at_every_write(point: str, times: int, pals: Callable[..., Answer]) -> None:
     assert pals(*TOY, "--out", "whole").code == 0

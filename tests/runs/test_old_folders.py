@@ -14,6 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from _slow import rest_slow
 from _toy import TINY, Answer
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.model.saved import checksum
@@ -128,7 +129,7 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("case", rest_slow(4, BROKEN))
 def test_a_checkpoint_that_is_whole_but_makes_no_sense(case: str, pals: Pals) -> None:
     assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
     change_state(Path("run/checkpoint.pt"), BROKEN[case])

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from _pictures import CLASSES, picture
+from _slow import rest_slow
 from _toy import TINY, Answer
 from pals.data import DATASETS, Dataset, Items
 from pals.labels.candidates import Truth
@@ -68,6 +69,7 @@ def config(encoder: str = LITE0, data: str = "squares", epochs: int = 3, **optio
     return RunConfig.of({"data": rates, "method": method, "network": network, "train": train, "engine": engine})
 
 
+@pytest.mark.slow
 def test_a_head_learns_from_frozen_features(tmp_path: Path) -> None:
     run = Run(config(epochs=15), tmp_path / "run")
     assert run.trainer.inputs.shape == (36, 1280) and run.describe()["encoder"] == LITE0 and run.describe()["size"] == 64
@@ -108,7 +110,7 @@ def test_one_file_of_onnx(tmp_path: Path, frozen: bool) -> None:
     assert report.input_shape == ("N", 3, 64, 64) and report.largest_difference is not None
 
 
-@pytest.mark.parametrize("encoder", [LITE0, "patches"])
+@pytest.mark.parametrize("encoder", rest_slow(1, [LITE0, "patches"]))
 def test_a_run_goes_on_with_what_it_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
     list(Run(config(encoder), tmp_path / "whole").epochs())
     list(Run(config(encoder), tmp_path / "parts").epochs(stop_after=1))

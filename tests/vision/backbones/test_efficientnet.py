@@ -12,6 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 
+from _slow import rest_slow
 from pals.vision.backbones import Network, build_network
 from pals.vision.backbones.efficientnet import SameConv
 from pals.vision.encoders import find_encoder
@@ -52,7 +53,7 @@ def assert_alike(network: Network, reference: Any, x: Tensor) -> None:
 
 
 @needs_timm
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", rest_slow(1, [0, 1, 2]))
 @pytest.mark.parametrize("size", [64, 75])  # odd sizes are padded otherwise
 def test_it_is_timms(timm: Any, number: int, size: int) -> None:
     network = random_network(number)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from _slow import rest_slow
 from pals.training.engine import Engine, EngineConfig
 from pals.vision.backbones import Network, build_network, folded
 from pals.vision.backbones.blocks import Block, Bottleneck
@@ -67,12 +68,15 @@ def test_a_norm_moves_into_the_weights(bias: bool) -> None:
 
 @pytest.mark.parametrize(
     ("make", "adds"),
-    [
-        (resnet20, True),
-        (imagenet_resnet18, True),
-        (two_blocks(Bottleneck), True),
-        (two_blocks(SqueezeExciteBottleneck), False),  # its gate comes before the sum
-    ],
+    rest_slow(
+        2,
+        [
+            (resnet20, True),
+            (two_blocks(SqueezeExciteBottleneck), False),  # its gate comes before the sum
+            (two_blocks(Bottleneck), True),
+            (imagenet_resnet18, True),
+        ],
+    ),
 )
 def test_one_operation_is_as_near_to_full_precision_as_several(
     make: Callable[[int, int], Network], adds: bool, calls: list[bool]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.vision.backbones import MLP, NETWORKS, Network, SmallCNN, build_network
 from pals.vision.backbones.blocks import PreActBlock
@@ -118,7 +119,9 @@ def test_shapes(name: str) -> None:
     assert math.prod(seen[-1][2:] if seen else (3, 3)) == last_map**2  # patches and linear have no norm
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in (*ON_VECTORS, "patches", "patches-no-mirror")])
+@pytest.mark.parametrize(
+    "name", rest_slow(4, [name for name in NETWORKS if name not in (*ON_VECTORS, "patches", "patches-no-mirror")])
+)
 def test_one_channel(name: str) -> None:
     network = on_meta(name, 10, (1, 32, 32))
     assert network(torch.empty(2, 1, 32, 32, device="meta")).logits.shape == (2, 10)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from _pictures import make_pictures
+from _slow import rest_slow
 from _toy import Answer, assert_same
 from pals.data import DATASETS, load_dataset
 from pals.labels.candidates import Truth
@@ -90,14 +91,17 @@ def test_a_batch_of_one_is_borne(timm: Any) -> None:
 @needs_timm
 @pytest.mark.parametrize(
     ("name", "classes", "suffix"),
-    [
-        ("test_resnet", 0, ".pth"),
-        ("test_resnet", 7, ".pth"),
-        ("test_vit", 7, ".pth"),
-        ("test_vit", 0, ".safetensors"),
-        ("test_efficientnet", 7, ".pth"),
-        ("test_convnext", 7, ".safetensors"),
-    ],
+    rest_slow(
+        2,
+        [
+            ("test_resnet", 0, ".pth"),
+            ("test_vit", 7, ".safetensors"),
+            ("test_vit", 0, ".pth"),
+            ("test_resnet", 7, ".pth"),
+            ("test_efficientnet", 7, ".pth"),
+            ("test_convnext", 7, ".safetensors"),
+        ],
+    ),
 )
 def test_local_weights_with_and_without_a_head(timm: Any, tmp_path: Path, name: str, classes: int, suffix: str) -> None:
     torch.manual_seed(5)
@@ -207,6 +211,7 @@ def test_every_weight_learns_from_two_views(timm: Any) -> None:
 
 
 @needs_timm
+@pytest.mark.slow
 def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
     """`pals fit --network timm:NAME --weights FILE`: frozen, saved with the classifier, and predicting without the file."""
     data = make_pictures(tmp_path / "data", items=30)
@@ -226,7 +231,7 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
 
 
 @needs_timm
-@pytest.mark.parametrize("frozen", ["--frozen", "--no-frozen"])
+@pytest.mark.parametrize("frozen", rest_slow(1, ["--frozen", "--no-frozen"]))
 def test_train_through_a_local_file(
     timm: Any, tmp_path: Path, pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, frozen: str
 ) -> None:

@@ -23,6 +23,7 @@ import pytest
 import torch
 from PIL import Image
 
+from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.util.locks import locked
 from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
@@ -403,7 +404,7 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.usefixtures("commit_always")
-@pytest.mark.parametrize("shown", [1, 2, 3])
+@pytest.mark.parametrize("shown", rest_slow(1, [2, 1, 3]))
 def test_killed_processes(folder: Path, cache: Path, shown: int) -> None:
     """Again and again, each a little later than the one before, and never a picture decoded twice."""
     for number in range(shown, 12, shown):

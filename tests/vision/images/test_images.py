@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
 from pals.vision.images import decoding as decoding_module
@@ -352,7 +353,7 @@ def test_fine_patterns_become_grey_not_stripes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["squash", "crop", "pad"])
 @pytest.mark.parametrize("shape", [(803, 601), (601, 803), (700, 350), (900, 90)])
-@pytest.mark.parametrize("ending", ["jpg", "png"])
+@pytest.mark.parametrize("ending", rest_slow(1, ["jpg", "png"]))
 def test_shortcuts_are_hardly_visible(how: How, shape: tuple[int, int], ending: str, tmp_path: Path) -> None:
     """Against the plain way: decode all, cut or not, one careful filter."""
     detailed_image(*shape).save(tmp_path / f"a.{ending}", quality=95)
