@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check format clean
+.PHONY: help demo test test-all lint check docs format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ lint: $(VENV)/.dev ## Check format, style and types
 
 check: lint test-all ## All that must pass before a commit: lint and test-all
 
+docs: $(VENV)/.docs ## Build the documentation site into build/site, strictly: a broken link or an undocumented public name fails
+	@$(BIN)/python docs/_site/stage.py build/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open build/site/index.html"
+
 format: $(VENV)/.dev ## Bring the code into the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
@@ -53,4 +58,9 @@ $(VENV)/.core: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools for tests and checks into $(VENV) (only once)"
 	@$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@echo "Installing the tools for the documentation into $(VENV) (only once)"
+	@$(PIP) -e ".[docs]"
 	@touch $@

@@ -1,0 +1,25 @@
+"""What MkDocs does to our pages beside its own: formulas become MathML, which browsers show without any script."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+
+KNOWN = {r"\arg": r"\operatorname{arg}", r"\lVert": r"\|", r"\rVert": r"\|"}
+"""What the converter has no sign for, in terms of what it has."""
+FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', flags=re.S)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    return FORMULA.sub(_as_mathml, content)
+
+
+def _as_mathml(found: re.Match[str]) -> str:
+    """`\\(x\\)` within a line, `\\[x\\]` as a block."""
+    text = html.unescape(found[2]).strip()[2:-2]
+    for ours, known in KNOWN.items():
+        text = text.replace(ours, known)
+    return str(convert(text, display="block" if found[1] == "div" else "inline"))

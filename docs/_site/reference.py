@@ -1,0 +1,175 @@
+"""Pages of the site that are written from the code: the public names, the commands, the layers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pals
+
+SOURCE = Path(pals.__file__).parent
+PYTHON = """# Reference: `import pals`
+
+Every public name, from its docstring. [The Python API](../docs/api.md) introduces them in groups.
+"""
+DESIGN = """# Design
+
+Data flow upward: a package imports those below it, never one beside or above it. A test holds it; the drawing is made from the
+imports as they are.
+
+![The packages and their imports](layers.svg)
+
+| package | what lives there |
+|---|---|
+"""
+STYLE = """
+path { stroke: #00897b; fill: none; opacity: .6 }
+rect { fill: #e0f2f1; stroke: #00695c }
+text { font: 14px sans-serif; text-anchor: middle; fill: #004d40 }
+"""
+
+
+def write_reference(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "python.md").write_text(python_page(), encoding="utf-8")
+    (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
+    (folder / "design.md").write_text(design_page(), encoding="utf-8")
+    (folder / "layers.svg").write_text(layers_svg(), encoding="utf-8")
+
+
+# ---- public names
+
+
+def python_page() -> str:
+    """Every public name with its signature and docstring, by mkdocstrings; a name without one fails."""
+    names = sorted((name for name in pals.__all__ if name != "__version__"), key=str.lower)
+    return "\n".join([PYTHON, *(_entry(name) for name in names)])
+
+
+def _entry(name: str) -> str:
+    thing = getattr(pals, name)
+    if isinstance(thing, ModuleType):
+        return f"## pals.{name}\n\n{_documented(name, thing)}\n"
+    if inspect.isclass(thing) or inspect.isfunction(thing):
+        text = _documented(name, thing)
+        if thing.__module__ == "pals.estimator":  # classes that are made when the module is loaded, one of each method
+            return f"## pals.{name}\n\n```python\n{name}{inspect.signature(thing)}\n```\n\n{text}\n"
+        return f"## pals.{name}\n\n::: {thing.__module__}.{thing.__qualname__}\n"
+    return f"## pals.{name}\n\n{_kind(thing)}; see [The Python API](../docs/api.md).\n"
+
+
+def _documented(name: str, thing: object) -> str:
+    text = inspect.getdoc(thing)
+    if not text:
+        raise SystemExit(f"pals.{name} is public and has no docstring.")
+    return text
+
+
+def _kind(thing: object) -> str:
+    if hasattr(thing, "keys"):
+        return "A table by name: " + ", ".join(f"`{key}`" for key in sorted(thing.keys()))
+    return f"`{thing!r}`"
+
+
+# ---- commands
+
+
+def commands_page() -> str:
+    """As Typer's own generator writes it."""
+    command = (sys.executable, "-m", "typer", "pals.cli", "utils", "docs", "--name", "pals", "--title", "Reference: commands")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+# ---- layers
+
+
+def imports() -> Counter[tuple[str, str]]:
+    """How often modules of one package import from another."""
+    found: Counter[tuple[str, str]] = Counter()
+    for path in SOURCE.glob("*/**/*.py"):
+        package = path.relative_to(SOURCE).parts[0]
+        for module in _imported(path):
+            _, _, below = module.partition("pals.")
+            other = below.split(".")[0]
+            if other and other != package:
+                found[package, other] += 1
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def layers(edges: Counter[tuple[str, str]]) -> list[list[str]]:
+    """Packages from the ground up: each above all that it imports."""
+    left = {name for edge in edges for name in edge}
+    rows: list[list[str]] = []
+    while left:
+        row = sorted(name for name in left if not any(a == name and b in left for a, b in edges))
+        if not row:
+            raise SystemExit(f"These packages import each other in a circle: {sorted(left)}.")
+        rows.append(row)
+        left -= set(row)
+    return rows
+
+
+def design_page() -> str:
+    rows = [f"| `{name}` | {_purpose(name)} |" for row in layers(imports()) for name in row]
+    return DESIGN + "\n".join(rows) + "\n"
+
+
+def _purpose(package: str) -> str:
+    """The first paragraph of what the package says of itself."""
+    tree = ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def layers_svg() -> str:
+    """Boxes in rows, from the ground up; thicker lines for more imports; only those that no other path implies."""
+    edges = imports()
+    rows = layers(edges)
+    width, box, high, gap = 760, 110, 34, 36
+    place = {}
+    for level, row in enumerate(rows):
+        for number, name in enumerate(row):
+            x = width * (number + 1) / (len(row) + 1)
+            place[name] = (x, (len(rows) - level - 1) * (high + gap) + 10)
+    lines = []
+    for (upper, lower), count in sorted(edges.items()):
+        if _implied(edges, upper, lower):
+            continue
+        (x1, y1), (x2, y2) = place[upper], place[lower]
+        lines.append(
+            f'<path d="M{x1:.0f},{y1 + high} C{x1:.0f},{y1 + high + 20} {x2:.0f},{y2 - 20} {x2:.0f},{y2}" '
+            f'stroke-width="{1 + min(count, 40) / 15:.1f}"/>'
+        )
+    boxes = [
+        f'<rect x="{x - box / 2:.0f}" y="{y}" width="{box}" height="{high}" rx="6"/>'
+        f'<text x="{x:.0f}" y="{y + 22}">{name}</text>'
+        for name, (x, y) in place.items()
+    ]
+    size = f'viewBox="0 0 {width} {len(rows) * (high + gap)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(lines + boxes)}</svg>\n'
+
+
+def _implied(edges: Counter[tuple[str, str]], upper: str, lower: str) -> bool:
+    """Whether a longer way leads there, too."""
+    seen, front = set(), [b for a, b in edges if a == upper and b != lower]
+    while front:
+        name = front.pop()
+        if name == lower:
+            return True
+        if name not in seen:
+            seen.add(name)
+            front += [b for a, b in edges if a == name]
+    return False

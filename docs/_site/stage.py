@@ -1,0 +1,73 @@
+"""Lay out the sources of the documentation site, each where it lies in the repository, so that links hold in both.
+
+    python docs/_site/stage.py build/docs
+
+README.md becomes the first page. Reference pages are written from the code: the public names, the commands, the layers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from reference import write_reference
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+ITEM = re.compile(r"(?:\d+\.|[-*]) +(?=\S)")
+
+
+def stage(out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", out / "docs", ignore=shutil.ignore_patterns("_site", "README.md"))
+    (out / "benchmarks").mkdir()
+    shutil.copytree(ROOT / "benchmarks" / "results", out / "benchmarks" / "results")
+    shutil.copy(ROOT / "benchmarks" / "README.md", out / "benchmarks" / "README.md")
+    shutil.copy(ROOT / "CHANGELOG.md", out)
+    shutil.copy(ROOT / "README.md", out / "index.md")
+    write_reference(out / "reference")
+    for page in (out / "docs").rglob("*.md"):
+        page.write_text(deepened(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in list(out.rglob("*.md")):
+        for target in links(page):
+            bring(page, target, out)
+
+
+def deepened(text: str) -> str:
+    """What belongs to an item of a list is indented as far as its first line's words; MkDocs wants four spaces."""
+    lines, width = [], 0
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if item := ITEM.match(line):
+            lines += [""] if width and lines[-1] else []
+            width = len(item[0])
+        elif line and indent < width:
+            width = 0
+        lines.append(" " * (4 + indent - width) + line.lstrip() if line and width and indent >= width else line)
+    return "\n".join(lines) + "\n"
+
+
+def links(page: Path) -> Iterator[str]:
+    for linked, shown in LINK.findall(page.read_text(encoding="utf-8")):
+        target = linked or shown
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target
+
+
+def bring(page: Path, target: str, out: Path) -> None:
+    """A file of the repository that a page links to, such as a test, to the same place."""
+    there = (page.parent / target).resolve()
+    if there.exists() or not there.is_relative_to(out.resolve()):
+        return
+    here = ROOT / there.relative_to(out.resolve())
+    if here.is_file():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(here, there)
+
+
+if __name__ == "__main__":
+    stage(Path(sys.argv[1]))
