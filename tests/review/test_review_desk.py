@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from _toy import Answer
 pytest.importorskip("starlette")
 
 from pals import read_votes, update
-from pals.fitting.relabel import in_order, relabel_queue
+from pals.fitting.queue import in_order
+from pals.fitting.relabel import relabel_queue
 from pals.fitting.review.desk import Desk
-from pals.fitting.review.loop import base_of, update_from_review
+from pals.fitting.review.loop import base_of
 from pals.fitting.review.orders import KINDS, Order
 from pals.fitting.review.store import Said, Store
+from pals.fitting.review.taking_in import update_from_review
 from pals.fitting.review.views import own_digits
 from pals.util.errors import InputError
 
@@ -73,7 +77,7 @@ def test_the_other_orders(desk: Desk) -> None:
 
     assert names("doubtful") == list(dict.fromkeys(tables.doubtful["item"]))
     assert {tables.label_N[tables.place[item]] for item in names("class", "digit 1")} == {"digit 1"}
-    eves = tables.doubtful.query("worker == 'eve'")["item"].tolist()
+    eves = [item for item, who in zip(tables.doubtful["item"], tables.doubtful["worker"], strict=True) if who == "eve"]
     assert names("person", "eve")[: len(eves)] == eves and sorted(names("person", "eve")) == sorted(items)
     assert names("search", "02") == [item for item in names("everything") if "02" in item]
     alike = scene.orders.items(Order("alike", tables.keys[5]))
@@ -281,7 +285,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         return found
 
     found = update(run, [_one_answer(run)], out=run.parent / "other")
-    monkeypatch.setattr("pals.fitting.api.update", quick)
+    monkeypatch.setattr("pals.fitting.review.taking_in.update", quick)
     Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
     for _ in range(4):
@@ -339,3 +343,21 @@ def test_without_the_extra_it_is_one_sentence(run: Path, pals: Any, monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     answer: Answer = pals("review", run, "--no-browser")
     assert answer.code == 2 and "pip install 'pals-learn[review]'" in " ".join(answer.err.split())
+
+
+def test_the_page_loads_no_library_for_learning(run: Path) -> None:
+    """A server that is ready at once: whatever an update needs is loaded by the process that makes it."""
+    code = """if True:
+        import sys
+        from pathlib import Path
+        import pals.cli, pals.fitting.review.serve, uvicorn
+        from pals.fitting.review.app import Web
+        from pals.fitting.review.desk import Desk
+        from pals.fitting.review.orders import Order
+        web = Web(Desk(Path(sys.argv[1])), "ana")
+        web.app("token", frozenset())
+        web.view.card(web.desk.next("ana", Order("everything")).item, "ana")
+        heavy = {"torch", "torchvision", "timm", "scipy", "sklearn", "pandas", "pyarrow"}
+        print(sorted(heavy & set(sys.modules)))"""
+    found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

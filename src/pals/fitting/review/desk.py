@@ -160,7 +160,7 @@ class Desk:
         ]
 
     def export(self) -> str:
-        return answers_csv(self.store.current(), self.scene().shown.config.separator)
+        return answers_csv(self.store.current(), self.scene().shown.separator)
 
     def missing_class(self) -> str:
         return "".join(f"{item}\n" for item in none_of_these(self.store.current()))

@@ -48,6 +48,8 @@ def serve(
             access_log=False,
             server_header=False,
             lifespan="off",
+            http="h11",
+            ws="none",
             timeout_graceful_shutdown=2,
             limit_concurrency=256,
         )
