@@ -361,3 +361,27 @@ def test_the_page_loads_no_library_for_learning(run: Path) -> None:
         print(sorted(heavy & set(sys.modules)))"""
     found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
+    """For a browser; whoever asks otherwise has the sentence. It is there also when nothing else is."""
+    client = Client(desk)
+    for path, status, words in (
+        ("item/abc", 404, "no such item"),
+        ("item?order=nonsense", 400, "Unknown order &#39;nonsense&#39;"),
+        ("nowhere", 404, "Not Found"),
+    ):
+        answer = client.get(path, accept="text/html,*/*")
+        assert answer.status == status and words in answer.text and 'href="/secret-token/item"' in answer.text
+        assert "<html" not in client.get(path).text
+    desk.store.path.unlink()
+    assert "deleted since" in client.get("item", accept="text/html").text
+
+
+def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
+    client = Client(desk)
+    assert "No item has <b>a&amp;b</b> in its name" in client.get("item?order=search&value=a%26b").text
+    assert "no such items" in client.get("item?order=class&value=unheard-of").text
+    everything = list(desk.scene().shown.keys)
+    assert client.post("answer", {"items": everything, "kind": "as-suggested", "key": next(KEYS)}).status == 200
+    assert "You have gone through all" in client.get("item?order=everything").text

@@ -31,11 +31,13 @@ class Scene(NamedTuple):
 
 
 class Next(NamedTuple):
-    """An item to look at, or None; how many of the order are left, and how many of them others are looking at."""
+    """An item to look at, or None; how many of the order are left, how many of them others are looking at, and how many there
+    are in all."""
 
     item: int | None
     left: int
     elsewhere: int
+    total: int
 
 
 class Desk:
@@ -86,10 +88,11 @@ class Desk:
         scene = self.scene()
         items = scene.orders.items(order)
         open_, free = self._open(scene, person, items)
+        numbers = len(open_), len(open_) - len(free), len(items)
         for item in _from(items, free, after)[:TRIES].tolist():
             if self.store.claim([scene.shown.items[item]], person):
-                return Next(item, len(open_), len(open_) - len(free))
-        return Next(None, len(open_), len(open_) - len(free))
+                return Next(item, *numbers)
+        return Next(None, *numbers)
 
     def page(self, person: str, order: Order) -> tuple[list[int], int]:
         """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered is

@@ -33,9 +33,11 @@ def update_from_review(run: Path, *, out: Path | None = None, trust: Sequence[st
             upto, answers = store.snapshot()
             number = max((done.number for done in store.rounds()), default=0) + 1
             place = out or _free_place(run, number)
-            _refuse_nothing(run, answers)
+            said = [answer for answer in answers if answer.kind in ("label", "dont-know")]
+            if not said:
+                raise InputError(f"Nothing to update {run} with: nobody has answered anything on its page yet.")
             path = run / FOLDER / f"answers-{number}.csv"
-            write_text(path, answers_csv(answers, separator_of(run)))
+            write_text(path, answers_csv(said, separator_of(run)))
             trusted = tuple(dict.fromkeys((*store.trusted(), *trust)))
             found = update(run, [path], out=place, trust=trusted, **_without_replaced(run, answers, number), **options)
             if out is None:
@@ -45,11 +47,6 @@ def update_from_review(run: Path, *, out: Path | None = None, trust: Sequence[st
             return found
     finally:
         store.close()
-
-
-def _refuse_nothing(run: Path, answers: Sequence[Answer]) -> None:
-    if not any(answer.kind in ("label", "dont-know") for answer in answers):
-        raise InputError(f"Nothing to update {run} with: nobody has answered anything on its page yet.")
 
 
 def _without_replaced(run: Path, answers: Sequence[Answer], number: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class View:
             "round": scene.round.number if scene.round else 0,
             "classes": scene.shown.class_names,
             "people": scene.shown.people[:500],
-            "pictures": self.desk.pictures is not None,
+            "pictures": self.desk.pictures is not None and self.desk.pictures.folder.is_dir(),
         }
 
     def card(self, item: int, person: str) -> dict[str, Any]:
