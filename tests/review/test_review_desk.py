@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from _review import Client
 from _toy import Answer
@@ -18,11 +21,14 @@ from _toy import Answer
 pytest.importorskip("starlette")
 
 from pals import read_votes, update
+from pals.data.shards.stream import KINDS as KINDS_OF_SHARDS
 from pals.fitting.queue import in_order
 from pals.fitting.relabel import relabel_queue
 from pals.fitting.review.desk import Desk
 from pals.fitting.review.loop import base_of
 from pals.fitting.review.orders import KINDS, Order
+from pals.fitting.review.pictures import NoPictureError
+from pals.fitting.review.shards import ENDINGS, PicturesInShards, is_of_shards
 from pals.fitting.review.store import Said, Store
 from pals.fitting.review.taking_in import update_from_review
 from pals.fitting.review.views import own_digits
@@ -385,3 +391,24 @@ def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
     everything = list(desk.scene().shown.keys)
     assert client.post("answer", {"items": everything, "kind": "as-suggested", "key": next(KEYS)}).status == 200
     assert "You have gone through all" in client.get("item?order=everything").text
+
+
+def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:
+    """By the names that the items have; each is taken out alone, and a small copy is kept."""
+    folder = fitted.parent / "images"
+    with tarfile.open(tmp_path / "some.tar", "w") as tar:
+        for number in range(3, 6):
+            tar.add(folder / f"{number:03d}.png", f"{number:03d}.png")
+    assert set(ENDINGS) == set(KINDS_OF_SHARDS)
+    for images in (tmp_path / "some.tar", tmp_path):
+        assert is_of_shards(images, "003") and not is_of_shards(folder, "003.png")
+        pictures = PicturesInShards(images, tmp_path / "run")
+        name = next(iter(pictures._look_up()[1]))
+        assert pictures.there and pictures.full(name) == ((folder / "003.png").read_bytes(), "image/png")
+        small = Image.open(io.BytesIO(pictures.thumbnail(name).data))
+        assert small.size == (8, 8) and len(list((tmp_path / "run").rglob("*.img"))) == 1
+        with pytest.raises(NoPictureError, match="no longer in"):
+            pictures.full("unheard-of")
+    (tmp_path / "some.tar").unlink()
+    with pytest.raises(NoPictureError, match="no longer in"):
+        PicturesInShards(tmp_path, tmp_path / "run").full("003")

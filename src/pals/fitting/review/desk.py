@@ -13,6 +13,7 @@ from pals.fitting.review.export import answers_csv, none_of_these
 from pals.fitting.review.loop import Update, base_of, newest
 from pals.fitting.review.orders import Order, Orders, Progress
 from pals.fitting.review.pictures import Pictures
+from pals.fitting.review.shards import PicturesInShards, is_of_shards
 from pals.fitting.review.shown import ENOUGH, Shown
 from pals.fitting.review.store import Answer, Round, Said, Store
 from pals.util.errors import InputError
@@ -55,8 +56,7 @@ class Desk:
         self._scene = self._opened(before)
         self._right = before.right
         self.update = Update(run, self.scene)
-        images = before.images
-        self.pictures = None if images is None else Pictures(images, run, follow_links=follow_links)
+        self.pictures = _pictures(before, run, follow_links)
 
     def close(self) -> None:
         self.update.stop()
@@ -167,6 +167,14 @@ class Desk:
 
     def missing_class(self) -> str:
         return "".join(f"{item}\n" for item in none_of_these(self.store.current()))
+
+
+def _pictures(shown: Shown, run: Path, follow_links: bool) -> Pictures | None:
+    if shown.images is None:
+        return None
+    if is_of_shards(shown.images, next(iter(shown.items), "")):
+        return PicturesInShards(shown.images, run)
+    return Pictures(shown.images, run, follow_links=follow_links)
 
 
 def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
