@@ -23,7 +23,7 @@ from pals.crowd import Result, closed_form, dawid_skene, majority_vote
 from pals.crowd.answers import subset
 from pals.crowd.closed_form import solve
 from pals.data.cifar import SUPERCLASSES, load_cifar100
-from pals.fitting.relabel import expected_benefit, spread_over_classes
+from pals.fitting.queue import expected_benefit, spread_over_classes
 from pals.fitting.solve import network_of, temperature_of
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of

@@ -86,6 +86,14 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, items: int, widt
     np.testing.assert_allclose(decompose(x, teach_N).left_out(y, 0.01), whole, atol=1e-5)
 
 
+def test_what_is_kept_of_a_penalty_is_right_for_other_targets_and_penalties() -> None:
+    x, teach_N = random_features(20, 5, 0), np.arange(20) % 5 != 2
+    used = decompose(x, teach_N)
+    for penalty, seed in ((0.1, 1), (0.01, 2), (0.1, 3), (0.01, 1)):
+        y = random_targets(20, 3, seed)
+        np.testing.assert_array_equal(used.left_out(y, penalty), decompose(x, teach_N).left_out(y, penalty))
+
+
 def test_constant_features_give_the_mean_of_the_others() -> None:
     y = random_targets(6, 3, 1)
     got = decompose(torch.ones(6, 4), np.ones(6, dtype=bool)).left_out(y, 0.1)

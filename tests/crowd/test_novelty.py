@@ -12,7 +12,9 @@ from sklearn.metrics import roc_auc_score
 
 from _crowd import votes_of
 from pals.crowd import Result, dawid_skene
+from pals.crowd.closed_form import solve
 from pals.crowd.groups import group_alike
+from pals.crowd.linear import decompose
 from pals.crowd.novelty import PROBABLE, Novelty, hide, learn, missing_share, none_of_these
 from pals.crowd.novelty import gather as rows_of_votes
 from pals.crowd.result import NONE_OF_THESE
@@ -54,6 +56,20 @@ def test_a_missing_class_is_found() -> None:
     assert hidden_N[flagged_N].mean() > 0.8 and flagged_N[hidden_N].mean() > 0.9
     assert abs(found.share - hidden_N.mean()) < 0.05
     assert (find(votes, features_ND).probability_N == found.probability_N).all()
+
+
+def test_features_that_were_decomposed_are_not_decomposed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless other items teach: the result is the same to the last bit."""
+    votes, features_ND, _ = digits(HIDDEN, items=300)
+    solution = solve(votes, features_ND)
+    label_N, neighbor_NK = dawid_skene(votes).label_N, nearest(features_ND, 15, include_self=False).index_NK.numpy()
+    fresh = none_of_these(votes, features_ND, label_N, neighbor_NK)
+    fewer = decompose(features_ND, np.arange(300) > 0)
+    other = none_of_these(votes, features_ND, label_N, neighbor_NK, spectrum=fewer)
+    monkeypatch.setattr("pals.crowd.linear._axes", None)  # not asked
+    again = none_of_these(votes, features_ND, label_N, neighbor_NK, spectrum=solution.spectrum)
+    assert fresh is not None and again is not None and other is not None
+    assert (again.probability_N == fresh.probability_N).all() and (other.probability_N == fresh.probability_N).all()
 
 
 def test_of_few_items_it_is_as_likely_as_it_says() -> None:

@@ -20,7 +20,8 @@ from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
 from pals.fitting.page.sections import link
-from pals.fitting.relabel import _reason, relabel_queue
+from pals.fitting.queue import reason_of
+from pals.fitting.relabel import relabel_queue
 from pals.fitting.replay import votes_of
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
@@ -154,8 +155,8 @@ def test_a_replay_reads_coarse_answers(found: Findings) -> None:
 
 def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
     row = {"label": "kitti", "confidence": 0.8, "in_votes": "true"}
-    assert _reason(row, {("gulls",): 1.0}, None) == "only coarser answers allow kitti"
-    assert _reason({**row, "in_votes": "false"}, {("tern",): 1.0}, None) == "nobody said kitti"
+    assert reason_of(row, {("gulls",): 1.0}, None) == "only coarser answers allow kitti"
+    assert reason_of({**row, "in_votes": "false"}, {("tern",): 1.0}, None) == "nobody said kitti"
 
 
 def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place: Path, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pals.fitting.folder import separator_of
 from pals.fitting.label_studio import label_studio_tasks
-from pals.fitting.relabel import expected_benefit, relabel_queue, separator_of, spread_over_classes, to_fill_in
+from pals.fitting.queue import expected_benefit, spread_over_classes
+from pals.fitting.relabel import relabel_queue, to_fill_in
 from pals.readers import read_votes
 from pals.util.errors import InputError
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pals.fitting.tables import csv_text
+from pals.labels.cells import join_labels, split_labels
 from pals.readers import Votes, read_votes
 from pals.readers.formats.cvat import _Handler
-from pals.readers.separator import join_labels, split_labels
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]

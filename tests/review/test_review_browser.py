@@ -114,7 +114,10 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     ana, ben = browsers(), browsers()
     ana.open(server.address)
     pictured(ana, "item")
-    ben.open(f"{server.address}?name=ben")
+    ben.open(f"{server.address}who")
+    ben.find("#name").clear()
+    ben.find("#name").send_keys("ben", Keys.ENTER)
+    ben.until(lambda: ben.item)
     assert ben.text(".who a") == "ben" and ana.text(".who a") == "ana"
 
     truth = {item: str(digit) for item, digit in json.loads((digits.parent / "truth.json").read_text()).items()}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import subprocess
+import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from _review import Client
 from _toy import Answer
@@ -16,11 +21,16 @@ from _toy import Answer
 pytest.importorskip("starlette")
 
 from pals import read_votes, update
-from pals.fitting.relabel import in_order, relabel_queue
+from pals.data.shards.stream import KINDS as KINDS_OF_SHARDS
+from pals.fitting.queue import in_order
+from pals.fitting.relabel import relabel_queue
 from pals.fitting.review.desk import Desk
-from pals.fitting.review.loop import base_of, update_from_review
+from pals.fitting.review.loop import base_of
 from pals.fitting.review.orders import KINDS, Order
+from pals.fitting.review.pictures import NoPictureError
+from pals.fitting.review.shards import ENDINGS, PicturesInShards, is_of_shards
 from pals.fitting.review.store import Said, Store
+from pals.fitting.review.taking_in import update_from_review
 from pals.fitting.review.views import own_digits
 from pals.util.errors import InputError
 
@@ -73,7 +83,7 @@ def test_the_other_orders(desk: Desk) -> None:
 
     assert names("doubtful") == list(dict.fromkeys(tables.doubtful["item"]))
     assert {tables.label_N[tables.place[item]] for item in names("class", "digit 1")} == {"digit 1"}
-    eves = tables.doubtful.query("worker == 'eve'")["item"].tolist()
+    eves = [item for item, who in zip(tables.doubtful["item"], tables.doubtful["worker"], strict=True) if who == "eve"]
     assert names("person", "eve")[: len(eves)] == eves and sorted(names("person", "eve")) == sorted(items)
     assert names("search", "02") == [item for item in names("everything") if "02" in item]
     alike = scene.orders.items(Order("alike", tables.keys[5]))
@@ -281,7 +291,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
         return found
 
     found = update(run, [_one_answer(run)], out=run.parent / "other")
-    monkeypatch.setattr("pals.fitting.api.update", quick)
+    monkeypatch.setattr("pals.fitting.review.taking_in.update", quick)
     Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
     for _ in range(4):
@@ -339,3 +349,66 @@ def test_without_the_extra_it_is_one_sentence(run: Path, pals: Any, monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
     answer: Answer = pals("review", run, "--no-browser")
     assert answer.code == 2 and "pip install 'pals-learn[review]'" in " ".join(answer.err.split())
+
+
+def test_the_page_loads_no_library_for_learning(run: Path) -> None:
+    """A server that is ready at once: whatever an update needs is loaded by the process that makes it."""
+    code = """if True:
+        import sys
+        from pathlib import Path
+        import pals.cli, pals.fitting.review.serve, uvicorn
+        from pals.fitting.review.app import Web
+        from pals.fitting.review.desk import Desk
+        from pals.fitting.review.orders import Order
+        web = Web(Desk(Path(sys.argv[1])), "ana")
+        web.app("token", frozenset())
+        web.view.card(web.desk.next("ana", Order("everything")).item, "ana")
+        heavy = {"torch", "torchvision", "timm", "scipy", "sklearn", "pandas", "pyarrow"}
+        print(sorted(heavy & set(sys.modules)))"""
+    found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
+    """For a browser; whoever asks otherwise has the sentence. It is there also when nothing else is."""
+    client = Client(desk)
+    for path, status, words in (
+        ("item/abc", 404, "no such item"),
+        ("item?order=nonsense", 400, "Unknown order &#39;nonsense&#39;"),
+        ("nowhere", 404, "Not Found"),
+    ):
+        answer = client.get(path, accept="text/html,*/*")
+        assert answer.status == status and words in answer.text and 'href="/secret-token/item"' in answer.text
+        assert "<html" not in client.get(path).text
+    desk.store.path.unlink()
+    assert "deleted since" in client.get("item", accept="text/html").text
+
+
+def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
+    client = Client(desk)
+    assert "No item has <b>a&amp;b</b> in its name" in client.get("item?order=search&value=a%26b").text
+    assert "no such items" in client.get("item?order=class&value=unheard-of").text
+    everything = list(desk.scene().shown.keys)
+    assert client.post("answer", {"items": everything, "kind": "as-suggested", "key": next(KEYS)}).status == 200
+    assert "You have gone through all" in client.get("item?order=everything").text
+
+
+def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:
+    """By the names that the items have; each is taken out alone, and a small copy is kept."""
+    folder = fitted.parent / "images"
+    with tarfile.open(tmp_path / "some.tar", "w") as tar:
+        for number in range(3, 6):
+            tar.add(folder / f"{number:03d}.png", f"{number:03d}.png")
+    assert set(ENDINGS) == set(KINDS_OF_SHARDS)
+    for images in (tmp_path / "some.tar", tmp_path):
+        assert is_of_shards(images, "003") and not is_of_shards(folder, "003.png")
+        pictures = PicturesInShards(images, tmp_path / "run")
+        name = next(iter(pictures._look_up()[1]))
+        assert pictures.there and pictures.full(name) == ((folder / "003.png").read_bytes(), "image/png")
+        small = Image.open(io.BytesIO(pictures.thumbnail(name).data))
+        assert small.size == (8, 8) and len(list((tmp_path / "run").rglob("*.img"))) == 1
+        with pytest.raises(NoPictureError, match="no longer in"):
+            pictures.full("unheard-of")
+    (tmp_path / "some.tar").unlink()
+    with pytest.raises(NoPictureError, match="no longer in"):
+        PicturesInShards(tmp_path, tmp_path / "run").full("003")

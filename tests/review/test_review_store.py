@@ -138,6 +138,21 @@ def test_what_goes_out_is_read_back_exactly(store: Store, tmp_path: Path, separa
     assert not [cell for line in path.read_text().splitlines() for cell in line.split(",") if cell.startswith(("=", "+", "@"))]
 
 
+def test_nothing_is_confirmed_that_goes_into_a_deleted_file(store: Store) -> None:
+    """An open file outlives its name: what is written then is lost with the process."""
+    say(store, "ana", "a.png", "cat")
+    aside = store.path.with_suffix(".aside")
+    store.path.rename(aside)
+    with pytest.raises(InputError, match="moved, replaced or deleted"):
+        say(store, "ana", "b.png", "cat")
+    store.path.write_bytes(b"")
+    with pytest.raises(InputError, match="Put it back"):
+        store.undo("ana", "undo-1")
+    aside.replace(store.path)
+    say(store, "ana", "c.png", "dog")
+    assert standing(store) == [("a.png", "ana", ("cat",)), ("c.png", "ana", ("dog",))]
+
+
 def test_bad_files_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
     with pytest.raises(InputError, match="is damaged"):

@@ -62,7 +62,8 @@ def relabel(
     Example:  pals relabel runs/ponds --to label-studio --out tasks.json  (and its export: pals update runs/ponds export.json)
     """
     from pals.fitting.asking import FILE_NAME, next_answers
-    from pals.fitting.relabel import relabel_queue, separator_of, to_fill_in
+    from pals.fitting.folder import separator_of
+    from pals.fitting.relabel import relabel_queue, to_fill_in
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):

@@ -204,7 +204,7 @@ def update(
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
     from pals.fitting import update as update_
-    from pals.fitting.review.loop import has_answers, update_from_review
+    from pals.fitting.review.loop import has_answers
 
     started = time.perf_counter()
     options: dict[str, Any] = {
@@ -223,6 +223,8 @@ def update(
     columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
     of_files = (votes, add_class, items, columns, classes, encoding, taxonomy)
     if not any(of_files) and has_answers(run):
+        from pals.fitting.review.taking_in import update_from_review
+
         findings = update_from_review(run, **options)
     else:
         findings = update_(

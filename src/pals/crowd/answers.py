@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, identity, vstack
 
+from pals.labels.cells import UNSURE_WEIGHT
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
-from pals.readers.votes import UNSURE_WEIGHT
 
 
 @dataclass(frozen=True)

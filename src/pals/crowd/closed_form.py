@@ -96,6 +96,7 @@ class Solution:
     logit_NC: np.ndarray  # of each item, by the classifier that all others make
     weight_DC: np.ndarray  # of the classifier that all items make
     bias_C: np.ndarray
+    spectrum: Spectrum | None = None  # of the features, where they were looked at
 
 
 def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Fusion:
@@ -118,7 +119,9 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
     if spectrum is None or opinion.slope == 0:
         shares_NC = np.array(setting.log_prior(None, 0.0))
         fusion = combine(people, people, np.exp(shares_NC), None, opinion.gain)
-        return Solution(fusion, shares_NC, np.zeros((features_ND.shape[1], shares_NC.shape[1])), np.log(setting.share_C))
+        return Solution(
+            fusion, shares_NC, np.zeros((features_ND.shape[1], shares_NC.shape[1])), np.log(setting.share_C), spectrum
+        )
     said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
     calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C))
     weight_DC, bias_C = spectrum.regression(both.posterior_NC, opinion.penalty)
@@ -127,6 +130,7 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
         logit_NC=opinion.slope * spectrum.left_out(both.posterior_NC, opinion.penalty) + calibration.bias_C,
         weight_DC=opinion.slope * weight_DC,
         bias_C=opinion.slope * bias_C + calibration.bias_C,
+        spectrum=spectrum,
     )
 
 

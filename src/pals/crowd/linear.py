@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ class Spectrum:
     teach_N: Tensor  # bool
     mean_D: Tensor  # float64: of the items that teach
     axes_DR: Tensor  # float64
+    leverages: dict[float, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    "N x 1 by penalty: they are the same for all targets."
 
     @property
     def total(self) -> float:
@@ -34,38 +36,44 @@ class Spectrum:
     def left_out(self, target_NC: np.ndarray, penalty: float) -> np.ndarray:
         """N x C: what ridge regression on all other items that teach says of each. `penalty` is a share of `total`; the
         intercept is not penalised. By the leverage of an item, which says how its own target moves what is fitted to it."""
-        aim_NC, count = self._aim(target_NC), max(int(self.teach_N.sum()), 1)
-        weight_RC, mean_C, shrunk_R = self._fit(aim_NC, penalty)
-        parts = []
-        for code_BR, aim_BC, teach_B in self._blocks(aim_NC):
-            fitted_BC = mean_C + code_BR @ weight_RC
-            leverage_B1 = ((1 / count + code_BR.square() @ shrunk_R) * teach_B)[:, None]
-            parts.append((fitted_BC - leverage_B1 * aim_BC) / (1 - leverage_B1).clamp_min(1e-9))
-        score_NC: np.ndarray = torch.cat(parts).cpu().numpy()
+        aim_NC, codes = self._aim(target_NC), self._codes()
+        weight_RC, mean_C = self._fit(aim_NC, penalty, codes)
+        fitted_NC = torch.cat([mean_C + code_BR @ weight_RC for code_BR in codes])
+        leverage_N1 = self._leverage(penalty, codes)
+        score_NC: np.ndarray = ((fitted_NC - leverage_N1 * aim_NC) / (1 - leverage_N1).clamp_min(1e-9)).cpu().numpy()
         return score_NC
 
     def regression(self, target_NC: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         """Weights D x C and intercepts C of the regression on all items that teach: what it says of features to come."""
-        weight_RC, mean_C, _ = self._fit(self._aim(target_NC), penalty)
+        weight_RC, mean_C = self._fit(self._aim(target_NC), penalty, self._codes())
         weight_DC = self.axes_DR @ weight_RC
         return weight_DC.cpu().numpy(), (mean_C - self.mean_D @ weight_DC).cpu().numpy()
 
     def _aim(self, target_NC: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(target_NC, dtype=np.float64)).to(self.code_NR.device)
 
-    def _fit(self, aim_NC: Tensor, penalty: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights along the axes, the mean target, and what each axis is shrunk by."""
+    def _fit(self, aim_NC: Tensor, penalty: float, codes: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Weights along the axes, and the mean target."""
         mean_C = aim_NC[self.teach_N].sum(dim=0) / max(int(self.teach_N.sum()), 1)
-        shrunk_R = 1 / (self.value_R + max(penalty * self.total, 1e-12))
-        return shrunk_R[:, None] * self._products(aim_NC - mean_C), mean_C, shrunk_R
+        taught_NC = (aim_NC - mean_C) * self.teach_N.double()[:, None]
+        parts = zip(codes, torch.split(taught_NC, BLOCK), strict=True)
+        product_RC = torch.stack([code_BR.T @ taught_BC for code_BR, taught_BC in parts]).sum(dim=0)
+        return self._shrunk(penalty)[:, None] * product_RC, mean_C
 
-    def _products(self, target_NC: Tensor) -> Tensor:
-        """R x C: how each axis goes with each class among the items that teach."""
-        return torch.stack([code.T @ (aim * teach[:, None]) for code, aim, teach in self._blocks(target_NC)]).sum(dim=0)
+    def _leverage(self, penalty: float, codes: list[Tensor]) -> Tensor:
+        """N x 1: how far an item's own target moves what is fitted to it; of items that do not teach not at all."""
+        if penalty not in self.leverages:
+            count, shrunk_R = max(int(self.teach_N.sum()), 1), self._shrunk(penalty)
+            leverage_N = torch.cat([1 / count + code_BR.square() @ shrunk_R for code_BR in codes]) * self.teach_N.double()
+            self.leverages[penalty] = leverage_N[:, None]
+        return self.leverages[penalty]
 
-    def _blocks(self, target_NC: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        parts = (torch.split(x, BLOCK) for x in (self.code_NR, target_NC, self.teach_N))
-        return [(code.double(), target, teach.double()) for code, target, teach in zip(*parts, strict=True)]
+    def _shrunk(self, penalty: float) -> Tensor:
+        """What each axis is shrunk by."""
+        return 1 / (self.value_R + max(penalty * self.total, 1e-12))
+
+    def _codes(self) -> list[Tensor]:
+        return [code_BR.double() for code_BR in torch.split(self.code_NR, BLOCK)]
 
 
 def decompose(features_ND: Tensor, teach_N: np.ndarray) -> Spectrum:

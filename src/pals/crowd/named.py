@@ -29,7 +29,7 @@ class Named:
         class_N = np.full(items, -1)
         class_N[use] = class_U
         class_K = class_N[self.item_K]
-        return np.unique(self.entry_K[class_K == self.label_K]).size / max(np.unique(self.entry_K[class_K >= 0]).size, 1)
+        return _distinct(self.entry_K[class_K == self.label_K]) / max(_distinct(self.entry_K[class_K >= 0]), 1)
 
     def pick_pair(
         self, chance_PC: tuple[np.ndarray, np.ndarray], class_N: np.ndarray, hard_N: np.ndarray, rng: np.random.Generator
@@ -44,3 +44,8 @@ class Named:
         picked_E = np.zeros(len(self.first_E), dtype=self.pair_K.dtype)
         picked_E[self.entry_K[best_K]] = self.pair_K[best_K]
         return picked_E
+
+
+def _distinct(sorted_X: np.ndarray) -> int:
+    """How many different numbers there are, of numbers in order."""
+    return int(np.count_nonzero(sorted_X[1:] != sorted_X[:-1])) + min(len(sorted_X), 1)

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from pals.crowd.answers import ratio, relative
 from pals.crowd.chances import log_sum
-from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST
-from pals.crowd.linear import LARGEST, Spectrum, decompose
+from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST, spectrum_of
+from pals.crowd.linear import LARGEST, Spectrum
 from pals.readers import Votes
-from pals.vision.backbones.small import signed_root
 
 PROBABLE = 0.5
 """An item is called none of these if that is more likely than this."""
@@ -71,9 +70,16 @@ class Said(NamedTuple):
 
 
 def none_of_these(
-    votes: Votes, features_ND: Tensor, label_N: np.ndarray, neighbor_NK: np.ndarray, *, seed: int = 0
+    votes: Votes,
+    features_ND: Tensor,
+    label_N: np.ndarray,
+    neighbor_NK: np.ndarray,
+    *,
+    seed: int = 0,
+    spectrum: Spectrum | None = None,
 ) -> Novelty | None:
-    """From the answers, frozen features, the result so far and each item's nearest neighbours in the features.
+    """From the answers, frozen features, the result so far and each item's nearest neighbours in the features. `spectrum`: that
+    of the closed form on the same features, which need not be decomposed again if the same items teach.
 
     Items whose right label is known have probability zero. None where it cannot be learned: fewer than two classes would be
     left, or have enough items, or the features are too many for an exact regression. Deterministic for a seed.
@@ -86,7 +92,7 @@ def none_of_these(
         return None
     rng = np.random.default_rng(seed)
     playing = np.sort(rng.permutation(playing)[:PLAYED])
-    look = Look.of(features_ND, share_NC, neighbor_NK)
+    look = Look.of(features_ND, share_NC, neighbor_NK, spectrum)
     score_NF, opinion_NC = look.scores(share_NC), look.opinion(share_NC)
     looks_P = rng.permutation((np.arange(len(playing)) + 0.5) / len(playing))
     worlds = zip(playing.tolist(), looks_P.tolist(), strict=True)
@@ -152,9 +158,10 @@ class Look:
     penalty: float
 
     @staticmethod
-    def of(features_ND: Tensor, share_NC: np.ndarray, neighbor_NK: np.ndarray) -> Look:
+    def of(features_ND: Tensor, share_NC: np.ndarray, neighbor_NK: np.ndarray, spectrum: Spectrum | None = None) -> Look:
         told_N = share_NC.sum(axis=1) > 0
-        spectrum = decompose(signed_root(features_ND.detach().float()), told_N)
+        if spectrum is None or not np.array_equal(spectrum.teach_N.cpu().numpy(), told_N):
+            spectrum = spectrum_of(features_ND, told_N)
         axes = spectrum.value_R.argsort(descending=True)[: max(1, min(AXES, int(told_N.sum()) // 5))]
         axes_NA = spectrum.code_NR[:, axes].double().cpu().numpy()
         common_N = (axes_NA**2 / ((axes_NA[told_N] ** 2).mean(axis=0) + TINY)).sum(axis=1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from pals.data.base import Dataset, Items
 from pals.labels.candidates import Truth, default_names
@@ -17,6 +15,9 @@ SPLIT_SEED = 0  # a constant: every run of every seed is tested on the same digi
 
 def load_digits_data(**_: object) -> Dataset:
     """A fifth of each class is held out as the test set. Neither a folder nor a seed changes anything here."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     source = load_digits()
     image_N1HW = (source.images[:, None] * 15).astype(np.uint8)  # grey levels 0..16 to 0..240
     number = np.arange(len(source.target))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils import check_array
 
 from pals.readers import read_votes
 from pals.readers.formats.mat import features
@@ -23,6 +22,8 @@ class MatData(NamedTuple):
 
 def load_mat(path: str | Path) -> MatData:
     """`data` (items by features), `partial_target` (classes by items) and `target` of a MATLAB file."""
+    from sklearn.utils import check_array
+
     votes = read_votes(path, format="mat")  # also finds whatever is wrong with the file
     sets = votes.to_candidates()
     X = check_array(features(Source(Path(path))), dtype=np.float64, input_name="data")

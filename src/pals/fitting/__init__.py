@@ -8,8 +8,9 @@ training is in `training`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
     from pals.fitting.api import fit, update
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Findings", "Monitor", "fit", "next_answers", "update"]
 
-_HOME = {"fit": "api", "update": "api", "next_answers": "asking", "Findings": "findings", "Monitor": "monitor"}
-
-
-def __getattr__(name: str) -> Any:
-    """Loaded when asked for: whoever writes a report again needs no torch."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazily(
+    __name__, {"api": ("fit", "update"), "asking": ("next_answers",), "findings": ("Findings",), "monitor": ("Monitor",)}
+)

@@ -13,11 +13,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from pals.fitting.relabel import data_of, read_table
+from pals.fitting.folder import data_of
+from pals.fitting.relabel import read_table
 from pals.fitting.votes import tree_of
+from pals.labels.cells import DONT_KNOW
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.formats.label_studio import ITEM, OURS, QUESTION
-from pals.readers.votes import DONT_KNOW
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

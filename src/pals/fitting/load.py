@@ -24,7 +24,7 @@ from pals.fitting.vectors import read_matrix, row_names
 from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
 from pals.readers import Votes
-from pals.runs.folder import read_about
+from pals.runs.about import read_about
 from pals.runs.networks import Statistics, input_statistics
 from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.util.errors import InputError

@@ -36,6 +36,7 @@ def none_of_these_N(trained: Trained, posterior_NC: np.ndarray, neighbor_NK: np.
         posterior_NC.argmax(axis=1),
         neighbor_NK,
         seed=trained.plan.config.seed,
+        spectrum=trained.spectrum,
     )
     return None if found is None else found.probability_N
 

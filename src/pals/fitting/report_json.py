@@ -15,9 +15,9 @@ from torch import Tensor
 
 from pals.data import Inputs
 from pals.fitting.unsure import unknown_of
+from pals.labels.cells import DONT_KNOW
 from pals.readers import Votes
 from pals.readers.nodes import spoken
-from pals.readers.votes import DONT_KNOW
 
 GALLERY = 200  # items to review that the page shows
 LEADING = ("corrected", "unsure")  # the statuses that come first

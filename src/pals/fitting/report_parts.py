@@ -15,7 +15,7 @@ from pals.fitting.checks import warnings
 from pals.fitting.findings import Findings
 from pals.fitting.sentences import contradiction, for_the_page, headline
 from pals.fitting.tree import report_tree
-from pals.runs.folder import read_about
+from pals.runs.about import read_about
 from pals.training.log import read_epochs
 from pals.util.config import to_yaml
 

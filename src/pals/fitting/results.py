@@ -7,12 +7,12 @@ from pathlib import Path
 from pals.fitting import novel
 from pals.fitting.encode import encoder_name
 from pals.fitting.findings import Findings
+from pals.fitting.folder import TAXONOMY
 from pals.fitting.page.render import write_report
 from pals.fitting.report_parts import report_data
 from pals.fitting.second_look import SecondLook
 from pals.fitting.tables import csv_text, probabilities_table
 from pals.fitting.trained import Trained
-from pals.fitting.votes import TAXONOMY
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.util.files import write_json, write_text
 from pals.vision.backbones import Network

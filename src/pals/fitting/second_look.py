@@ -55,5 +55,5 @@ class SecondLook:
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return cls(**{name: file[name] for name in file.files})
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"Cannot read {path} ({error}). Fit again to have it written anew.") from None
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+            raise InputError(f"{path} is damaged. Fit again to have it written anew.") from None

@@ -37,6 +37,7 @@ def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
         said_NC=found.fusion.opinion_NC,
         device=torch.device("cpu"),
         training=describe(encoded),
+        spectrum=found.spectrum,
         remarks=() if found.fusion.calibration is not None else (NO_HELP,),
     )
 

@@ -16,12 +16,10 @@ from pals.crowd.consensus import Consensus
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.fitting.flags import flagged_people
+from pals.fitting.folder import UNNAMED
+from pals.labels.cells import DONT_KNOW
 from pals.readers.nodes import spoken
-from pals.readers.votes import DONT_KNOW
 from pals.util.tables import csv_text as csv_text
-
-UNNAMED = "(unnamed)"
-"""Stands for all answers without an annotator's name."""
 
 DIGITS = 6
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pals.crowd import Fusion
+from pals.crowd.linear import Spectrum
 from pals.fitting.encode import Encoded
 from pals.fitting.load import Loaded
 from pals.fitting.plan import Plan
@@ -39,6 +40,8 @@ class Trained:
     device: torch.device
     training: Mapping[str, Any]
     "What was run, on what, how long."
+    spectrum: Spectrum | None = None
+    "Of the features, where the closed form has decomposed them."
     remarks: tuple[str, ...] = ()
     "Sentences for the summary."
 

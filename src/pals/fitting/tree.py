@@ -11,7 +11,8 @@ import pandas as pd
 
 from pals.crowd.by_level import answer_levels, node_counts
 from pals.crowd.result import Result
-from pals.fitting.tables import DIGITS, UNNAMED
+from pals.fitting.folder import UNNAMED
+from pals.fitting.tables import DIGITS
 from pals.labels.taxonomy import NO_NODE, Taxonomy
 from pals.util.words import how_many
 

@@ -11,8 +11,8 @@ from pals.crowd.annotators import Annotators
 from pals.crowd.answers import ratio
 from pals.crowd.result import Result
 from pals.fitting.tables import DIGITS, people_of, tally
-from pals.readers.separator import split_labels
-from pals.readers.votes import DONT_KNOW, UNSURE_WEIGHT, Votes
+from pals.labels.cells import DONT_KNOW, UNSURE_WEIGHT, split_labels
+from pals.readers.votes import Votes
 from pals.util.words import how_many
 
 

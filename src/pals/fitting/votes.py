@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pals.fitting.folder import TAXONOMY
 from pals.fitting.new_class import add_classes
 from pals.fitting.pictures import names_in
 from pals.fitting.vectors import row_names
@@ -21,8 +22,6 @@ from pals.util.errors import InputError
 from pals.util.words import how_many, quoted
 
 IN_MEMORY = "the votes given"
-TAXONOMY = "taxonomy.csv"
-"""In a run's folder: the tree that its answers were read with."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from pals.labels.cells import split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.odd_names import odd_names
-from pals.readers.separator import split_labels
 from pals.readers.summary import ReadSummary, some
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.unsure import Marks

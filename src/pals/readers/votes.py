@@ -11,21 +11,15 @@ import pandas as pd
 import torch
 
 from pals.labels.candidates import CandidateSets, OnEmpty
+from pals.labels.cells import DONT_KNOW, UNSURE_WEIGHT, join_labels, split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import Match, match_names
 from pals.readers.nodes import node_of_groups
-from pals.readers.separator import join_labels, split_labels
 from pals.readers.summary import ReadSummary
 from pals.readers.times import LATEST, written
 from pals.readers.unsure import unmarked
 from pals.util.errors import InputError, unknown
 from pals.util.words import quoted
-
-DONT_KNOW = "don't know"
-"""How `Votes.to_frame` writes an answer of somebody who does not know."""
-
-UNSURE_WEIGHT = 0.5
-"""What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
 
 COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one

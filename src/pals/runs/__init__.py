@@ -6,10 +6,15 @@ neither what is made of runs (`fitting`, `bench`) nor the command line.
 
 from __future__ import annotations
 
-from pals.runs.folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
-from pals.runs.networks import starting_network
-from pals.runs.run import Run, evaluate, summarise_seeds
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+from typing import TYPE_CHECKING
+
+from pals.util.lazy import lazily
+
+if TYPE_CHECKING:
+    from pals.runs.folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
+    from pals.runs.networks import starting_network
+    from pals.runs.run import Run, evaluate, summarise_seeds
+    from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 
 __all__ = [
     "DataConfig",
@@ -27,3 +32,29 @@ __all__ = [
     "starting_network",
     "summarise_seeds",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "folder": (
+            "check_base",
+            "check_folder",
+            "claim_folder",
+            "commit",
+            "default_folder",
+            "load_run_config",
+        ),
+        "networks": ("starting_network",),
+        "run": (
+            "Run",
+            "evaluate",
+            "summarise_seeds",
+        ),
+        "settings": (
+            "DataConfig",
+            "NetworkConfig",
+            "RunConfig",
+            "VotesConfig",
+        ),
+    },
+)

@@ -19,48 +19,26 @@ import torch
 import pals
 from pals.data import Inputs
 from pals.labels.candidates import CandidateSets
+from pals.runs.about import FORMAT, read_about, refuse_strange
 from pals.runs.settings import DataConfig, RunConfig
 from pals.training.checkpoint import refuse_other_settings
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
-from pals.util.files import is_unfinished, read_object, write_json, write_text
+from pals.util.files import is_unfinished, write_json, write_text
 from pals.util.locks import is_lock
 from pals.util.plugins import plugin_files, plugins_used
 
-FORMAT = 1
-"""Of run folders, in `run.json`. Settings that are added do not change it."""
 SAMPLED_ITEMS = 1000
 """Items by which data are known again."""
 
 
 def load_run_config(folder: Path) -> RunConfig:
-    if not (folder / "config.yaml").exists():
-        raise InputError(
-            f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
-            "(their --out)."
-        )
-    _refuse_newer(folder)
+    refuse_strange(folder)
     values = read_yaml(folder / "config.yaml")
     try:
         return RunConfig.of(values)
     except InputError as error:
         raise InputError(f"{folder / 'config.yaml'}: {error}{_missing_plugins(folder)}") from None
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What `run.json` says of a run; nothing where there is no such file."""
-    path = folder / "run.json"
-    return read_object(path) if path.exists() else {}
-
-
-def _refuse_newer(folder: Path) -> None:
-    """What a later format means is not known here. (A folder of an early version has no number.)"""
-    found = read_about(folder).get("format", FORMAT)
-    if not isinstance(found, int) or found > FORMAT:
-        raise InputError(
-            f"{folder} was written by a newer PALS (format {found!r}; this one reads up to {FORMAT}). Install that version: "
-            f"pip install -U pals-learn."
-        )
 
 
 def _missing_plugins(folder: Path) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from pals.fitting.review.desk import Desk
-from pals.fitting.review.guard import App, Guard, TooLargeError
+from pals.fitting.review.guard import TOO_LARGE, App, Guard, TooLargeError
 from pals.fitting.review.orders import Order
 from pals.fitting.review.pages.render import STATIC, page, static_file
 from pals.fitting.review.pictures import NoPictureError, Sent
@@ -100,7 +100,7 @@ class Web:
         after = self.desk.scene().shown.number.get(request.query_params.get("after", ""))
         found = self.desk.next(person, order, after)
         if found.item is None:
-            return self._card(request, "done.html", order, left=found.left, elsewhere=found.elsewhere)
+            return self._card(request, "done.html", order, **found._asdict())
         return self._card(request, "card.html", order, **self.view.card(found.item, person), left=found.left)
 
     def one_item(self, request: Request) -> Response:
@@ -228,14 +228,23 @@ class Web:
     # ---- what went wrong
 
     def _refused(self, request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, 400)
+        return self._problem(request, str(error), 400) or JSONResponse({"error": str(error)}, 400)
 
     def _failed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return Response(f"{error.detail}\n", error.status_code, media_type="text/plain", headers=dict(error.headers or {}))
+        return self._problem(request, error.detail, error.status_code) or Response(
+            f"{error.detail}\n", error.status_code, media_type="text/plain", headers=dict(error.headers or {})
+        )
+
+    def _problem(self, request: Request, words: str, status: int) -> Response | None:
+        """A page with a way back, for somebody who came to an address; it needs neither run nor store."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return None
+        known = {"run": self.desk.run.resolve().name, "root": _root(request), "round": 0, "person": ""}
+        return HTMLResponse(page("problem.html", **known, words=words), status, headers={"cache-control": "no-store"})
 
     def _too_large(self, request: Request, error: Exception) -> Response:
-        return Response("That is more than the page ever sends.\n", 413, media_type="text/plain")
+        return Response(f"{TOO_LARGE.words}\n", TOO_LARGE.status, media_type="text/plain")
 
 
 def _root(request: Request) -> str:

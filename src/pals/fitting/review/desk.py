@@ -13,6 +13,7 @@ from pals.fitting.review.export import answers_csv, none_of_these
 from pals.fitting.review.loop import Update, base_of, newest
 from pals.fitting.review.orders import Order, Orders, Progress
 from pals.fitting.review.pictures import Pictures
+from pals.fitting.review.shards import PicturesInShards, is_of_shards
 from pals.fitting.review.shown import ENOUGH, Shown
 from pals.fitting.review.store import Answer, Round, Said, Store
 from pals.util.errors import InputError
@@ -31,11 +32,13 @@ class Scene(NamedTuple):
 
 
 class Next(NamedTuple):
-    """An item to look at, or None; how many of the order are left, and how many of them others are looking at."""
+    """An item to look at, or None; how many of the order are left, how many of them others are looking at, and how many there
+    are in all."""
 
     item: int | None
     left: int
     elsewhere: int
+    total: int
 
 
 class Desk:
@@ -53,8 +56,7 @@ class Desk:
         self._scene = self._opened(before)
         self._right = before.right
         self.update = Update(run, self.scene)
-        images = before.images
-        self.pictures = None if images is None else Pictures(images, run, follow_links=follow_links)
+        self.pictures = _pictures(before, run, follow_links)
 
     def close(self) -> None:
         self.update.stop()
@@ -86,10 +88,11 @@ class Desk:
         scene = self.scene()
         items = scene.orders.items(order)
         open_, free = self._open(scene, person, items)
+        numbers = len(open_), len(open_) - len(free), len(items)
         for item in _from(items, free, after)[:TRIES].tolist():
             if self.store.claim([scene.shown.items[item]], person):
-                return Next(item, len(open_), len(open_) - len(free))
-        return Next(None, len(open_), len(open_) - len(free))
+                return Next(item, *numbers)
+        return Next(None, *numbers)
 
     def page(self, person: str, order: Order) -> tuple[list[int], int]:
         """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered is
@@ -160,10 +163,18 @@ class Desk:
         ]
 
     def export(self) -> str:
-        return answers_csv(self.store.current(), self.scene().shown.config.separator)
+        return answers_csv(self.store.current(), self.scene().shown.separator)
 
     def missing_class(self) -> str:
         return "".join(f"{item}\n" for item in none_of_these(self.store.current()))
+
+
+def _pictures(shown: Shown, run: Path, follow_links: bool) -> Pictures | None:
+    if shown.images is None:
+        return None
+    if is_of_shards(shown.images, next(iter(shown.items), "")):
+        return PicturesInShards(shown.images, run)
+    return Pictures(shown.images, run, follow_links=follow_links)
 
 
 def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:

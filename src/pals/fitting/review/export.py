@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-import pandas as pd
-
 from pals.fitting.review.store import Answer
-from pals.fitting.tables import csv_text
-from pals.readers.separator import join_labels
-from pals.readers.votes import DONT_KNOW
+from pals.labels.cells import DONT_KNOW, join_labels
 
 COLUMNS = ("item", "worker", "label", "sure", "time", "remark")
 NONE_OF_THESE = "none of these"
@@ -20,10 +16,16 @@ def answers_csv(answers: Iterable[Answer], separator: str | None) -> str:
     """One row per answer: item, worker, label ("newt|frog" where several are possible, "don't know"), sure, time, remark.
 
     Without a separator the candidates of one answer stand in rows of their own, with the same answer_id. "None of these" has no
-    label, so that it makes no class; it stands in `remark`. Who skipped an item gave no answer."""
+    label, so that it makes no class; it stands in `remark`, which is there only where anybody said so. Who skipped an item gave
+    no answer."""
+    import pandas as pd  # not before somebody wants the file
+
+    from pals.util.tables import csv_text
+
     rows = [row for answer in answers if answer.kind != "skip" for row in _rows(answer, separator)]
     table = pd.DataFrame(rows, columns=pd.Index([*COLUMNS, "answer_id"]))
-    return csv_text(table if separator is None else table[list(COLUMNS)])
+    unused = [name for name, used in (("remark", table["remark"].any()), ("answer_id", separator is None)) if not used]
+    return csv_text(table.drop(columns=unused))
 
 
 def none_of_these(answers: Iterable[Answer]) -> list[str]:

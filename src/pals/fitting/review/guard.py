@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 Scope = MutableMapping[str, Any]
@@ -20,17 +20,25 @@ POLICY = (
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none at all, browsers keep from us whence the form with the name was sent
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
-REFUSALS = {
-    403: "This address lacks the token that `pals review` printed. Open the address that it printed.",
-    413: "That is more than the page ever sends.",
-    421: "This server does not answer under that name. Open the address that `pals review` printed.",
-}
+
+
+class Refusal(NamedTuple):
+    """Why there is no answer."""
+
+    status: int
+    words: str
+
+
+NO_TOKEN = Refusal(403, "This address lacks the token that `pals review` printed. Open the address that it printed.")
+FOREIGN = Refusal(403, "This was sent from another page. Open the address that `pals review` printed, and send it from there.")
+TOO_LARGE = Refusal(413, "That is more than the page ever sends.")
+OTHER_NAME = Refusal(421, "This server does not answer under that name. Open the address that `pals review` printed.")
 
 
 class Guard:
@@ -51,19 +59,18 @@ class Guard:
         inner = {**scope, "root_path": f"/{self.token}"}
         return await self.app(inner, _bounded(receive), _with_headers(send))
 
-    def _refusal(self, scope: Scope) -> int:
-        """The status of a refusal; 0 where there is none."""
+    def _refusal(self, scope: Scope) -> Refusal | None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "").lower()
         if host not in self.hosts:
-            return 421
+            return OTHER_NAME
         first = scope["path"].removeprefix("/").partition("/")[0]
         if not hmac.compare_digest(first.encode("utf-8", "replace"), self.token.encode()):
-            return 403
+            return NO_TOKEN
         if scope["method"] not in ("GET", "HEAD") and not _same_site(headers, host):
-            return 403
+            return FOREIGN
         length = headers.get("content-length", "0")
-        return 413 if not length.isdigit() or int(length) > LARGEST_BODY else 0
+        return TOO_LARGE if not length.isdigit() or int(length) > LARGEST_BODY else None
 
 
 def _same_site(headers: dict[str, str], host: str) -> bool:
@@ -106,9 +113,9 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def _refuse(send: Send, status: int) -> None:
-    text = f"{REFUSALS[status]}\n".encode()
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    text = f"{refusal.words}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
     sending = _with_headers(send)
-    await sending({"type": "http.response.start", "status": status, "headers": headers})
+    await sending({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await sending({"type": "http.response.body", "body": text})

@@ -1,33 +1,20 @@
-"""Taking the answers in: `pals update RUN` without files, and the button on the page, which runs that very command."""
+"""The rounds of a run: which is the last, and the process that makes the next. What it does is in `taking_in`."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-from pals.fitting.relabel import read_table, separator_of
-from pals.fitting.review.export import answers_csv
-from pals.fitting.review.store import FILE_NAME, Answer, Round, Store
-from pals.fitting.tables import csv_text
-from pals.fitting.votes import TAXONOMY
-from pals.util.errors import InputError
-from pals.util.files import write_text
-from pals.util.locks import FolderLock
+from pals.fitting.review.store import FILE_NAME, Round, Store
 from pals.util.plugins import plugin_files
-
-if TYPE_CHECKING:
-    from pals.fitting import Findings
 
 FOLDER = "reviewed"
 """In the run's folder: the runs that came of updates, and the answers that each took in."""
-KEPT_ROUNDS = 2
 LINES = 200  # of an update's words that are kept for the page
 State = Literal["idle", "running", "failed", "done"]
 
@@ -51,65 +38,6 @@ def newest(run: Path, store: Store) -> tuple[Path, Round | None]:
     return run, None
 
 
-def update_from_review(run: Path, *, out: Path | None = None, trust: Sequence[str] = (), **options: Any) -> Findings:
-    """Take in all that was answered on the page: the run's own answers, and beside them what stands in the store now. Always
-    from the run itself, so that an answer that was replaced leaves no trace. The result is a round of the run
-    (RUN/reviewed/...) that the page then shows, unless `out` says where to put it."""
-    from pals.fitting import update  # the page itself trains nothing
-
-    store, started = Store(run), time.perf_counter()
-    try:
-        with FolderLock(run / FOLDER):
-            upto, answers = store.snapshot()
-            number = max((done.number for done in store.rounds()), default=0) + 1
-            place = out or _free_place(run, number)
-            _refuse_nothing(run, answers)
-            path = run / FOLDER / f"answers-{number}.csv"
-            write_text(path, answers_csv(answers, separator_of(run)))
-            trusted = tuple(dict.fromkeys((*store.trusted(), *trust)))
-            found = update(run, [path], out=place, trust=trusted, **_without_replaced(run, answers, number), **options)
-            if out is None:
-                noise, seconds = found.noise, time.perf_counter() - started
-                store.add_round(place.name, upto, seconds, (1 - noise.labels_wrong, 1 - noise.high, 1 - noise.low))
-                _forget_old(run, store)
-            return found
-    finally:
-        store.close()
-
-
-def _refuse_nothing(run: Path, answers: Sequence[Answer]) -> None:
-    if not any(answer.kind in ("label", "dont-know") for answer in answers):
-        raise InputError(f"Nothing to update {run} with: nobody has answered anything on its page yet.")
-
-
-def _without_replaced(run: Path, answers: Sequence[Answer], number: int) -> dict[str, Any]:
-    """Where people of the run have answered again on the page: the run's answers without what they said before, and its
-    classes, in case nobody is left who named one of them."""
-    votes = read_table(run, "votes.csv")
-    replaced = {(answer.item, answer.person) for answer in answers if answer.kind != "skip"}
-    keep = [pair not in replaced for pair in zip(votes["item"], votes["worker"], strict=True)]
-    if all(keep):
-        return {}
-    path = run / f"votes-before-{number}.csv"  # beside the features that go with it
-    write_text(path, csv_text(votes[keep]))
-    classes = read_table(run, "classes.csv", ("class",))["class"].tolist()
-    return {"earlier": path} | ({} if (run / TAXONOMY).is_file() else {"classes": classes})
-
-
-def _free_place(run: Path, number: int) -> Path:
-    """The folder of a round. What an update that was killed left there is removed."""
-    place = run / FOLDER / f"{run.resolve().name}-{number}"
-    if place.is_dir():
-        shutil.rmtree(place)
-    return place
-
-
-def _forget_old(run: Path, store: Store) -> None:
-    """Of all rounds the last two are kept; each follows from the run and the answers."""
-    for done in store.rounds()[:-KEPT_ROUNDS]:
-        shutil.rmtree(run / FOLDER / done.folder, ignore_errors=True)
-
-
 class Update:
     """The command as a process of its own, while people go on answering."""
 
@@ -119,8 +47,6 @@ class Update:
         self._process: subprocess.Popen[str] | None = None
         self.state: State = "idle"
         self.lines: deque[str] = deque(maxlen=LINES)
-        self.version = 0
-        "Goes up with everything that there is to tell."
 
     def start(self) -> bool:
         """False if one is running already."""
@@ -128,7 +54,7 @@ class Update:
             if self.state == "running":
                 return False
             self.lines.clear()
-            self.state, self.version = "running", self.version + 1
+            self.state = "running"
             plugins = [word for file in plugin_files() for word in ("--plugin", str(file))]
             command = [sys.executable, "-m", "pals", "update", str(self.run), *plugins]
             self._process = subprocess.Popen(
@@ -150,9 +76,7 @@ class Update:
         with process.stdout:
             for line in process.stdout:
                 self.lines.append(line.rstrip())
-                self.version += 1
         failed = process.wait() != 0
         if not failed:
             self._on_end()
         self.state = "failed" if failed else "done"
-        self.version += 1

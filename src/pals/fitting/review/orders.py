@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -57,13 +57,13 @@ class Orders:
         if order.kind == "queue":
             chosen_N = shown.decision_N != ENOUGH
         if order.kind == "doubtful":
-            return self._doubtful(np.ones(len(shown.doubtful), dtype=bool))
+            return self._numbers(shown.doubtful["item"])
         if order.kind == "class":
             chosen_N = shown.label_N == order.value
         if order.kind == "person":
-            doubted = self._doubtful((shown.doubtful["worker"] == order.value).to_numpy())
+            doubted = self._numbers(_items_of(shown.doubtful, order.value))
             theirs_N = np.zeros(len(shown.items), dtype=bool)
-            theirs_N[self._numbers(shown.votes["item"][shown.votes["worker"] == order.value])] = True
+            theirs_N[self._numbers(_items_of(shown.votes, order.value))] = True
             theirs_N[doubted] = False
             return np.concatenate([doubted, queue[theirs_N[queue]]])
         if order.kind == "search":
@@ -85,13 +85,15 @@ class Orders:
                 found += [other for other in look.neighbor_NK[item].tolist() if other not in found]
         return np.array(found[:MOST_ALIKE], dtype=np.int64)
 
-    def _doubtful(self, chosen_M: np.ndarray) -> np.ndarray:
-        """Items with these doubtful answers, the surest first."""
-        return self._numbers(dict.fromkeys(self.shown.doubtful["item"][chosen_M]))
-
     def _numbers(self, items: Iterable[str]) -> np.ndarray:
+        """Of these items, each once, in the order in which they come."""
         place = self.shown.place
-        return np.array([place[item] for item in items if item in place], dtype=np.int64)
+        return np.array([place[item] for item in dict.fromkeys(items) if item in place], dtype=np.int64)
+
+
+def _items_of(table: Mapping[str, Sequence[str]], person: str) -> Iterator[str]:
+    """The items of this person's rows; of doubtful answers the surest come first."""
+    return (item for item, worker in zip(table["item"], table["worker"], strict=True) if worker == person)
 
 
 class Progress:

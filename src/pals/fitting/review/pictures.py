@@ -7,10 +7,12 @@ import io
 import os
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from pals.util.errors import InputError
@@ -53,6 +55,15 @@ class Pictures:
         self._turn = threading.BoundedSemaphore(AT_ONCE)
         self._budget = Budget()
 
+    @property
+    def there(self) -> bool:
+        """Whether there is anything to show."""
+        return self.folder.is_dir()
+
+    def check(self, item: str) -> None:
+        """Raises `NoPictureError` if there is none."""
+        self.path_of(item)
+
     def path_of(self, item: str) -> Path:
         """The real file of an item. It lies in the folder, however the item is written and whatever links there are."""
         parts = PurePosixPath(item).parts
@@ -70,7 +81,7 @@ class Pictures:
         path = self.path_of(item)
         with self._turn:
             data = _read(path, item)
-            kind = _kind(data[:16]) if data is not None else None
+            kind = kind_of(data[:16]) if data is not None else None
             return Sent(data, kind) if data is not None and kind else self._converted(path, item, LARGEST_SHOWN)
 
     def thumbnail(self, item: str) -> Sent:
@@ -78,15 +89,12 @@ class Pictures:
         path = self.path_of(item)
         found = path.stat()
         mark = hashlib.blake2b(repr((item, found.st_size, found.st_mtime_ns)).encode("utf-8", "surrogatepass"), digest_size=16)
-        kept = self.keep / mark.hexdigest()[:2] / f"{mark.hexdigest()}.img"
-        with suppress(OSError):
-            data = kept.read_bytes()
-            return Sent(data, _kind(data) or "image/jpeg")
-        with self._turn:
-            made = self._converted(path, item, THUMBNAIL)
-        with suppress(InputError):  # no room: it is made again next time
-            write_bytes(kept, made.data)
-        return made
+
+        def make() -> Sent:
+            with self._turn:
+                return self._converted(path, item, THUMBNAIL)
+
+        return kept_copy(self.keep, mark.hexdigest(), make)
 
     def _converted(self, path: Path, item: str, largest: int) -> Sent:
         """Upright, in RGB, with its proportions, and never enlarged."""
@@ -98,14 +106,30 @@ class Pictures:
             raise NoPictureError(str(error)) from None
         width, height = (max(1, round(side * length / longest)) for length in (picture.width, picture.height))
         left, top = (side - width) // 2, (side - height) // 2
-        pixels = picture.pixels[:, top : top + height, left : left + width]
-        buffer = io.BytesIO()
-        image = Image.fromarray(pixels.transpose(1, 2, 0).copy())
-        if side <= LOSSLESS:
-            image.save(buffer, "PNG", optimize=True)
-            return Sent(buffer.getvalue(), "image/png")
-        image.save(buffer, "JPEG", quality=85)
-        return Sent(buffer.getvalue(), "image/jpeg")
+        return packed(picture.pixels[:, top : top + height, left : left + width])
+
+
+def packed(pixels_3HW: np.ndarray) -> Sent:
+    """As PNG where it is tiny, else as JPEG."""
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels_3HW.transpose(1, 2, 0).copy())
+    if max(image.size) <= LOSSLESS:
+        image.save(buffer, "PNG", optimize=True)
+        return Sent(buffer.getvalue(), "image/png")
+    image.save(buffer, "JPEG", quality=85)
+    return Sent(buffer.getvalue(), "image/jpeg")
+
+
+def kept_copy(keep: Path, mark: str, make: Callable[[], Sent]) -> Sent:
+    """A small copy that was made before, or one that is made now and kept."""
+    kept = keep / mark[:2] / f"{mark}.img"
+    with suppress(OSError):
+        data = kept.read_bytes()
+        return Sent(data, kind_of(data) or "image/jpeg")
+    made = make()
+    with suppress(InputError):  # no room: it is made again next time
+        write_bytes(kept, made.data)
+    return made
 
 
 def _read(path: Path, item: str) -> bytes | None:
@@ -121,7 +145,7 @@ def _read(path: Path, item: str) -> bytes | None:
         raise NoPictureError(f"{item} cannot be read ({error.strerror or error}).") from None
 
 
-def _kind(start: bytes) -> str | None:
+def kind_of(start: bytes) -> str | None:
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for begins, kind in SHOWN_BY_BROWSERS.items() if start.startswith(begins)), None)

@@ -48,6 +48,8 @@ def serve(
             access_log=False,
             server_header=False,
             lifespan="off",
+            http="h11",
+            ws="none",
             timeout_graceful_shutdown=2,
             limit_concurrency=256,
         )
@@ -65,11 +67,11 @@ def serve(
 def _words(desk: Desk, host: str, address: str) -> list[str]:
     """What the person who starts it should know."""
     lines = [f"Reviewing {desk.run} at {address}", "Every answer is saved at once. Ctrl-C ends the server."]
-    images = desk.scene().shown.images
-    if images is None:
+    pictures = desk.pictures
+    if pictures is None:
         lines.insert(1, "This run has no pictures: items are shown by name, with what is known of them.")
-    elif not images.is_dir():
-        lines.insert(1, f"The pictures are no longer in {images}: items are shown by name. Put them back to see them.")
+    elif not pictures.there:
+        lines.insert(1, f"The pictures are no longer in {pictures.folder}: items are shown by name. Put them back to see them.")
     if host not in LOOPBACK:
         lines.insert(
             1, "Other machines can reach this page. Whoever has the address with its token can answer: share it with care."

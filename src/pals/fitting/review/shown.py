@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from pals.fitting.relabel import in_order, read_table, why_look
+from pals.fitting.folder import SEVERAL, TAXONOMY, UNNAMED, data_of, read_columns
+from pals.fitting.queue import in_order, numbers, why_look
 from pals.fitting.second_look import SecondLook
-from pals.fitting.tables import UNNAMED
-from pals.fitting.votes import TAXONOMY
+from pals.labels.cells import DONT_KNOW, split_labels
 from pals.labels.taxonomy import Taxonomy
-from pals.readers.separator import split_labels
-from pals.readers.votes import DONT_KNOW
-from pals.runs import load_run_config
-from pals.runs.settings import VotesConfig
+from pals.runs.about import refuse_strange
 from pals.util.errors import InputError
 from pals.util.files import read_object
 
@@ -35,19 +31,18 @@ def key_of(item: str) -> str:
 
 @dataclass(frozen=True)
 class Groups:
-    """The rows of a table by the item that they are about, in the order of labels.csv. One item is had without going through
-    pandas, which is made for many."""
+    """The rows of a table by the item that they are about, in the order of labels.csv."""
 
-    columns: dict[str, np.ndarray]
+    columns: dict[str, list[str]]
     row_R: np.ndarray
     start_N: np.ndarray
 
     @classmethod
-    def of(cls, table: pd.DataFrame, items: pd.Index) -> Groups:
-        place_R = items.get_indexer(pd.Index(table["item"]))
+    def of(cls, table: dict[str, list[str]], place: dict[str, int]) -> Groups:
+        place_R = np.array([place.get(item, -1) for item in table["item"]], dtype=np.int64)
         order = np.argsort(place_R, kind="stable")
-        columns = {str(name): table[name].to_numpy(dtype=object) for name in table if name != "item"}
-        return cls(columns, order, np.searchsorted(place_R[order], np.arange(len(items) + 1)))
+        columns = {name: cells for name, cells in table.items() if name != "item"}
+        return cls(columns, order, np.searchsorted(place_R[order], np.arange(len(place) + 1)))
 
     def __getitem__(self, item: int) -> list[dict[str, str]]:
         rows = self.row_R[self.start_N[item] : self.start_N[item + 1]].tolist()
@@ -58,43 +53,46 @@ class Shown:
     """The tables of a run's folder. Items are numbered as in labels.csv."""
 
     def __init__(self, folder: Path) -> None:
-        config = load_run_config(folder).data
-        if not isinstance(config, VotesConfig) or not (folder / "summary.json").is_file():
+        refuse_strange(folder)
+        data = data_of(folder)
+        if "votes" not in data or not (folder / "summary.json").is_file():
             raise InputError(f"{folder} is not a finished run of `pals fit`. Run that first, or let it finish.")
-        self.folder, self.config = folder, config
-        self.labels, self.doubtful, self.votes = (read_table(folder, name) for name in TABLES)
-        self.items: list[str] = self.labels["item"].tolist()
+        self.folder = folder
+        self.separator, images = data.get("separator", SEVERAL), data.get("images")
+        if not all(isinstance(text, str | None) for text in (self.separator, images)):
+            raise InputError(f"{folder / 'config.yaml'} is damaged. Restore it from a copy, or fit again.")
+        self.images = None if images is None else Path(images)
+        self.labels, self.doubtful, self.votes = (read_columns(folder, name) for name in TABLES)
+        self.items = self.labels["item"]
         self.keys = [key_of(item) for item in self.items]
         self.place = {item: number for number, item in enumerate(self.items)}
         self.number = {key: number for number, key in enumerate(self.keys)}
-        index = pd.Index(self.items)
-        self.votes_of, self.doubts_of, self.row_of = (
-            Groups.of(table, index) for table in (self.votes, self.doubtful, self.labels)
-        )
-        self.label_N = self.labels["label"].to_numpy(dtype=object)
-        self.confidence_N = self.labels["confidence"].astype(float).to_numpy()
-        self.decision_N, self.gain_N = self._decisions(index)
+        self.votes_of, self.doubts_of = (Groups.of(table, self.place) for table in (self.votes, self.doubtful))
+        self.label_N = np.array(self.labels["label"], dtype=object)
+        self.confidence_N = numbers(self.labels, "confidence")
+        self.decision_N, self.gain_N = self._decisions()
         self.look = SecondLook.load(folder)
-        self.class_names: list[str] = read_table(folder, "classes.csv", ("class",))["class"].tolist()
+        self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
         tree = folder / TAXONOMY
         self.taxonomy = Taxonomy.read(tree) if tree.is_file() else None
         self.numbers = read_object(folder / "summary.json")
 
-    def _decisions(self, index: pd.Index) -> tuple[np.ndarray, np.ndarray]:
-        """Of each item whether it has enough answers; "" of a run that does not know it."""
+    def _decisions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each item whether it has enough answers, and what one more is worth; "" and 0 where that is not known."""
+        decision_N, gain_N = np.full(len(self.items), "", dtype=object), np.zeros(len(self.items))
         if not (self.folder / "next.csv").is_file():
-            return np.full(len(index), "", dtype=object), np.zeros(len(index))
-        table = read_table(self.folder, "next.csv", ("item", "decision", "gain")).set_index("item").reindex(index)
-        return table["decision"].fillna("").to_numpy(dtype=object), table["gain"].astype(float).fillna(0.0).to_numpy()
+            return decision_N, gain_N
+        table = read_columns(self.folder, "next.csv", ("item", "decision", "gain"))
+        rows = [(row, self.place[item]) for row, item in enumerate(table["item"]) if item in self.place]
+        row_M, place_M = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        decision_N[place_M] = np.array(table["decision"], dtype=object)[row_M]
+        gain_N[place_M] = numbers(table, "gain", missing=0.0)[row_M]
+        return decision_N, gain_N
 
     @cached_property
     def order(self) -> np.ndarray:
         """All items whose right label is not known, in the order of the queue."""
         return in_order(self.labels)
-
-    @property
-    def images(self) -> Path | None:
-        return None if self.config.images is None else Path(self.config.images)
 
     @cached_property
     def choices(self) -> list[dict[str, Any]]:
@@ -129,7 +127,7 @@ class Shown:
     def facts(self, item: int) -> dict[str, Any]:
         """All that is known of an item, for a template."""
         brief = self.brief(item)
-        row = self.row_of[item][0] | brief
+        row = {name: cells[item] for name, cells in self.labels.items()} | brief
         return {
             **brief,
             "status": row["status"],
@@ -152,12 +150,12 @@ class Shown:
 
     def _reason(self, row: dict[str, Any], item: int) -> str:
         surest = next(iter(self.doubts_of[item]), None)  # the first
-        return why_look(row, self.votes_of[item], surest, self.config.separator)
+        return why_look(row, self.votes_of[item], surest, self.separator)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
         """Who said what; how likely it is wrong, where that is known."""
         wrong = {doubt["worker"]: float(doubt["probability_wrong"]) for doubt in self.doubts_of[item]}
-        separator = self.config.separator
+        separator = self.separator
         said = []
         for vote in self.votes_of[item]:
             who = vote["worker"] or ("(known)" if vote["is_gold"].casefold() == "true" else UNNAMED)

@@ -98,6 +98,7 @@ class Store:
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from None
         self._refuse_newer()
+        self._mark = _mark(self.path)
         self._log = Log()
 
     def close(self) -> None:
@@ -233,6 +234,11 @@ class Store:
     def _writing(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is on disk afterwards, or nothing."""
         with self._lock:
+            if _mark(self.path) != self._mark:  # SQLite would go on writing to a file that has no name any more
+                raise InputError(
+                    f"{self.path} was moved, replaced or deleted since `pals review` was started, so nothing can be saved. Put "
+                    "it back, or start `pals review` again."
+                )
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -313,6 +319,15 @@ def _batch(connection: sqlite3.Connection, batch: str) -> list[Answer]:
 def _together(connection: sqlite3.Connection, answer: Answer) -> list[Answer]:
     """What was sent with this answer, and it itself."""
     return _select(connection, "batch = (SELECT batch FROM answers WHERE id = ?)", answer.id)
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """By which a file is known, whatever its name; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> InputError:

@@ -32,7 +32,7 @@ class View:
             "round": scene.round.number if scene.round else 0,
             "classes": scene.shown.class_names,
             "people": scene.shown.people[:500],
-            "pictures": self.desk.pictures is not None,
+            "pictures": self.desk.pictures is not None and self.desk.pictures.there,
         }
 
     def card(self, item: int, person: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class View:
         if self.desk.pictures is None:
             return "This run has feature vectors or answers alone: there is no picture to show."
         try:
-            self.desk.pictures.path_of(item)
+            self.desk.pictures.check(item)
         except NoPictureError as error:
             return str(error)
         return ""

@@ -5,11 +5,16 @@ Which files are pictures, how each is decoded, what is kept and when it is made 
 
 from __future__ import annotations
 
-from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
-from pals.vision.images.listing import ENDINGS, list_images
-from pals.vision.images.look import SMALLEST_SIDE, Survey, image_statistics, survey
-from pals.vision.images.store import default_cache
-from pals.vision.images.table import BadImage, ImageTable, NoRoomError, load_images
+from typing import TYPE_CHECKING
+
+from pals.util.lazy import lazily
+
+if TYPE_CHECKING:
+    from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
+    from pals.vision.images.listing import ENDINGS, list_images
+    from pals.vision.images.look import SMALLEST_SIDE, Survey, image_statistics, survey
+    from pals.vision.images.store import default_cache
+    from pals.vision.images.table import BadImage, ImageTable, NoRoomError, load_images
 
 __all__ = [
     "ENDINGS",
@@ -29,3 +34,33 @@ __all__ = [
     "load_images",
     "survey",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "decoding": (
+            "HOWS",
+            "BadImageError",
+            "How",
+            "decode",
+            "decode_bytes",
+        ),
+        "listing": (
+            "ENDINGS",
+            "list_images",
+        ),
+        "look": (
+            "SMALLEST_SIDE",
+            "Survey",
+            "image_statistics",
+            "survey",
+        ),
+        "store": ("default_cache",),
+        "table": (
+            "BadImage",
+            "ImageTable",
+            "NoRoomError",
+            "load_images",
+        ),
+    },
+)

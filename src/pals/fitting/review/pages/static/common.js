@@ -46,11 +46,19 @@ export async function post(path, body) {
 
 export const typing = (event) => event.target.closest("input, select, textarea, dialog[open]") !== null;
 
-// Tiny pictures are shown with their pixels; one that is gone says so.
+// Tiny pictures are shown with their pixels; one that cannot be shown says so, a small one gives way to its name.
+function failed(image) {
+  if (image.id !== "picture") { image.hidden = true; return; }
+  const words = document.createElement("p");
+  [words.className, words.textContent] = ["no-picture", "This picture cannot be shown: the file is damaged or gone."];
+  find("#frame").replaceWith(words);
+}
+
 export function watchPictures() {
   const sharpen = (image) => image.classList.toggle("pixels", image.naturalWidth > 0 && image.naturalWidth < 64);
   document.addEventListener("load", (event) => { if (event.target instanceof HTMLImageElement) sharpen(event.target); }, true);
-  for (const image of document.images) if (image.complete) sharpen(image);
+  document.addEventListener("error", (event) => { if (event.target instanceof HTMLImageElement) failed(event.target); }, true);
+  for (const image of [...document.images]) if (image.complete) { if (image.naturalWidth) sharpen(image); else failed(image); }
 }
 
 const listeners = [];

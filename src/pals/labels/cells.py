@@ -1,9 +1,16 @@
-"""Several labels in one cell of a table, "newt|frog"; a separator within a label has a backslash before it, "red\\|black"."""
+"""An answer in one cell of a table: several labels, "newt|frog" (a separator within a label has a backslash before it,
+"red\\|black"), or that somebody does not know."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+
+DONT_KNOW = "don't know"
+"""How an answer of somebody who does not know is written."""
+
+UNSURE_WEIGHT = 0.5
+"""What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
 
 
 def split_labels(cell: str, separator: str) -> list[str]:

@@ -1,0 +1,90 @@
+"""What a finished run's folder holds, as text: its tables, and the settings of its data. Reading them loads no library for
+learning, and not even pandas."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pals.util.config import read_yaml
+from pals.util.errors import InputError
+from pals.util.files import read_object, without_mark
+from pals.util.words import how_many
+
+NEEDED = {
+    "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
+    "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
+    "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
+    "classes.csv": ("class",),
+}
+ROWS = {"labels.csv": "items", "doubtful.csv": "doubtful_answers", "votes.csv": "answers"}
+"""Where summary.json says how many rows a table has at least."""
+BLOCK = 200  # rows that are turned into columns at once: so few that the garbage collector does not count them
+UNNAMED = "(unnamed)"
+"""Stands for all answers without an annotator's name."""
+TAXONOMY = "taxonomy.csv"
+"""The tree that the run's answers were read with."""
+SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
+
+
+def read_columns(run: Path, name: str, needed: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """A table of the run by column. `needed`: columns that it must have, if it is not one of the queue's."""
+    path = table_path(run, name)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            text = file.read()
+        rows = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))  # a blank line is no row
+        header = next(rows, [])
+        columns: list[list[str]] = [[] for _ in header]
+        while block := list(islice(rows, BLOCK)):
+            for column, cells in zip(columns, zip(*block, strict=True), strict=True):
+                column.extend(cells)
+    except (OSError, ValueError, csv.Error) as error:  # wrong encodings and rows of another length are ValueErrors
+        raise unreadable(path, error) from None
+    refuse_damaged(path, header, len(columns[0]) if columns else 0, needed)
+    if "'" in text:
+        columns = [[without_mark(cell) for cell in cells] for cells in columns]
+    return dict(zip(header, columns, strict=True))
+
+
+def table_path(run: Path, name: str) -> Path:
+    if not (run / name).is_file():
+        raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
+    return run / name
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    reason = "rows of different lengths" if "zip()" in str(error) else " ".join(str(error).split())
+    return InputError(f"Cannot read {path}: {reason}. Fit again to have it written anew.")
+
+
+def refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequence[str] | None = None) -> None:
+    """Of a table that has lost columns or rows since the fit nothing may be concluded; without a summary nobody can tell how
+    many rows there were."""
+    missing = [column for column in needed or NEEDED[path.name] if column not in header]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]!r}. Fit again to have it written anew.")
+    summary = path.with_name("summary.json")
+    wanted = read_object(summary).get(ROWS[path.name]) if path.name in ROWS and summary.is_file() else None
+    if isinstance(wanted, int) and rows < wanted:
+        raise InputError(
+            f"{path} is cut off: it has {how_many(rows, 'row')}, and the fit wrote at least {wanted:,}. "
+            "Restore it from a copy, or fit again to have it written anew."
+        )
+
+
+def separator_of(run: Path | str) -> str | None:
+    """What stands between several labels in the run's votes.csv."""
+    separator = data_of(run).get("separator", SEVERAL)
+    return None if separator is None else str(separator)
+
+
+def data_of(run: Path | str) -> dict[str, Any]:
+    """The settings of the run's data; nothing where there are none."""
+    path = Path(run) / "config.yaml"
+    data = read_yaml(path).get("data") if path.is_file() else None
+    return data if isinstance(data, dict) else {}
