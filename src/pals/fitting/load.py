@@ -30,6 +30,7 @@ from pals.runs.folder import read_about
 from pals.runs.networks import Statistics, frozen_network, input_statistics, patches_name
 from pals.runs.settings import VotesConfig
 from pals.runs.store import Ahead
+from pals.training.engine import find_device
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.backbones import Network
@@ -130,8 +131,11 @@ def as_encoder(plan: Plan, network: Network, statistics: Statistics) -> Encoder:
 
 
 def _looking(plan: Plan, network: Network | None, known: Statistics | None) -> AbstractContextManager[Ahead | None]:
-    """What encodes pictures while others are decoded: pretrained networks, which need to know of no other picture."""
+    """What encodes pictures while others are decoded: pretrained networks, which need to know of no other picture, where they
+    do not want the cores that decode. Two kinds of work in turn on all cores of a CPU take less time than both at once."""
     if network is None or known is None or isinstance(network, PatchNetwork):
+        return nullcontext()
+    if find_device(plan.config.engine.device).type == "cpu":
         return nullcontext()
     return Ahead(as_encoder(plan, network, known), plan.cache or default_cache(), plan.config.engine.device)
 
