@@ -5,8 +5,9 @@
 
 Both decode the files, and both run the same network with the same weights (EfficientNet-Lite0) at the same size: the one for
 which it was trained or, for tiny pictures, what `encode` chooses. A last line has the loop at 224 pixels whatever the pictures,
-as it is usually written. Two more lines say how much of what the cores can do is used: floating-point operations a second of
-the network, pictures being decoded already, and of a large matrix product.
+as it is usually written. Two lines have what `pals fit` does with a folder that it sees for the first time, caches written: all
+pictures decoded and then encoded, and encoded while others are decoded. Two more lines say how much of what the cores can do is
+used: floating-point operations a second of the network, pictures being decoded already, and of a large matrix product.
 
 All take turns. `ratio` compares the quickest turns; that of the medians is kinder to whoever suffers less from other programs;
 CPU seconds (the least of a turn, waiting in a loop for another core included) hardly depend on them with one thread.
@@ -33,9 +34,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from pals.runs.store import Ahead, encode_kept
 from pals.training.encoding import PictureFiles, encode
 from pals.vision.encoders import Encoder, find_encoder
-from pals.vision.images import list_images, survey
+from pals.vision.images import list_images, load_images, survey
 
 
 def timm_twin(encoder: Encoder) -> Any:
@@ -64,6 +66,13 @@ def plain(paths: list[Path], twin: Any, size: int) -> Tensor:
     return torch.cat(parts)
 
 
+def first_sight(folder: Path, encoder: Encoder, at_once: bool) -> Tensor:
+    """Pictures that no cache knows, as `pals fit` reads and encodes them."""
+    with tempfile.TemporaryDirectory() as place, Ahead(encoder, Path(place)) as ahead:
+        images = load_images(folder, encoder.size or 0, cache=place, watch=ahead.see if at_once else None).images
+        return encode_kept(images, encoder, Path(place))[0]
+
+
 def measure(folder: Path, repeats: int) -> None:
     encoder, names = find_encoder("efficientnet-lite0"), list_images(folder)
     twin, paths = timm_twin(encoder), [folder / name for name in names]
@@ -75,6 +84,8 @@ def measure(folder: Path, repeats: int) -> None:
     variants: dict[str, Callable[[], object]] = {
         ours: lambda: encode(PictureFiles(paths, side), encoder),
         f"timm one by one, {size} px": lambda: plain(paths, twin, size),
+        f"fit, {size} px, decoded and then encoded": lambda: first_sight(folder, seen, at_once=False),
+        f"fit, {size} px, both at once": lambda: first_sight(folder, seen, at_once=True),
         network: lambda: encode(pixels, seen),
         MATMUL: matmul,
     }

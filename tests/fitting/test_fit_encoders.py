@@ -17,11 +17,14 @@ from PIL import Image
 from _pictures import make_pictures
 from _toy import Answer
 from pals.fitting import Findings, fit, update
+from pals.fitting import encode as stage
 from pals.fitting import encoders as choosing
 from pals.fitting.choose import Facts, choose, is_open
 from pals.fitting.encode import looked_at
 from pals.model import Model, export_onnx
+from pals.runs import store
 from pals.runs.encoders import network_settings
+from pals.runs.store import encode_kept
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.vision import encoders
@@ -91,6 +94,25 @@ def test_one_file_of_onnx_with_encoder_and_head(found: tuple[Findings, list[str]
     pytest.importorskip("onnxruntime")
     report = export_onnx(found[0].folder, tmp_path / "m.onnx")
     assert report.input_shape == ("N", 3, 64, 64) and report.largest_difference is not None
+
+
+def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the very same features, where the encoder is not on the cores that decode. What is left then is less than a block."""
+    left = list[int]()
+
+    def counted(*given: Any) -> tuple[torch.Tensor, int]:
+        made, fresh = encode_kept(*given)
+        left.append(fresh)
+        return made, fresh
+
+    monkeypatch.setattr(store, "BLOCK", 8)
+    monkeypatch.setattr(stage, "encode_kept", counted)
+    in_turn, _ = run(data, "in_turn", encoder=LITE0, cache=tmp_path / "in_turn")
+    monkeypatch.setattr("pals.fitting.load.find_device", lambda _: torch.device("cuda"))  # there is none: a CPU does its work
+    ahead, lines = run(data, "ahead", encoder=LITE0, cache=tmp_path / "ahead")
+    assert left == [30, 6]
+    assert torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
+    assert any(line.startswith("Looked at 30 pictures at 64 px in ") for line in lines)
 
 
 def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:

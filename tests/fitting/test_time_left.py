@@ -19,11 +19,12 @@ def test_the_rest_of_the_training_by_hand() -> None:
 def test_the_rest_of_a_pass_is_said_once_and_only_if_it_is_long() -> None:
     times, said, counted = iter([0.0, 1.0, 4.0, 6.0]), list[str](), list[tuple[int, int]]()
     count = said_once(lambda done, total: counted.append((done, total)), said.append, "features", lambda: next(times))
-    for done in (10, 40, 60):
+    for done in (400, 410, 440, 460):
         count(done, 1000)
-    assert counted == [(10, 1000), (40, 1000), (60, 1000)]
-    assert said == ["features: about 96 s left."]  # 4 seconds for 40, 960 to go; the first batch alone was too short to tell
+    assert counted == [(400, 1000), (410, 1000), (440, 1000), (460, 1000)]
+    assert said == ["features: about 56 s left."]  # 4 seconds for 40, 560 to go: the first 400 may have been known before
     times = iter([0.0, 3.0])
     count = said_once(lambda done, total: None, said.append, "features", lambda: next(times))
+    count(800, 1000)
     count(900, 1000)
     assert len(said) == 1

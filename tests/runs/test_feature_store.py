@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from pals.data.source import TensorRows
 from pals.runs import store
-from pals.runs.store import encode_kept
+from pals.runs.store import Ahead, encode_kept
 from pals.training.encoding import encode
 from pals.vision.backbones import build_network
 from pals.vision.encoders import Encoder
@@ -127,3 +128,69 @@ def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
         features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
     assert fresh == len(features_ND)
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
+
+
+# ---- while others are still being decoded
+
+
+def see(ahead: Ahead, images: Tensor) -> None:
+    for image in images:
+        ahead.see(image.numpy())
+
+
+def test_full_blocks_are_encoded_ahead_and_the_features_are_the_same(tmp_path: Path) -> None:
+    images = pictures()
+    with Ahead(encoder(), tmp_path) as ahead:
+        see(ahead, images)
+    assert ahead.encoded == 8  # two blocks; the last two pictures fill none
+    features_ND, fresh = encode_kept(images, encoder(), tmp_path)
+    assert fresh == 2
+    assert torch.equal(features_ND, encode_kept(images, encoder(), tmp_path / "other")[0])
+
+
+def test_nothing_is_encoded_ahead_twice(tmp_path: Path) -> None:
+    images = pictures(12)
+    encode_kept(images[:4], encoder(), tmp_path)
+    with Ahead(encoder(), tmp_path) as ahead:
+        see(ahead, torch.cat([images[:4], images[4:8], images[4:8], images[8:]]))
+    assert ahead.encoded == 8
+    assert encode_kept(images, encoder(), tmp_path)[1] == 0
+
+
+def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def slow(images: Tensor, *rest: Any) -> Tensor:
+        begun.release()
+        assert may_end.acquire(timeout=10)
+        return encode(images, *rest)
+
+    monkeypatch.setattr(store, "encode", slow)
+    images = pictures(12)
+    with Ahead(encoder(), tmp_path) as ahead:
+        see(ahead, images[:7])  # does not wait, though the first block is not done
+        assert begun.acquire(timeout=10) and ahead.encoded == 0
+        eighth = threading.Thread(target=see, args=(ahead, images[7:8]))
+        eighth.start()
+        eighth.join(0.1)
+        assert eighth.is_alive()  # two full blocks: it waits for the first
+        may_end.release(3)
+        eighth.join(10)
+        assert not eighth.is_alive()
+        see(ahead, images[8:])
+    assert ahead.encoded == 12
+
+
+def test_without_room_nothing_more_is_encoded_ahead(tmp_path: Path) -> None:
+    (tmp_path / "features").write_text("a file where the folder would be")
+    ahead = Ahead(encoder(), tmp_path)
+    with pytest.warns(UserWarning, match="cannot be kept") as said:
+        see(ahead, pictures(20))
+    assert len(said) == 1 and ahead.encoded == 0
+    ahead.pool.shutdown()
+
+
+def test_what_fails_ahead_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "encode", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError), Ahead(encoder(), tmp_path) as ahead:
+        see(ahead, pictures(4))

@@ -14,10 +14,13 @@ from pals.cli.base import Plugin, app, console, say
 if TYPE_CHECKING:
     from pals.vision.encoders import KnownEncoder
 
+STATES = {"here": ("ready", "green"), "missing": ("missing", "yellow"), "damaged": ("damaged", "red")}
+"""What is said of a file of weights, and in which colour."""
+
 
 @app.command()
 def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False, plugin: Plugin = None) -> None:
-    """List the encoders that features of pictures can come from: size, input, licence, and how to get those that are missing.
+    """List the encoders that turn pictures into features: input size, licence, and how to install missing weights.
 
     Example:  pals encoders
     """
@@ -28,15 +31,18 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("encoder", "input", "features", "weights", "licence", "learned from"):
-        table.add_column(heading, no_wrap=heading != "learned from")
+    for heading in ("encoder", "input", "features", "weights", "licence", "trained on"):
+        table.add_column(heading, no_wrap=heading != "trained on")
     for fact in facts:
         table.add_row(*_row(fact))
     console.print(table, highlight=False)
     for fact in facts:
         if not fact["ready"]:
             say(fact["reason"])
-    say("Also: timm:NAME with a file of weights, or the file of an EfficientNet-Lite or a torchvision ResNet.")
+    say(
+        "Also: --encoder timm:NAME --weights FILE for any network of timm, --encoder FILE for the weights of an "
+        "EfficientNet-Lite or a torchvision ResNet, and your own with --plugin. Which one to take: docs/encoders.md."
+    )
 
 
 def _facts(known: KnownEncoder) -> dict[str, Any]:
@@ -60,13 +66,13 @@ def _facts(known: KnownEncoder) -> dict[str, Any]:
 
 
 def _row(fact: dict[str, Any]) -> list[str]:
-    colour = {"here": "green", "damaged": "red"}.get(fact["state"], "yellow")
+    state, colour = STATES[fact["state"]]
     size = f", {fact['megabytes']} MB" if fact["megabytes"] else ""
     return [
         escape(fact["name"]),
         f"{fact['input']} px" if fact["input"] else "any",
         f"{fact['features']:,}",
-        f"[{colour}]{fact['state']}[/]{size}" if fact["needed"] else "none needed",
+        f"[{colour}]{state}[/]{size}" if fact["needed"] else "none needed",
         escape(fact["licence"]),
         escape(fact["about"]),
     ]

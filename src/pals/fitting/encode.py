@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pals.data import Inputs
-from pals.fitting.load import Loaded
+from pals.fitting.load import Loaded, as_encoder
 from pals.fitting.monitor import Monitor
+from pals.fitting.pictures import LOOKING
 from pals.fitting.plan import Plan
 from pals.fitting.time_left import said_once
 from pals.methods import Problem, find_method
@@ -22,8 +23,6 @@ from pals.runs.networks import (
     Statistics,
     cut_patches,
     feature_statistics,
-    frozen_network,
-    patches_name,
     starting_network,
     with_weights_found,
 )
@@ -33,10 +32,8 @@ from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network, build_network
 from pals.vision.backbones.patches import PatchNetwork, Responses
-from pals.vision.encoders import PATCHES, Encoder
 from pals.vision.images import default_cache
 
-LOOKING = "Looking at pictures"
 REDUCED = 10_000  # items whose responses are brought to principal components at a time
 MOST_RESPONSES = 512 << 20  # bytes of responses to patches that are kept, in memory and on disk
 
@@ -69,7 +66,7 @@ class Encoded:
 def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that are kept are used
     again if pictures and weights are still the same."""
-    plan, encoder, monitor = loaded.plan, encoder_of(loaded.plan), monitor or Monitor()
+    plan, encoder, monitor = loaded.plan, loaded.encoder, monitor or Monitor()
     if not plan.solved:
         _refuse_unsaveable(loaded, encoder)
     claim_folder(plan.folder, plan.config, {"data_mark": loaded.mark})
@@ -79,19 +76,6 @@ def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     mean_D, std_D = feature_statistics(made.features_ND)
     statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
     return Encoded(loaded, made.features_ND, vector_views(mean_D, std_D), encoder, statistics, made.responses_ND)
-
-
-def encoder_of(plan: Plan) -> Network | None:
-    """The frozen network with its weights; patches are still to be cut."""
-    network = plan.config.network
-    if not network.frozen:
-        return None
-    return frozen_network(replace(network, name=encoder_name(plan)), plan.data.size, plan.config.seed)
-
-
-def encoder_name(plan: Plan) -> str:
-    name = plan.config.network.name
-    return patches_name(plan.data.mirror) if name == PATCHES else name
 
 
 def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
@@ -110,12 +94,18 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
 
 
 def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
-    """A picture that this network has ever looked at is not encoded again."""
-    cache, device, started = loaded.plan.cache or default_cache(), loaded.plan.config.engine.device, time.perf_counter()
+    """A picture that this network has ever looked at is not encoded again, be it a minute ago, when it was decoded."""
+    plan, started = loaded.plan, time.perf_counter()
+    cache, device, encoder = (
+        plan.cache or default_cache(),
+        plan.config.engine.device,
+        as_encoder(plan, network, loaded.statistics),
+    )
     with monitor.counting(LOOKING) as count:
         timed = said_once(count, monitor.say, LOOKING)
-        features_ND, fresh = encode_kept(loaded.items.inputs, _as_encoder(loaded, network), cache, device, timed)
-    monitor.say(looked_at(len(features_ND), fresh, time.perf_counter() - started, loaded.plan))
+        features_ND, fresh = encode_kept(loaded.items.inputs, encoder, cache, device, timed)
+    seconds = loaded.looked.seconds + time.perf_counter() - started
+    monitor.say(looked_at(len(features_ND), loaded.looked.pictures + fresh, seconds, plan))
     return Features(features_ND)
 
 
@@ -151,7 +141,8 @@ def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Feat
     def features_of(network: Network) -> Tensor:
         with monitor.counting(LOOKING) as count:
             timed = said_once(count, monitor.say, LOOKING)
-            return encode_pictures(images, _as_encoder(loaded, network), plan.config.engine.device, progress=timed)
+            encoder = as_encoder(plan, network, loaded.statistics)
+            return encode_pictures(images, encoder, plan.config.engine.device, progress=timed)
 
     if plan.solved or not bytes_of_responses(encoder, len(images)):
         made = Features(features_of(encoder), learned=body_of(encoder))
@@ -162,11 +153,6 @@ def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Feat
         made = Features(features_ND, responses_ND, body_of(encoder))
     write_features(plan.folder, mark, made)
     return made
-
-
-def _as_encoder(loaded: Loaded, network: Network) -> Encoder:
-    """For pictures that have its size already."""
-    return Encoder(loaded.plan.config.network.name, network, None, *loaded.statistics, None, "")
 
 
 def bytes_of_responses(encoder: PatchNetwork, items: int) -> int:

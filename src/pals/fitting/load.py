@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,7 +19,7 @@ from pals.data import Inputs, Items
 from pals.data.source import in_blocks, subset
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
-from pals.fitting.pictures import READING, read_pictures
+from pals.fitting.pictures import READING, ReadPictures, read_pictures
 from pals.fitting.plan import Plan
 from pals.fitting.time_left import Count
 from pals.fitting.vectors import read_matrix, row_names
@@ -25,11 +27,27 @@ from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
 from pals.readers import Votes
 from pals.runs.about import read_about
-from pals.runs.networks import Statistics, input_statistics
-from pals.runs.settings import NetworkConfig, VotesConfig
+from pals.runs.networks import Statistics, frozen_network, input_statistics, patches_name
+from pals.runs.settings import VotesConfig
+from pals.runs.store import Ahead
+from pals.training.engine import find_device
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
+from pals.vision.backbones import Network
+from pals.vision.backbones.patches import PatchNetwork
+from pals.vision.encoders import PATCHES, Encoder
 from pals.vision.images import default_cache, image_statistics
+from pals.vision.images.table import Watch
+
+
+class Looked(NamedTuple):
+    """Pictures that were encoded for the first time, and how long that took, their decoding included."""
+
+    pictures: int = 0
+    seconds: float = 0.0
+
+
+NOTHING = Looked()
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,10 @@ class Loaded:
     truth: Graded | None = None
     bad: tuple[str, ...] = ()
     "Pictures that could not be read, and why."
+    encoder: Network | None = None
+    "The frozen network with its weights, where there is one; patches are still to be cut."
+    looked: Looked = NOTHING
+    "What it has seen of the pictures while others were decoded."
 
     @property
     def warnings(self) -> list[str]:
@@ -62,10 +84,16 @@ class Loaded:
 def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     """Decode the pictures (once: the cache keeps them, unless they are streamed), or read the vectors. Refuses other inputs
     than the run began with."""
-    network, matched = plan.config.network, plan.matched.votes
-    items, votes, views, statistics, bad = read_inputs(plan.data, matched, network, plan.cache, monitor, plan.stream)
+    monitor, encoder = monitor or Monitor(), encoder_of(plan)
+    known = None if plan.data.images is None else input_statistics(plan.config.network, plan.data.size)
+    started = time.perf_counter()
+    with _looking(plan, encoder, known) as ahead:
+        watch = None if ahead is None else ahead.see
+        read = read_inputs(plan.data, plan.matched.votes, known, plan.cache, monitor, plan.stream, watch)
+    items, votes, views, statistics, bad = read
+    looked = NOTHING if ahead is None else Looked(ahead.encoded, time.perf_counter() - started)
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
-    mark = _marked(items.inputs, monitor or Monitor())
+    mark = _marked(items.inputs, monitor)
     _refuse_other_inputs(plan.folder, mark)
     return Loaded(
         plan=plan,
@@ -79,7 +107,37 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
         mark=mark,
         truth=None if plan.truth is None else read_truth(plan.truth, votes),
         bad=bad,
+        encoder=encoder,
+        looked=looked,
     )
+
+
+def encoder_of(plan: Plan) -> Network | None:
+    """The frozen network with its weights; patches are still to be cut."""
+    network = plan.config.network
+    if not network.frozen:
+        return None
+    return frozen_network(replace(network, name=encoder_name(plan)), plan.data.size, plan.config.seed)
+
+
+def encoder_name(plan: Plan) -> str:
+    name = plan.config.network.name
+    return patches_name(plan.data.mirror) if name == PATCHES else name
+
+
+def as_encoder(plan: Plan, network: Network, statistics: Statistics) -> Encoder:
+    """For pictures that have its size already."""
+    return Encoder(plan.config.network.name, network, None, *statistics, None, "")
+
+
+def _looking(plan: Plan, network: Network | None, known: Statistics | None) -> AbstractContextManager[Ahead | None]:
+    """What encodes pictures while others are decoded: pretrained networks, which need to know of no other picture, where they
+    do not want the cores that decode. Two kinds of work in turn on all cores of a CPU take less time than both at once."""
+    if network is None or known is None or isinstance(network, PatchNetwork):
+        return nullcontext()
+    if find_device(plan.config.engine.device).type == "cpu":
+        return nullcontext()
+    return Ahead(as_encoder(plan, network, known), plan.cache or default_cache(), plan.config.engine.device)
 
 
 class ReadInputs(NamedTuple):
@@ -95,29 +153,29 @@ class ReadInputs(NamedTuple):
 def read_inputs(
     data: VotesConfig,
     votes: Votes,
-    network: NetworkConfig,
+    known: Statistics | None = None,
     cache: Path | None = None,
     monitor: Monitor | None = None,
     stream: bool | None = None,
+    watch: Watch | None = None,
 ) -> ReadInputs:
-    """What these votes are about; standardised as the weights that the network starts from want it. Of answers alone, vectors
-    without a number."""
+    """What these votes are about; pictures standardised by what is known to suit the network, or by their own statistics. Of
+    answers alone, vectors without a number. `watch` sees pictures as they are decoded."""
     if data.images is not None:
-        return _pictures(data, votes, network, cache, stream, monitor or Monitor())
+        pictures = read_pictures(data, votes.items, cache or default_cache(), stream, monitor or Monitor(), watch)
+        return _pictures(data, votes, known, pictures)
     if data.features is not None:
         return _vectors(data, votes)
     nothing = torch.zeros(len(votes.items), 0)
     return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
 
 
-def _pictures(
-    data: VotesConfig, votes: Votes, network: NetworkConfig, cache: Path | None, stream: bool | None, monitor: Monitor
-) -> ReadInputs:
-    inputs, names, left_out = read_pictures(data, votes.items, cache or default_cache(), stream, monitor)
+def _pictures(data: VotesConfig, votes: Votes, known: Statistics | None, pictures: ReadPictures) -> ReadInputs:
+    inputs, names, left_out = pictures
     bad = tuple(f"{image.name}: {image.reason}" for image in left_out)
     if bad:
         votes = answered_first(votes.match(names)[0])
-    statistics = input_statistics(network, data.size) or Statistics(*image_statistics(inputs))
+    statistics = known or Statistics(*image_statistics(inputs))
     images = inputs if names == votes.items else subset(inputs, _places(names, votes.items))
     return ReadInputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 

@@ -18,16 +18,19 @@ from pals.data.shards import ShardPictures, Stream
 from pals.data.shards.stream import KINDS
 from pals.data.source import DecodedPictures, subset, within_memory
 from pals.fitting.monitor import Monitor
-from pals.fitting.time_left import Count
+from pals.fitting.time_left import Count, said_once
 from pals.runs.settings import VotesConfig
 from pals.util.ahead import in_order
 from pals.util.errors import InputError
 from pals.vision.images import BadImage, BadImageError, NoRoomError, list_images, load_images, survey
 from pals.vision.images.decoding import read_header_bytes
+from pals.vision.images.table import Watch
 
 SAMPLE = 200
 """Pictures of shards whose headers are looked at."""
 READING = "Reading pictures"
+LOOKING = "Looking at pictures"
+"""Reading them, and encoding those that are read already."""
 
 
 class ReadPictures(NamedTuple):
@@ -82,8 +85,16 @@ def _indexed(images: str, fingerprint: str) -> ShardPictures:
     return ShardPictures(images, 1)
 
 
-def read_pictures(data: VotesConfig, names: Sequence[str], cache: Path, stream: bool | None, monitor: Monitor) -> ReadPictures:
-    """stream: decode each whenever it is needed; None: if the disk has no room for all. The pixels are the same."""
+def read_pictures(
+    data: VotesConfig,
+    names: Sequence[str],
+    cache: Path,
+    stream: bool | None,
+    monitor: Monitor,
+    watch: Watch | None = None,
+) -> ReadPictures:
+    """stream: decode each whenever it is needed; None: if the disk has no room for all. The pixels are the same. `watch` sees
+    those that are decoded now."""
     shards = shards_of(data.images or "")
     if shards is not None:
         if stream is False:
@@ -93,7 +104,7 @@ def read_pictures(data: VotesConfig, names: Sequence[str], cache: Path, stream: 
     if stream:
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
     try:
-        return _stored(data, names, cache, monitor)
+        return _stored(data, names, cache, monitor, watch)
     except NoRoomError as error:
         if stream is False:
             raise
@@ -101,8 +112,9 @@ def read_pictures(data: VotesConfig, names: Sequence[str], cache: Path, stream: 
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
 
 
-def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor) -> ReadPictures:
-    with monitor.counting(READING) as count:
+def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None) -> ReadPictures:
+    what = READING if watch is None else LOOKING
+    with monitor.counting(what) as count:
         table = load_images(
             Path(data.images or ""),
             data.size,
@@ -110,7 +122,8 @@ def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monit
             names=names,
             skip_bad=data.skip_bad,
             how=data.resize,
-            progress=count,
+            progress=count if watch is None else said_once(count, monitor.say, what),
+            watch=watch,
         )
     inputs = within_memory(table.images)
     if not isinstance(inputs, Tensor):

@@ -24,7 +24,7 @@ from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.metrics import grade_pruning
 from pals.readers import ReadSummary, Votes
 from pals.runs.run import candidates_for, chosen_dataset
-from pals.runs.settings import NetworkConfig, RunConfig, VotesConfig
+from pals.runs.settings import RunConfig, VotesConfig
 from pals.training.inference import Link, infer, make_engine
 from pals.util.words import how_many
 from pals.vision.augment import Views
@@ -101,7 +101,7 @@ def prune_files(
 ) -> tuple[Pruned, tuple[str, ...]]:
     """Of files of answers with pictures or feature vectors; and what is to be said of the files."""
     matched = match_votes(config)
-    inputs = read_inputs(config, matched.votes, NetworkConfig(), cache, monitor)
+    inputs = read_inputs(config, matched.votes, None, cache, monitor)
     features_ND = seen_as(look, inputs.items, inputs.views, device)
     made = prune_votes(inputs.votes, features_ND, **options)
     lines = (*matched.lines, *(f"Left out: {line}" for line in inputs.bad))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from pals.fitting import novel
-from pals.fitting.encode import encoder_name
 from pals.fitting.findings import Findings
 from pals.fitting.folder import TAXONOMY
+from pals.fitting.load import encoder_name
 from pals.fitting.page.render import write_report
 from pals.fitting.report_parts import report_data
 from pals.fitting.second_look import SecondLook

@@ -25,16 +25,20 @@ def seconds_left(record: Mapping[str, Any], lengths: Sequence[tuple[int, float]]
 
 
 def said_once(count: Count, say: Say, what: str, clock: Callable[[], float] = time.perf_counter) -> Count:
-    """The same counter; once, after the first two seconds, it also says how long the rest will take."""
-    started, said = clock(), False
+    """The same counter; once, two seconds after the first call, it also says how long the rest will take. What is done by the
+    first call may have been done long before, and says nothing of the pace."""
+    start: tuple[float, int] | None = None
+    said = False
 
     def counted(done: int, total: int) -> None:
-        nonlocal said
+        nonlocal start, said
         count(done, total)
-        passed = clock() - started
-        if not said and done and passed >= TIMED:
+        now = clock()
+        start = start or (now, done)
+        passed, new = now - start[0], done - start[1]
+        if not said and new and passed >= TIMED:
             said = True
-            left = passed / done * (total - done)
+            left = passed / new * (total - done)
             if left >= WORTH_SAYING:
                 say(f"{what}: about {duration(left)} left.")
 

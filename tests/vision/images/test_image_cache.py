@@ -209,6 +209,13 @@ def test_progress(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not calls
 
 
+def test_who_watches_sees_what_is_decoded_now(folder: Path, cache: Path) -> None:
+    load_images(folder, S, cache=cache, names=list_images(folder)[:3])
+    seen: list[np.ndarray] = []
+    table = load_images(folder, S, cache=cache, watch=seen.append)
+    assert np.array_equal(np.stack(seen), table.images[3:].numpy())
+
+
 # ---- the tensor
 
 

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,6 +33,7 @@ SECONDS_BETWEEN_CALLS = 0.1  # of the function that shows progress
 SHOWN = 5  # bad pictures that an error names
 
 Progress = Callable[[int, int], None]
+Watch = Callable[[np.ndarray], None]
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -68,6 +70,7 @@ def load_images(
     how: How = "squash",
     workers: int | None = None,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> ImageTable:
     """All pictures of the folder, or those named, in that order, as 3 x size x size. See `decode` for how one is resized.
 
@@ -75,6 +78,8 @@ def load_images(
     It may serve many image folders and processes at once. None: a temporary file that goes when the tensor goes.
     skip_bad: leave out pictures that cannot be decoded, and list them; without it they are an error that names them.
     progress: called now and then with the pictures that are ready and all of them, if any has to be decoded.
+    watch: called with the pixels of every picture that had to be decoded, as soon as it is; decoding waits for it when 64 MB of
+    finished pictures are waiting.
 
     Memory: the pixels stay on the disk, and may be more than fits into memory. While decoding, 64 MB of finished pictures
     plus 2 GB of pictures in the making (more only for a single picture that needs more by itself), and about half a
@@ -93,7 +98,7 @@ def load_images(
             place = Path(cache)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            table = _Loader(folder, Settings(str(folder.resolve()), size, how), place, workers, progress).load(wanted)
+            table = _Loader(folder, Settings(str(folder.resolve()), size, how), place, workers, progress, watch).load(wanted)
         except _FullError as error:
             raise NoRoomError(place, cache is None, str(error)) from None
         except OSError as error:  # those of the pictures have become reasons, so this is about the cache
@@ -111,10 +116,19 @@ def load_images(
 class _Loader:
     """One call of `load_images`."""
 
-    def __init__(self, folder: Path, settings: Settings, place: Path, workers: int | None, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        place: Path,
+        workers: int | None,
+        progress: Progress | None,
+        watch: Watch | None,
+    ) -> None:
         self.folder, self.settings, self.place = folder, settings, place
         self.workers = workers or _cores()
         self.progress = progress or (lambda done, total: None)
+        self.watch = watch or (lambda pixels: None)
         self.budget = Budget()
         self.told = -math.inf
         self.decoded = 0
@@ -208,6 +222,7 @@ class _Loader:
         self.decoded += 1
         if isinstance(result, Picture):
             writer.add(Entry(name, result.stamp, result.width, result.height, None), result.pixels)
+            self.watch(result.pixels)
         elif result.lasting:
             writer.add(Entry(name, stamp, 0, 0, result.reason), None)
         else:
