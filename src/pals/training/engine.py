@@ -149,7 +149,7 @@ class Engine:
 
     def describe(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{name}, {self.precision}"
+        return f"{name}, {self.precision}" + (f", {self.ranks.size} processes" if self.ranks.several else "")
 
     @property
     def chunk(self) -> int:

@@ -273,12 +273,15 @@ def joined() -> Iterator[Ranks]:
     _connect()
     try:
         yield ranks
+    except (ElsewhereError, LostError):
+        raise
+    except InputError as error:
+        raise InputError(str(error) if ranks.is_first else f"Process {ranks.rank} of {ranks.size}: {error}") from None
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             raise LostError from None
         raise
-    finally:
-        dist.destroy_process_group()
+    dist.destroy_process_group()
 
 
 def _connect() -> None:
