@@ -24,6 +24,7 @@ from pals.training.engine import EngineConfig
 from pals.training.ranks import ALONE, ElsewhereError, Ranks, started_as
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines
+from pals.vision.backbones import build_network
 
 SHARED = EngineConfig(device="cpu", sync_norms=True)
 
@@ -45,6 +46,23 @@ def said(work: Callable[[], Any]) -> tuple[str, str]:
     return type(caught.value).__name__, str(caught.value)
 
 
+def gradients(ranks: Ranks = ALONE) -> Tensor:
+    """Of a loss that is no mean over items, by a network with norms and a head beside it, for two views of an odd number of
+    items; and the running statistics. In float64, so that nothing but a mistake makes a difference."""
+    torch.manual_seed(3)
+    network, head = build_network("small-resnet", (1, 8, 8), 4).double(), torch.nn.Linear(4, 2).double()
+    parts = torch.nn.ModuleList([network, head])
+    optimizer = torch.optim.SGD(parts.parameters())
+    ranks = replace(ranks, sync_norms=True)
+    with ranks.together():
+        outputs = network.each(list(torch.randn(2, 7, 1, 8, 8, dtype=torch.float64)))
+        logits = torch.cat([output.logits for output in outputs])
+        (logits.logsumexp(dim=0).square().mean() * head(logits).exp().sum().log()).backward()
+        ranks.average_gradients(optimizer)
+    found = [parameter.grad for parameter in parts.parameters() if parameter.grad is not None]
+    return torch.cat([value.flatten() for value in [*found, *network.buffers()]])
+
+
 def everything(ranks: Ranks) -> dict[str, Any]:
     """What two processes do, in one go."""
     found: dict[str, Any] = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "told": ranks.told(ranks.rank + 5)}
@@ -63,6 +81,7 @@ def everything(ranks: Ranks) -> dict[str, Any]:
     found["one fails"] = said(fail)
     found["first fails"] = said(lambda: ranks.once(lambda: toy_trainer("nonsense")))
 
+    found["gradients"] = gradients(ranks)
     rows = CountingRows(toy_data().train.inputs)
     data = replace(toy_data(), train=replace(toy_data().train, inputs=rows))
     found["streamed"] = [record["loss"] for record in run_all(toy_trainer("average", data, engine=SHARED, ranks=ranks), 1)]
@@ -95,6 +114,12 @@ def test_each_has_its_rows_and_all_get_the_whole(asked: Asked) -> None:
     _, first, second = asked
     assert (first["rows"], second["rows"]) == ([0, 1, 2], [3, 4, 5, 6])
     assert first["gathered"] == second["gathered"] == list(range(7))
+
+
+def test_gradients_are_those_of_the_whole_batch(asked: Asked) -> None:
+    _, first, second = asked
+    torch.testing.assert_close(first["gradients"], gradients(), rtol=1e-9, atol=1e-12)
+    assert torch.equal(first["gradients"], second["gradients"])
 
 
 def test_all_hear_what_the_first_says(asked: Asked) -> None:
