@@ -15,6 +15,7 @@ from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import TrainConfig
+from pals.training.ranks import ALONE, Ranks
 from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.files import read_json_lines
@@ -105,6 +106,7 @@ def toy_trainer(
     folder: Path | None = None,
     truth: Truth | None = None,
     engine: EngineConfig | None = None,
+    ranks: Ranks = ALONE,
 ) -> Trainer:
     """Like a new process: same seeds, new objects."""
     data = data if data is not None else toy_data()
@@ -115,7 +117,7 @@ def toy_trainer(
         data.train,
         data.views,
         config,
-        Engine(engine or EngineConfig(device="cpu")),
+        Engine(engine or EngineConfig(device="cpu"), ranks),
         seed=seed,
         truth=truth if truth is not None else data.truth,
         test=(data.test, data.test_truth),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from _ranks import by_several, first_losses
 from _toy import (
     assert_same,
     assert_same_state,
@@ -83,6 +84,16 @@ def test_training_is_the_same_each_time_and_differs_between_seeds(name: str, toy
     assert_same_state(first, again)
     if is_trained(first.method):
         assert not torch.equal(*(torch.cat([p.flatten() for p in t.method.parameters()]) for t in (first, other)))
+
+
+def test_two_processes_learn_what_one_does() -> None:
+    """The losses of the first epochs, and what is remembered at their end. One test for all methods: processes start slowly."""
+    alone, (first, second) = first_losses(), by_several(2, first_losses)
+    *apart, settled = first.pop("average, own norms")
+    assert second.pop("average, own norms")[-1] == settled
+    assert first == second  # bit for bit
+    assert first == {name: pytest.approx(alone[name], abs=1e-5, rel=1e-5) for name in METHODS}
+    assert apart != pytest.approx(alone["average"][:-1], rel=1e-4)  # it can fail: statistics of half a batch are others
 
 
 @each_method

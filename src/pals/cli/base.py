@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
     from pals.runs import Run
+    from pals.training.ranks import Ranks
     from pals.util.display import Reporter
 
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
@@ -35,7 +37,8 @@ class Commands(TyperGroup):
             with ending_politely():
                 return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
-            errors.print("Stopped. The same command continues from the last checkpoint.")
+            if not console.quiet:
+                errors.print("Stopped. The same command continues from the last checkpoint.")
             sys.exit(stopped.code if isinstance(stopped, Stopped) else 128 + signal.SIGINT)
 
 
@@ -108,6 +111,23 @@ def _options(
 def say(text: str) -> None:
     """One line as it is: a folder called [x] is no markup."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def as_one() -> Iterator[Ranks]:
+    """The processes of this command, of which the first alone speaks; one that ends because another has leaves the word to
+    that one, or to whoever watches them."""
+    from pals.runs.processes import ENDED_BY_OTHERS, is_launched
+    from pals.training.ranks import ElsewhereError, LostError, joined
+
+    try:
+        with joined() as ranks:
+            console.quiet = not ranks.is_first
+            yield ranks
+    except (ElsewhereError, LostError) as error:
+        if isinstance(error, ElsewhereError) or is_launched():
+            raise typer.Exit(ENDED_BY_OTHERS) from None
+        raise
 
 
 def follow(reporter: Reporter, title: str, run: Run, stop_after: int | None = None) -> None:

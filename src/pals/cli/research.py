@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, console, follow, say
+from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
 
@@ -122,6 +123,9 @@ def train(
     stop_after: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many epochs; the same command goes on.")
     ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="So many share each batch: on GPUs, one each, or on the cores of the CPU.")
+    ] = None,
     plugin: Plugin = None,
 ) -> None:
     """Train a method on a data set whose labels are turned into noisy candidate sets.
@@ -129,10 +133,11 @@ def train(
     Flags win over --config, and --set wins over both. Several seeds make one folder each.
 
     Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 3 --out runs/digits
+
+    On two GPUs:  pals train cifar10 --processes 2 --out runs/two, or torchrun --nproc-per-node 2 -m pals train ...
     """
-    from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
+    from pals.runs import RunConfig, check_base, default_folder
     from pals.util.config import merge, override, read_yaml
-    from pals.util.display import Reporter, showing_count
 
     flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
     flags |= _encoder_flags(encoder, weights, frozen)
@@ -144,18 +149,42 @@ def train(
     if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
         folders = [base / f"seed-{number}" for number in numbers]
-    for run_config, folder in zip(configs, folders, strict=True):
-        with showing_count(console, "features") as count:
-            run = Run(run_config, folder, data_dir, progress=count)
-        if folder == folders[0]:
-            say(_intro(run.describe()))
-            for remark in _remarks(run_config):
-                say(remark)
-        if run.resumed_at:
-            say(f"{folder}: continuing after epoch {run.resumed_at}.")
-        with Reporter(console).showing() as reporter:
-            follow(reporter, f"{run_config.method_name} seed {run_config.seed}", run, stop_after)
-    _print_scores(summarise_seeds(base, folders))
+    if _is_alone(processes):
+        _train(configs, base, folders, data_dir, stop_after)
+    else:
+        from pals.runs.processes import run_by
+
+        raise typer.Exit(run_by(processes or 1, sys.argv[1:]))
+
+
+def _is_alone(processes: int | None) -> bool:
+    """Whether no processes have to be started: one is enough, or this is one of them."""
+    from pals.training.ranks import started_as
+
+    started = started_as().size
+    if processes is not None and started > 1 and started != processes:
+        raise InputError(f"--processes {processes}, but torchrun has started {started}. Leave out one of the two.")
+    return started > 1 or processes in (None, 1)
+
+
+def _train(configs: list[RunConfig], base: Path, folders: list[Path], data_dir: Path | None, stop_after: int | None) -> None:
+    from pals.runs import Run, summarise_seeds
+    from pals.util.display import Reporter, showing_count
+
+    with as_one() as ranks:
+        for config, folder in zip(configs, folders, strict=True):
+            with showing_count(console, "features") as count:
+                run = Run(config, folder, data_dir, progress=count, ranks=ranks)
+            if folder == folders[0]:
+                say(_intro(run.describe()))
+                for remark in _remarks(config):
+                    say(remark)
+            if run.resumed_at:
+                say(f"{folder}: continuing after epoch {run.resumed_at}.")
+            with Reporter(console).showing() as reporter:
+                follow(reporter, f"{config.method_name} seed {config.seed}", run, stop_after)
+        if ranks.is_first:
+            _print_scores(summarise_seeds(base, folders))
 
 
 def _remarks(config: RunConfig) -> Iterator[str]:

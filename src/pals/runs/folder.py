@@ -136,6 +136,15 @@ def commit() -> str | None:
     return f"{first}+changes" if first and changed else first
 
 
+def code_mark() -> str:
+    """Changes with the code that runs, that of plug-ins included."""
+    root = Path(pals.__file__).parent
+    mark = hashlib.blake2b(repr((torch.__version__, sorted(one["sha256"] for one in plugins_used()))).encode(), digest_size=12)
+    for path in sorted(root.rglob("*.py")):
+        mark.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return mark.hexdigest()
+
+
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes when nobody says: named after what tells runs apart."""
     data, loader = config.data, config.loader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,12 +19,13 @@ from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
 from pals.model import FILE_NAME
 from pals.runs.features import Features, body_of, read_features, write_features
-from pals.runs.folder import check_folder, claim_folder, data_mark, load_run_config, refuse_other_data
+from pals.runs.folder import check_folder, claim_folder, code_mark, data_mark, load_run_config, refuse_other_data
 from pals.runs.front_end import FrontEnd, Seen, make_front_end, through
 from pals.runs.networks import starting_network, with_weights_found
 from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
 from pals.training.engine import Engine
 from pals.training.inference import OnBatch
+from pals.training.ranks import ALONE, Ranks
 from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
@@ -48,12 +50,35 @@ class Run:
         summarize: bool = True,
         progress: OnBatch | None = None,
         kept: Path | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
         `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own.
-        `progress` is told of pictures that are encoded. `kept`: the folder of the run whose checkpoint will be loaded."""
-        engine = Engine(config.engine)
-        self.config, self.folder, self.summarize = config, folder, summarize
+        `progress` is told of pictures that are encoded. `kept`: the folder of the run whose checkpoint will be loaded.
+        `ranks`: the processes that train together; the first of them writes the folder."""
+        self.config, self.summarize, self.ranks = config, summarize, ranks
+        self.folder = folder if ranks.is_first else None
+        with ranks.agreed():
+            about = self._prepare(data_dir, dataset, dict(about or {}), progress, kept)
+        if ranks.several:
+            settings = json.dumps(config.to_dict(), sort_keys=True, default=str)
+            ranks.refuse_differences({"code": code_mark(), "settings": settings, "data": about["data_mark"]})
+        self._lock = None if self.folder is None else FolderLock(self.folder)
+        self._begin(about)  # only now: input that turned out bad leaves no trace
+        self.resumed_at = self.trainer.progress.total
+        self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
+
+    def _prepare(
+        self,
+        data_dir: Path | None,
+        dataset: Dataset | None,
+        about: dict[str, Any],
+        progress: OnBatch | None,
+        kept: Path | None,
+    ) -> dict[str, Any]:
+        """Data, candidates, network, method and trainer; gives what `run.json` shall hold of them."""
+        config, folder = self.config, self.folder
+        engine = Engine(config.engine, self.ranks)
         if folder is not None:
             check_folder(folder, config)
         ready = kept is not None and not config.network.frozen  # weights to start from are in the checkpoint
@@ -61,7 +86,6 @@ class Run:
         self.network = with_weights_found(network, data_dir)  # before the pictures, which take their time
         source = dataset if dataset is not None else chosen_dataset(config, data_dir)
         self.candidates, self.noise = candidates_for(config, source)
-        about = dict(about or {})
         if "data_mark" not in about:
             about["data_mark"] = data_mark(source.train.inputs, self.candidates)
         if folder is not None:
@@ -86,11 +110,7 @@ class Run:
             settings=config.to_dict(),
             complete=completed,
         )
-        self._lock = None if folder is None else FolderLock(folder)
-        if folder is not None:
-            self._begin(folder, about)  # only now: input that turned out bad leaves no trace
-        self.resumed_at = self.trainer.progress.total
-        self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
+        return about
 
     def _look(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
         """At the pictures of the data set, through the network that was asked for."""
@@ -112,17 +132,21 @@ class Run:
             features_ND = self.dataset.train.inputs[:]
             write_features(folder, self.patches_mark, Features(features_ND, learned=body_of(network)))
 
-    def _begin(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def _begin(self, about: Mapping[str, Any]) -> None:
         """Nobody else may work on the folder from here until the epochs are over."""
-        assert self._lock is not None
-        self._lock.acquire()
         try:
-            claim_folder(folder, self.config, about)
-            self._keep_patches(folder)
+            self.ranks.once(lambda: self._claim(about))
             self.trainer.resume()
         except BaseException:
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
             raise
+
+    def _claim(self, about: Mapping[str, Any]) -> None:
+        if self.folder is not None and self._lock is not None:
+            self._lock.acquire()
+            claim_folder(self.folder, self.config, about)
+            self._keep_patches(self.folder)
 
     def _network(self, name: str | None = None) -> Network:
         """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
@@ -143,12 +167,14 @@ class Run:
         for record in self.trainer.epochs(stop_after):
             self._last = record
             yield record
-            if asked() and not self.trainer.progress.done:
+            if self.ranks.any(asked()) and not self.trainer.progress.done:
                 self.trainer.save()
                 return
-        if self.trainer.progress.done and self.folder is not None and self.summarize:
-            self._save_model(self.folder)
-            write_json(self.folder / "summary.json", self.summary())
+        if self.trainer.progress.done and self.summarize and (self.folder is not None or self.ranks.several):
+            summary = self.summary()  # by all processes: it may have to look at the test items
+            if self.folder is not None:
+                self._save_model(self.folder)
+                write_json(self.folder / "summary.json", summary)
 
     def _save_model(self, folder: Path) -> None:
         """For `pals predict`: the classifier with its encoder. Some methods leave more than one network, and none is saved."""

@@ -57,13 +57,15 @@ class BatchMaker:
             for chunk in chunks:
                 yield {name: inputs[_index(name, order_M, chunk, sizes[name])] for name, order_M in orders.items()}
             return
-        hosts = {name: order_M.cpu() for name, order_M in orders.items()}
+        hosts, ranks = {name: order_M.cpu() for name, order_M in orders.items()}, self.engine.ranks
 
-        def read(chunk: range) -> dict[str, Tensor]:
-            return {name: inputs.take(_index(name, order_M, chunk, sizes[name])) for name, order_M in hosts.items()}
+        def read(chunk: range) -> dict[str, tuple[Tensor, int]]:
+            """Of several processes each reads its part."""
+            index = {name: _index(name, order_M, chunk, sizes[name]) for name, order_M in hosts.items()}
+            return {name: (inputs.take(ranks.rows(index_M)), len(index_M)) for name, index_M in index.items()}
 
         for rows in read_ahead(read, chunks):
-            yield {name: self.engine.send(part) for name, part in rows.items()}
+            yield {name: self.engine.send(ranks.gathered(part, count)) for name, (part, count) in rows.items()}
 
     def _make(self, group: Group, index: Tensor, inputs: Tensor, size: int, wanted: Sequence[str]) -> list[Batch]:
         wanted = wanted if group.views is None else group.views

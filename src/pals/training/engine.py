@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from pals.data.source import Inputs, TensorRows, in_blocks
 from pals.methods.base import Batch, Method
+from pals.training.ranks import ALONE, Ranks
 from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
 from pals.vision.backbones import Network, Output
@@ -39,6 +40,8 @@ class EngineConfig:
     "Compile the networks and capture the training step in a CUDA graph; by default on a CUDA device."
     deterministic: bool = False
     "Only deterministic kernels on a GPU: slower, and the same numbers each time. The CPU always is."
+    sync_norms: bool = False
+    "In a run by several processes: batch statistics of the whole batch, rather than of each process's part of it."
 
 
 def find_device(name: str) -> torch.device:
@@ -58,6 +61,23 @@ def find_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda", "mps"):
         raise unknown("device", name, ("auto", "cpu", "cuda", "mps"))
     return device
+
+
+def _shared_device(device: torch.device, ranks: Ranks) -> torch.device:
+    """Where one of several processes computes: each on a GPU of its own, or all on the CPU."""
+    if device.type == "cpu":
+        return device
+    if device.type != "cuda" or device.index is not None:
+        raise InputError(
+            f"Device {str(device)!r} is one device, but this run has {ranks.size} processes. Use --device cpu or cuda."
+        )
+    if ranks.local >= torch.cuda.device_count():
+        raise InputError(
+            f"Process {ranks.rank} of {ranks.size} finds no GPU of its own: this machine shows {torch.cuda.device_count()}. "
+            f"Start no more processes on it than that, or use --device cpu."
+        )
+    torch.cuda.set_device(ranks.local)
+    return torch.device("cuda", ranks.local)
 
 
 def free_devices(name: str) -> tuple[str, ...]:
@@ -91,8 +111,10 @@ def release_memory() -> None:
 class Engine:
     """Runs a method's steps and a network's inference on one device in one precision."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        self.device = find_device(config.device)
+    def __init__(self, config: EngineConfig, ranks: Ranks = ALONE) -> None:
+        """`ranks`: the processes that share the work on each batch."""
+        self.ranks = replace(ranks, sync_norms=config.sync_norms)
+        self.device = _shared_device(find_device(config.device), ranks) if ranks.several else find_device(config.device)
         self.precision = self._precision(config.precision)
         self.compiled = self.device.type == "cuda" if config.compile is None else config.compile
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
@@ -127,7 +149,7 @@ class Engine:
 
     def describe(self) -> str:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
-        return f"{name}, {self.precision}"
+        return f"{name}, {self.precision}" + (f", {self.ranks.size} processes" if self.ranks.several else "")
 
     @property
     def chunk(self) -> int:
@@ -206,18 +228,20 @@ class Engine:
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            with self.autocast():
-                loss = method.loss(batch)
-            scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            start_momentum(optimizer)
-            scaler.step(optimizer)
-            scaler.update()
-            with torch.no_grad(), self.autocast():
-                method.after_step(batch)
+            with self.ranks.together():
+                with self.autocast():
+                    loss = method.loss(batch)
+                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                self.ranks.average_gradients(optimizer)
+                start_momentum(optimizer)
+                scaler.step(optimizer)
+                scaler.update()
+                with torch.no_grad(), self.autocast():
+                    method.after_step(batch)
             return loss.detach()
 
         scaled = scaler.is_enabled()  # it reads from the device
-        if self.device.type != "cuda" or not self.compiled or scaled or not method.capturable:
+        if not self._captures(method) or scaled:
             return step
         graphs: dict[str, Captured] = {}
 
@@ -239,13 +263,15 @@ class Engine:
         self._set_switches()
         try:
             # a graph must not record copies of weights that are cached outside it: they are gone when it is replayed
-            with torch.inference_mode(), self.autocast(cached=not self._captures(network)):
+            with torch.inference_mode(), self.ranks.together(), self.autocast(cached=not self._captures(network)):
                 yield self._forward(network)
         finally:
             network.train(was_training)
 
-    def _captures(self, network: nn.Module) -> bool:
-        return self.device.type == "cuda" and self.compiled and getattr(network, "capturable", True)
+    def _captures(self, module: nn.Module) -> bool:
+        """Whether it goes into a CUDA graph; what several processes exchange in between does not."""
+        compiled = self.device.type == "cuda" and self.compiled and not self.ranks.several
+        return compiled and getattr(module, "capturable", True)
 
     def _forward(self, network: nn.Module) -> Callable[[Tensor], Output]:
         if not self._captures(network):

@@ -87,7 +87,7 @@ def infer(
             here = torch.device(device or engine.device)
             return _pass(engine, chain, inputs, batch, here, dtype, progress, min(lanes, -(-len(inputs) // batch)))
         except torch.OutOfMemoryError:
-            if batch == 1:
+            if batch == 1 or engine.ranks.several:  # the other processes would go on with the old size
                 raise
         batch //= 2
         engine.free_memory()

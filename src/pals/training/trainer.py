@@ -122,7 +122,7 @@ class Trainer:
     ) -> None:
         """`settings` are saved with the state, which is taken over under the same ones alone; `complete` puts into those of an
         older checkpoint what it lacks."""
-        self.method, self.config, self.engine = method, config, engine
+        self.method, self.config, self.engine, self.ranks = method, config, engine, engine.ranks
         self.views = views.including(method.own_views)
         self.truth, self.settings, self.complete = truth, settings or {}, complete
         self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
@@ -152,6 +152,7 @@ class Trainer:
             if self.progress.epoch == 0:
                 self.method.begin_phase(self.progress.phase)
                 self.engine.place(self.method)
+                self.ranks.settle(self.method)
                 self.optimizer = None
             phase = self.method.phase(self.progress.phase)  # asked again: its modules may have been made just now
             assert phase is not None
@@ -194,10 +195,10 @@ class Trainer:
         total, steps = torch.zeros((), device=self.engine.device), 0
         for part in range(parts):
             with torch.no_grad():
-                plan = self.method.plan_epoch(ctx) or self._default_plan()
+                plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
                 plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
                 count = plan.steps(config.batch_size)
-                random = self.method.draw(ctx, count)
+                random = self.ranks.same(self.method.draw(ctx, count))
                 before = self._agreement(ctx)
                 ctx.forget()
             times = [epoch - 1 + (part + number / count) / parts for number in range(count)]
@@ -205,7 +206,7 @@ class Trainer:
             steps += count
         loss = self._mean_loss(total, steps, config)
         with torch.no_grad():
-            ended = self.method.end_epoch(ctx)
+            ended = self.ranks.told(self.method.end_epoch(ctx))
             after = self._agreement(ctx)
         newest = before if after is None else after
         agreement = {} if newest is None else metrics.read_agreement(newest)
@@ -232,6 +233,7 @@ class Trainer:
             for time_, batch in zip(times, batches, strict=True):
                 self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
                 total += step(batch)
+        self.ranks.settle(self.method)
         self.method.eval()
         return total
 
@@ -302,22 +304,35 @@ class Trainer:
         }
 
     def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one."""
-        if self.checkpoint is None or not self.checkpoint.exists():
+        """Go back to the last checkpoint, if there is one. Of several processes the first has it, and the others get it from
+        there."""
+        state = self.ranks.once(self._last_state)
+        if state is None:
             return False
-        self.load(self.checkpoint, self.settings)
+        self._take_over(state, self.checkpoint)
         if self.log is not None:
             self.log.keep(self.progress.total)
         return True
 
+    def _last_state(self) -> dict[str, Any] | None:
+        found = self.checkpoint is not None and self.checkpoint.exists()
+        return self._read(self.checkpoint, self.settings) if found and self.checkpoint is not None else None
+
     def load(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> None:
         """Take over a saved state. If it is not to be trained on, any kind of device will do."""
+        self._take_over(self._read(path, settings, to_train=to_train), path, to_train=to_train)
+
+    def _read(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> dict[str, Any]:
+        """A saved state that has all it should have."""
         state = load_checkpoint(path, settings, self.complete)
         for key, kind in SAVED.items():
             if key not in state or not isinstance(state[key], kind):
                 raise incomplete(path, key, state)
         momenta = dict(tensors_in(state["optimizer"], "optimizer")) if to_train else {}
         refuse_not_finite(self._weights(state["method"]) | momenta, path, REMEDY)
+        return state
+
+    def _take_over(self, state: Mapping[str, Any], path: Path | None, *, to_train: bool = True) -> None:
         try:
             self.load_method(state)
             if to_train:

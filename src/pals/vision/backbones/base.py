@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.vision.backbones.norm import Norm
+from pals.vision.backbones.team import Team, team_for, working
 
 
 class Output(NamedTuple):
@@ -35,16 +36,37 @@ class Network(nn.Module):
     def each(self, views: Sequence[Tensor]) -> list[Output]:
         """Several batches of the same size, each with batch statistics of its own: the same as one pass after the other, but
         in one larger pass."""
+        team = team_for(views[0]) if views else None
+        if team is not None:
+            return self._each_with(team, views)
         norms = [module for module in self.modules() if isinstance(module, Norm)]
         for norm in norms:
             norm.parts = len(views)
         try:
-            output = self(torch.cat(list(views)))
+            with working(None):  # too few rows to share, in each batch
+                output = self(torch.cat(list(views)))
         finally:
             for norm in norms:
                 norm.parts = 1
         logits, features = (tensor.chunk(len(views)) for tensor in output)
         return [Output(*pair) for pair in zip(logits, features, strict=True)]
+
+    def _each_with(self, team: Team, views: Sequence[Tensor]) -> list[Output]:
+        """The same, of which this process computes its rows of each batch."""
+        norms = [module for module in self.modules() if isinstance(module, Norm)] if team.sync_norms else []
+        for norm in norms:
+            norm.team = team
+        try:
+            with working(None):
+                own = [team.rows(view) for view in views]
+                outputs = self.each(own) if len(own) > 1 else [self(own[0])]
+        finally:
+            for norm in norms:
+                norm.team = None
+        parts = [part for output in outputs for part in output]
+        whole = torch.split(team.gathered(torch.cat(parts, dim=1), len(views[0])), [part.shape[1] for part in parts], dim=1)
+        same = [table.to(part.dtype) for table, part in zip(whole, parts, strict=True)]
+        return [Output(*pair) for pair in zip(same[::2], same[1::2], strict=True)]
 
     @property
     def feature_width(self) -> int:
@@ -58,6 +80,9 @@ class Network(nn.Module):
         """What this network calls the parameter that files of published weights call so."""
         return published
 
-    def __call__(self, x: Tensor) -> Output:  # for the type checker: nn.Module's own is untyped
+    def __call__(self, x: Tensor) -> Output:
+        team = team_for(x)
+        if team is not None:
+            return self._each_with(team, [x])[0]
         output: Output = super().__call__(x)
         return output
