@@ -67,8 +67,8 @@ class Answers:
         given = self.given_NS
         return csr_matrix((given.data, self.kind_S[given.indices], given.indptr), shape=(self.num_items, kinds))
 
-    def of_symbols(self, value_PC: np.ndarray) -> np.ndarray:
-        """S x C: the sum over the pairs of each symbol."""
+    def of_symbols(self, value_PC: Any) -> Any:
+        """S x C, an array or sparse: the sum over the pairs of each symbol."""
         return value_PC if self.plain else self.members_SP @ value_PC
 
     def of_kinds(self, table_CC: np.ndarray) -> np.ndarray:
