@@ -9,7 +9,7 @@ import numpy as np
 
 from pals.crowd.annotators import Annotators, ItemPosterior, all_wrong, half_right
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import dense, in_parallel, precision, row_blocks, some_rows
+from pals.crowd.blocks import dense, in_parallel, precision, row_blocks, some_rows, values_at
 from pals.crowd.levels import RingCounts
 
 LEAST = 1e-5
@@ -170,8 +170,9 @@ class Chances:
 
     def _counts(self, symbol_T: np.ndarray, class_T: np.ndarray, said_T: np.ndarray) -> np.ndarray:
         """How often each of these symbols occurs with a class."""
-        counts = self.count_SC
-        count_T: np.ndarray = counts.ravel()[said_T] if isinstance(counts, np.ndarray) else counts[symbol_T, class_T].A1
+        if not isinstance(self.count_SC, np.ndarray):
+            return values_at(self.count_SC, symbol_T, class_T)
+        count_T: np.ndarray = self.count_SC.ravel()[said_T]
         return count_T
 
     def without(self, own: Own) -> tuple[np.ndarray, np.ndarray]:
