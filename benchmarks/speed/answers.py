@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -94,6 +95,7 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
         found = work()
         spent = {"seconds": time.perf_counter() - wall, "cpu seconds": time.process_time() - cpu}
         rows.append({"answers": answers, "what": what, **spent, "peak GB": peak(), "right": None})
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)  # what is done, should the rest take too long
         return found
 
     def tables(votes: Votes, posterior_NC: np.ndarray) -> None:

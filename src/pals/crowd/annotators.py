@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import in_parallel, precision, product, row_blocks
+from pals.crowd.blocks import dense, in_parallel, precision, product, row_blocks
 from pals.crowd.levels import Levels, initial_levels
 from pals.crowd.unsure import Caution, Unsure, first_caution, first_unsure, learned_unsure
 from pals.util.errors import InputError
@@ -40,7 +40,7 @@ class Annotators:
     way that answers are wrong elsewhere. `hard_C` of the items of a class are hard; zero where difficulty is not modelled.
     """
 
-    count_PC: np.ndarray  # of the pair's person with the pair's label, where an item of the class is not hard
+    count_PC: Any  # of the pair's person with the pair's label, where an item of the class is not hard; CSR where it is large
     total_WC: np.ndarray  # of the person, where an item of the class is not hard
     common_CC: np.ndarray  # of everybody who answers with care: rows are the class, columns the label
     wrong_CC: np.ndarray  # of everybody, with another label than the class
@@ -89,6 +89,26 @@ class Annotators:
         return self.levels.of_people(self.common_CC, weight_WC)
 
 
+class Posterior(Protocol):
+    """What the M-step asks of what is known of the items."""
+
+    def counts(self, answers: Answers, out: Any = None) -> Any:
+        """P x C: how often each pair occurs with easy items of each class, all answers being pairs; into `out` if given."""
+
+    def said_of_hard(self, answers: Answers) -> np.ndarray:
+        """How often each label was given to hard items of each class: rows are the class."""
+
+    def sums(self, use_N: np.ndarray) -> np.ndarray:
+        """How many of these items are of each class."""
+
+    def hard_sums(self, use_N: np.ndarray) -> np.ndarray:
+        """How many of these items are of each class and hard."""
+
+    @property
+    def hard_N(self) -> np.ndarray:
+        """How likely each item is hard."""
+
+
 @dataclass(frozen=True)
 class ItemPosterior:
     """What the answers say of the items: probabilities of (class, easy) and (class, hard) that sum to one per item."""
@@ -127,6 +147,32 @@ class ItemPosterior:
 
         return sum(in_parallel(add, row_blocks(np.arange(items + 1), classes)), np.zeros(classes))
 
+    def hard_sums(self, use_N: np.ndarray) -> np.ndarray:
+        hard_C: np.ndarray = self.hard_NC.sum(axis=0, dtype=np.float64, where=use_N[:, None])
+        return hard_C
+
+    @property
+    def hard_N(self) -> np.ndarray:
+        hard_N: np.ndarray = self.hard_NC.sum(axis=1, dtype=np.float64)
+        return hard_N
+
+    def counts(self, answers: Answers, out: Any = None) -> Any:
+        shape = len(answers.label_P), answers.num_classes
+        return product(answers.given_SN, self.easy_NC, np.empty(shape, precision(shape)) if out is None else out)
+
+    def said_of_hard(self, answers: Answers) -> np.ndarray:
+        """Where every answer names one label, it does not matter who gave it."""
+        given_CN = answers.given_NK.T.tocsr()
+        said_CC: np.ndarray = product(given_CN, self.hard_NC, np.empty((given_CN.shape[0], answers.num_classes)))
+        return said_CC.T
+
+
+def class_shares(found: Posterior, known_N: np.ndarray) -> np.ndarray:
+    """How frequent the classes are among the items of which something is known; a class that nobody chose keeps a little."""
+    items_C = found.sums(known_N)
+    share_C: np.ndarray = (items_C + 1 / len(items_C)) / (known_N.sum() + 1)
+    return share_C
+
 
 def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
     """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is that of all
@@ -139,7 +185,7 @@ def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndar
     place_W[only_K] = np.arange(len(only_K))
     pair = np.flatnonzero(place_W[answers.worker_P] >= 0)
     count_KCC = np.zeros((len(only_K), classes, classes))
-    count_KCC[place_W[answers.worker_P[pair]], :, answers.label_P[pair]] = annotators.count_PC[pair]
+    count_KCC[place_W[answers.worker_P[pair]], :, answers.label_P[pair]] = dense(annotators.count_PC[pair])
     care_K11 = annotators.care_W[only_K, None, None]
     like_all_KCC = np.broadcast_to(annotators.shared_CC, count_KCC.shape)
     if annotators.levels is not None:
@@ -151,17 +197,20 @@ def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndar
     return confusion_KCC
 
 
-def initial_annotators(answers: Answers, strength: float, hard: bool, first: float = CONFUSION_PSEUDO_COUNTS) -> Annotators:
+def initial_annotators(
+    answers: Answers, strength: float, hard: bool, first: float = CONFUSION_PSEUDO_COUNTS, *, sparse: bool = False
+) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
-    the answers is a majority vote."""
+    the answers is a majority vote. `sparse`: counts are kept only where there are any."""
     classes, people = answers.num_classes, answers.num_workers
+    shape = len(answers.label_P), classes
     weight_S = np.asarray(answers.given_NS.sum(axis=0)).ravel()
     size_S = np.asarray(answers.members_SP.sum(axis=1)).ravel()
     count_WC = np.zeros((people, classes))
     count_WC[answers.worker_P, answers.label_P] = answers.members_SP.T @ (weight_S / size_S)
     everyone_C = (count_WC.sum(axis=0) + 1) / (count_WC.sum() + classes)
     return Annotators(
-        count_PC=np.zeros((len(answers.label_P), classes), dtype=precision((len(answers.label_P), classes))),
+        count_PC=csr_matrix(shape) if sparse else np.zeros(shape, dtype=precision(shape)),
         total_WC=np.zeros((people, classes)),
         common_CC=half_right(classes, first),
         wrong_CC=all_wrong(classes, first),
@@ -176,18 +225,18 @@ def initial_annotators(answers: Answers, strength: float, hard: bool, first: flo
     )
 
 
-def m_step(answers: Answers, found: ItemPosterior, before: Annotators, *, reuse: bool = False) -> Annotators:
+def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: bool = False) -> Annotators:
     """The M-step: the annotators that make what was found likeliest, given their priors. `before` says how answers are divided
     that leave a choice: those with several labels, and those that may have been given blindly. With `reuse` its counts are
     written over."""
     classes, hard = answers.num_classes, bool(before.hard_C.any())
     if answers.plain:
-        unsure, hard_CC = None, _said_of_hard(answers, found, before) if hard else np.zeros((classes, classes))
-        count_PC = before.count_PC if reuse else np.empty_like(before.count_PC)
-        product(answers.given_SN, found.easy_NC, count_PC)
+        unsure, hard_CC = None, found.said_of_hard(answers) if hard else np.zeros((classes, classes))
+        count_PC = found.counts(answers, before.count_PC if reuse else None)
     else:
+        assert isinstance(found, ItemPosterior)
         unsure, count_PC, hard_CC = _divided(answers, found, before)
-    sums = _sums(answers, count_PC, before)
+    sums = (_sums if isinstance(count_PC, np.ndarray) else _sparse_sums)(answers, count_PC, before)
     wrong_CC = sums.careful_CC + hard_CC
     np.fill_diagonal(wrong_CC, 0.0)
     return replace(
@@ -200,7 +249,7 @@ def m_step(answers: Answers, found: ItemPosterior, before: Annotators, *, reuse:
         hard_C=_share_of_hard(answers, found) if hard else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, sums.careful_PC),
         unsure=unsure,
-        caution=None if before.caution is None else before.caution.learned(found.hard_NC.sum(axis=1, dtype=np.float64)),
+        caution=None if before.caution is None else before.caution.learned(found.hard_N),
     )
 
 
@@ -241,12 +290,32 @@ def _sums(answers: Answers, count_PC: np.ndarray, before: Annotators) -> _Sums:
     return _Sums(total_WC, careful_W, careful_CC.T.copy(), careful_PC)
 
 
-def _said_of_hard(answers: Answers, found: ItemPosterior, before: Annotators) -> np.ndarray:
-    """How often each label was given to hard items of each class: rows are the class. Where every answer names one label, it
-    does not matter who gave it."""
-    given_CN = answers.given_NK.T.tocsr()
-    said_CC: np.ndarray = product(given_CN, found.hard_NC, np.empty((given_CN.shape[0], answers.num_classes)))
-    return said_CC.T
+def _sparse_sums(answers: Answers, count_PC: Any, before: Annotators) -> _Sums:
+    """The same of counts that are kept only where there are any (Q), without levels."""
+    classes, people, first_P = answers.num_classes, answers.num_workers, count_PC.indptr
+    pair_W = np.searchsorted(answers.worker_P, np.arange(people + 1))
+    total_WC, careful_W, shared_CC = np.zeros((people, classes)), np.zeros(people), before.shared_CC
+
+    def add(part: slice) -> np.ndarray:
+        pairs = slice(pair_W[part.start], pair_W[part.stop])
+        cells = slice(first_P[pairs.start], first_P[pairs.stop])
+        worker_P, label_P = answers.worker_P[pairs], answers.label_P[pairs]
+        blind_P = (1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P]
+        size_P = np.diff(first_P[pairs.start : pairs.stop + 1])
+        worker_Q, label_Q, care_Q, blind_Q = (
+            np.repeat(value_P, size_P) for value_P in (worker_P - part.start, label_P, before.care_W[worker_P], blind_P)
+        )
+        class_Q, count_Q, own = count_PC.indices[cells].astype(np.int64), count_PC.data[cells], part.stop - part.start
+        place_Q = class_Q * classes + label_Q
+        careful_Q = care_Q * shared_CC.ravel()[place_Q]
+        careful_Q *= count_Q / (careful_Q + blind_Q)
+        total_WC[part] = np.bincount(worker_Q * classes + class_Q, count_Q, own * classes).reshape(own, classes)
+        careful_W[part] = np.bincount(worker_Q, careful_Q, own)
+        return np.bincount(place_Q, careful_Q, classes**2)
+
+    parts = in_parallel(add, row_blocks(first_P[pair_W], 1))
+    careful = sum(parts, np.zeros(classes**2))
+    return _Sums(total_WC, careful_W, careful.reshape(classes, classes), np.empty((0, classes)))
 
 
 def _divided(answers: Answers, found: ItemPosterior, before: Annotators) -> tuple[Unsure | None, np.ndarray, np.ndarray]:
@@ -272,11 +341,11 @@ def _learned_unsure(answers: Answers, found: ItemPosterior, before: Annotators, 
     return learned_unsure(before.unsure, found_SC, (easy_SC, hard_SC))
 
 
-def _share_of_hard(answers: Answers, found: ItemPosterior) -> np.ndarray:
+def _share_of_hard(answers: Answers, found: Posterior) -> np.ndarray:
     """How many items of each class are hard. All else about hard items is fixed or shared: three answers an item hardly tell
     more."""
     answered_N = answers.answered_N
-    hard_C, items_C = found.hard_NC.sum(axis=0, dtype=np.float64, where=answered_N[:, None]), found.sums(answered_N)
+    hard_C, items_C = found.hard_sums(answered_N), found.sums(answered_N)
     share_C: np.ndarray = (hard_C + HARD_PSEUDO_COUNTS[0]) / (items_C + sum(HARD_PSEUDO_COUNTS))
     return share_C
 

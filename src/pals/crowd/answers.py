@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, identity, vstack
 
+from pals.crowd.blocks import precision
 from pals.labels.cells import UNSURE_WEIGHT
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
@@ -67,8 +68,8 @@ class Answers:
         given = self.given_NS
         return csr_matrix((given.data, self.kind_S[given.indices], given.indptr), shape=(self.num_items, kinds))
 
-    def of_symbols(self, value_PC: np.ndarray) -> np.ndarray:
-        """S x C: the sum over the pairs of each symbol."""
+    def of_symbols(self, value_PC: Any) -> Any:
+        """S x C, an array or sparse: the sum over the pairs of each symbol."""
         return value_PC if self.plain else self.members_SP @ value_PC
 
     def of_kinds(self, table_CC: np.ndarray) -> np.ndarray:
@@ -206,13 +207,13 @@ def relative(weight_A: np.ndarray) -> np.ndarray:
 def vote_shares(votes: Votes) -> np.ndarray:
     """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly, an unsure
     label counts half. Zeros where no answer weighs anything."""
-    items, classes = len(votes.items), len(votes.class_names)
+    shape = len(votes.items), len(votes.class_names)
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
     part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
-    count = np.bincount(votes.item_R * classes + votes.label_R, part_R, minlength=items * classes)
-    share_NC = count.astype(np.float64, copy=False).reshape(items, classes)
-    total_N1 = share_NC.sum(axis=1, keepdims=True)
-    share_NC /= np.where(total_N1 > 0, total_N1, 1.0)
+    sparse_NC = csr_matrix((part_R, (votes.item_R, votes.label_R)), shape=shape)
+    total_N = np.asarray(sparse_NC.sum(axis=1)).ravel()
+    sparse_NC.data /= np.repeat(np.where(total_N > 0, total_N, 1.0), np.diff(sparse_NC.indptr))
+    share_NC: np.ndarray = sparse_NC.astype(precision(shape)).toarray()
     return share_NC
 
 

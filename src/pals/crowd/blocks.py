@@ -56,6 +56,16 @@ def some_rows(matrix: Any, part: slice) -> Any:
     return csr_matrix(rows, shape=(len(first_R) - 1, matrix.shape[1]))
 
 
+def dense(table: Any) -> np.ndarray:
+    """The same numbers in an array, if they are in a sparse matrix."""
+    return table if isinstance(table, np.ndarray) else table.toarray()
+
+
+def values_at(matrix: Any, row_T: np.ndarray, column_T: np.ndarray) -> np.ndarray:
+    """What a CSR matrix holds in these places."""
+    return np.asarray(matrix[row_T, column_T]).ravel() if len(row_T) else np.zeros(0)
+
+
 def product(left: Any, table_NC: np.ndarray, out: np.ndarray) -> np.ndarray:
     """A CSR matrix times a table, in the table's precision, into `out`."""
     left = left.astype(table_NC.dtype, copy=False)

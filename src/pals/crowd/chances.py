@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pals.crowd.annotators import Annotators, ItemPosterior, all_wrong, half_right
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import in_parallel, precision, row_blocks, some_rows
+from pals.crowd.blocks import dense, in_parallel, precision, row_blocks, some_rows, values_at
 from pals.crowd.levels import RingCounts
 
 LEAST = 1e-5
@@ -59,32 +60,35 @@ class Chances:
         habit_P = annotators.habit_WC[answers.worker_P, answers.label_P]
         self.care_S = annotators.strength * care_S
         self.blind_S = annotators.strength * (1 - care_S) * (answers.members_SP @ habit_P)
-        self.count_SC = answers.of_symbols(annotators.count_PC)
+        self.count_SC: Any = answers.of_symbols(annotators.count_PC)  # an array, or sparse
         self.hard = bool(annotators.hard_C.any())
-        self.easy_SC = self._log_easy()  # now, before several threads ask for it
         self.named_KC = answers.of_kinds(np.eye(answers.num_classes))
         self.hard_HC = self._log_hard()
 
-    def _log_easy(self) -> np.ndarray:
-        """Logarithm of the probability of each symbol for easy items, nothing taken out."""
+    @cached_property
+    def easy_SC(self) -> np.ndarray:
+        """Logarithm of the probability of each symbol for easy items, nothing taken out. The largest table: who needs few
+        symbols asks `easy_of`."""
         shape = self.count_SC.shape
         log_SC = np.empty(shape, dtype=precision(shape))
 
         def fill(part: slice) -> None:
-            np.log(self._easy(part).astype(log_SC.dtype, copy=False), out=log_SC[part])
+            chance_SC = self.easy_of(np.arange(part.start, part.stop))
+            np.log(chance_SC.astype(log_SC.dtype, copy=False), out=log_SC[part])
 
         for _ in in_parallel(fill, row_blocks(np.arange(shape[0] + 1), shape[1])):
             pass
         return log_SC
 
-    def _easy(self, part: slice) -> np.ndarray:
-        people, worker_S = self.annotators, self.answers.worker_S[part]
-        chance_SC = self.common.of_all(self.answers.kind_S[part], worker_S)
-        chance_SC *= self.care_S[part, None]
-        chance_SC += self.blind_S[part, None]
-        chance_SC += self.count_SC[part]
-        chance_SC /= people.total_WC[worker_S] + people.strength
-        return self._mixed(chance_SC, np.arange(part.start, part.start + len(worker_S)))
+    def easy_of(self, symbol_X: np.ndarray) -> np.ndarray:
+        """X x C: probability of these symbols for easy items, nothing taken out."""
+        people, worker_X = self.annotators, self.answers.worker_S[symbol_X]
+        chance_XC = self.common.of_all(self.answers.kind_S[symbol_X], worker_X)
+        chance_XC *= self.care_S[symbol_X, None]
+        chance_XC += self.blind_S[symbol_X, None]
+        chance_XC += dense(self.count_SC[symbol_X])
+        chance_XC /= people.total_WC[worker_X] + people.strength
+        return self._mixed(chance_XC, symbol_X)
 
     @property
     def hard_row_S(self) -> np.ndarray:
@@ -108,12 +112,12 @@ class Chances:
     def __call__(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """E x C, of easy and of hard items."""
         symbol_E = self.answers.given_NS.indices[entry]
-        easy_EC = np.exp(self.easy_SC[symbol_E])
+        easy_EC = self.easy_of(symbol_E)
         hard_EC = np.exp(self.hard_HC[self.hard_row_S[symbol_E]]) if self.hard else easy_EC  # without hard items, no matter
         if self.before is not None:
             item_B, row_E = np.unique(self.answers.item_E[entry], return_inverse=True)
             own = self._own(item_B, row_E, symbol_E, self.answers.given_NS.data[entry])
-            easy_T, hard_T = self._without(own)
+            easy_T, hard_T = self.without(own)
             easy_EC[own.place_T, own.class_T] = easy_T
             if self.hard:
                 hard_EC[own.place_T, own.class_T] = hard_T
@@ -137,13 +141,13 @@ class Chances:
             change_T *= own.weight_T
             total_BC += np.bincount(own.cell_T, change_T, minlength=total_BC.size).reshape(total_BC.shape)
 
-        easy_T, hard_T = self._without(own)
+        easy_T, hard_T = self.without(own)
         correct(easy_BC, self.easy_SC, own.said_T, easy_T)
         if self.hard:
             correct(hard_BC, self.hard_HC, _places(self.hard_row_S, own.symbol_T, own.class_T, classes), hard_T)
         return easy_BC, hard_BC
 
-    def _own(self, items: np.ndarray | slice, row_E: np.ndarray, symbol_E: np.ndarray, weight_E: np.ndarray) -> _Own:
+    def _own(self, items: np.ndarray | slice, row_E: np.ndarray, symbol_E: np.ndarray, weight_E: np.ndarray) -> Own:
         """What answers to these items, each to that of a row of them, contributed to what was learned."""
         assert self.before is not None
         classes, unsure = self.answers.num_classes, self.annotators.unsure
@@ -160,9 +164,18 @@ class Chances:
                 unsure.without_guesses(own_T, symbol_T, hard, class_T) for hard, own_T in zip((False, True), own, strict=False)
             ]
         said_T = symbol_T.astype(np.int64) * classes + class_T
-        return _Own(place_T, class_T, cell_T, symbol_T, said_T, weight_T, own[0], own[-1])
+        return Own(
+            place_T, class_T, cell_T, symbol_T, said_T, weight_T, own[0], own[-1], self._counts(symbol_T, class_T, said_T)
+        )
 
-    def _without(self, own: _Own) -> tuple[np.ndarray, np.ndarray]:
+    def _counts(self, symbol_T: np.ndarray, class_T: np.ndarray, said_T: np.ndarray) -> np.ndarray:
+        """How often each of these symbols occurs with a class."""
+        if not isinstance(self.count_SC, np.ndarray):
+            return values_at(self.count_SC, symbol_T, class_T)
+        count_T: np.ndarray = self.count_SC.ravel()[said_T]
+        return count_T
+
+    def without(self, own: Own) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each answer for an easy and for a hard item of a class, without what it contributed there."""
         people, answers, classes = self.annotators, self.answers, self.answers.num_classes
         kind_T = _places(answers.kind_S, own.symbol_T, own.class_T, classes)
@@ -174,7 +187,7 @@ class Chances:
         chance_T = self.common.without(kind_T, who_T, own.class_T, careful_T)
         chance_T *= care_T
         chance_T += blind_T
-        chance_T += np.maximum(self.count_SC.ravel()[own.said_T] - own.easy_T, 0)
+        chance_T += np.maximum(own.count_T - own.easy_T, 0)
         chance_T /= np.maximum(people.total_WC.ravel()[who_T] - own.easy_T, 0) + people.strength
         chance_T = self._mixed(chance_T, own.symbol_T)
         if not self.hard:
@@ -190,7 +203,7 @@ class Chances:
         return chance if unsure is None else unsure.mixed(chance, symbol)
 
 
-class _Own(NamedTuple):
+class Own(NamedTuple):
     """What answers contributed to what was learned of classes, wherever it is more than next to nothing."""
 
     place_T: np.ndarray  # of the answer among those that are looked at
@@ -201,6 +214,7 @@ class _Own(NamedTuple):
     weight_T: np.ndarray
     easy_T: np.ndarray
     hard_T: np.ndarray
+    count_T: np.ndarray  # of the symbol and the class, of all answers together
 
 
 def e_step(
@@ -219,6 +233,7 @@ def e_step(
     """
     chances, shape = Chances(answers, annotators, before), (answers.num_items, answers.num_classes)
     found = before if reuse and before is not None else ItemPosterior.empty(shape, chances.hard)
+    _ = chances.easy_SC  # now, before several threads ask for it
     log_hard_N1 = log_hard(answers, annotators)
     with np.errstate(divide="ignore"):  # without hard items their share is zero
         log_easy_C, log_hard_C = np.log1p(-annotators.hard_C), np.log(annotators.hard_C)

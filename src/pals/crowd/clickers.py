@@ -16,6 +16,7 @@ from scipy.stats import beta, pearson3
 
 from pals.crowd.agreement import single_answers
 from pals.crowd.answers import ratio
+from pals.crowd.blocks import values_at
 from pals.readers import Votes
 
 FALSE_ALARMS = 0.01
@@ -113,17 +114,18 @@ def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOt
     agree little, more of them are needed. False alarms are counted among those who reach at least that half."""
     item_A, worker_A, label_A, _ = single_answers(votes)
     people, classes = len(votes.workers), len(votes.class_names)
-    count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
-    others_A = count_NC.sum(axis=1)[item_A] - 1
+    count_NC = csr_matrix((np.ones(len(item_A)), (item_A, label_A)), shape=(len(votes.items), classes))
+    others_A = np.bincount(item_A, minlength=len(votes.items))[item_A] - 1
     use = np.flatnonzero((others_A > 0) & (worker_A >= 0))
     item_A, worker_A, label_A, others_A = item_A[use], worker_A[use], label_A[use], others_A[use]
     answers_W = np.bincount(worker_A, minlength=people)
-    match_W = np.bincount(worker_A, (count_NC[item_A, label_A] - 1) / others_A, minlength=people)
+    match_W = np.bincount(worker_A, (values_at(count_NC, item_A, label_A) - 1) / others_A, minlength=people)
     code_A = worker_A * classes + label_A
     own_WC, own_weight_WC = (
         np.bincount(code_A, weight_A, minlength=people * classes).reshape(people, classes) for weight_A in (None, 1 / others_A)
     )
-    said_WC = csr_matrix((1 / others_A, (worker_A, item_A)), shape=(people, len(count_NC))) @ count_NC - own_weight_WC
+    beside_WN = csr_matrix((1 / others_A, (worker_A, item_A)), shape=(people, len(votes.items)))
+    said_WC = (beside_WN @ count_NC).toarray() - own_weight_WC
     agree_W, chance_W = ratio(match_W, answers_W), ratio((own_WC * said_WC).sum(axis=1), answers_W**2)
     left_W = answers_W * (1 - chance_W)
     crowd = float(ratio(np.nansum(match_W - answers_W * chance_W), np.nansum(left_W)))

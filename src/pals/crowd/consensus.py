@@ -8,25 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, ItemPosterior, confusion_matrices, initial_annotators, m_step
+from pals.crowd.annotators import Annotators, ItemPosterior, class_shares, confusion_matrices, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.crowd.chances import e_step
+from pals.crowd.large import estimate_large, is_large
+from pals.crowd.strength import MIDDLE, ROUGHLY, STRENGTHS, climb
 from pals.readers import Votes
 from pals.util.errors import InputError
 
 DAWID_SKENE = "dawid-skene"
 """In place of a method's name in `pals fit --no-images`: there is no classifier, the answers alone are fitted."""
 
-STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
-"""Weights, in answers per class, that the prior of a person's confusion matrix may have; the answers decide between them."""
-
-MIDDLE = len(STRENGTHS) // 2
-
 TOLERANCE, ITERATIONS = 1e-5, 200
 """Of expectation and maximisation: it has converged when no more than this share of the probability moves."""
-
-ROUGHLY = 1e-3, 40
-"""The same where strengths are compared."""
 
 QUICK = 1_000_000
 """Answers times classes up to which every strength is tried from the beginning."""
@@ -99,6 +93,9 @@ def dawid_skene(
     if strength is not None and not 0 < strength < np.inf:
         raise InputError(f"strength = {strength}: the prior of a confusion matrix needs a weight above zero.")
     answers = arrange(votes)
+    if is_large(answers):
+        annotators, found, done, converged = estimate_large(answers, strength, hard_items, tolerance, iterations)
+        return summarize(answers, annotators, found, done, converged)
     if strength is None:
         strength = choose_strength(answers)
     return _estimate(answers, strength, hard_items, tolerance, iterations)
@@ -116,19 +113,18 @@ def choose_strength(answers: Answers) -> float:
 
 
 def _climb(answers: Answers) -> float:
-    """The same for many answers, whose likelihood has one summit: step by step from the middle, each going on from what the one
-    before found."""
-    now = _estimate(answers, STRENGTHS[MIDDLE], False, *ROUGHLY)
-    best, highest = STRENGTHS[MIDDLE], now.log_likelihood
-    for slope in (STRENGTHS[MIDDLE + 1 :], STRENGTHS[MIDDLE - 1 :: -1]):
-        for strength in slope:
+    """The same for many answers: each estimate goes on from what the one before found."""
+    now: Consensus | None = None
+
+    def likelihood(strength: float) -> float:
+        nonlocal now
+        if now is None:
+            now = _estimate(answers, strength, False, *ROUGHLY)
+        else:
             now = _alternate(answers, replace(now.annotators, strength=strength), now.found, *ROUGHLY)
-            if now.log_likelihood <= highest:
-                break
-            best, highest = strength, now.log_likelihood
-        if best != STRENGTHS[MIDDLE]:
-            break
-    return best
+        return now.log_likelihood
+
+    return climb(likelihood)
 
 
 def _estimate(answers: Answers, strength: float, hard_items: bool, tolerance: float, iterations: int) -> Consensus:
@@ -143,13 +139,6 @@ def _alternate(answers: Answers, annotators: Annotators, found: ItemPosterior, t
         return log_prior_C
 
     return expectation_maximisation(answers, annotators, found, prior, tolerance=tolerance, iterations=iterations, reuse=True)
-
-
-def class_shares(found: ItemPosterior, known_N: np.ndarray) -> np.ndarray:
-    """How frequent the classes are among the items of which something is known; a class that nobody chose keeps a little."""
-    items_C = found.sums(known_N)
-    share_C: np.ndarray = (items_C + 1 / len(items_C)) / (known_N.sum() + 1)
-    return share_C
 
 
 def expectation_maximisation(

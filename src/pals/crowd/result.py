@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from pals.crowd.answers import vote_shares
+from pals.crowd.blocks import precision
 from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
@@ -32,14 +33,17 @@ class Result:
 
     def __post_init__(self) -> None:
         shape = (len(self.votes.items), len(self.votes.class_names))
-        posterior_NC = np.asarray(self.posterior_NC, dtype=np.float64)
+        posterior_NC = np.asarray(self.posterior_NC)
+        if posterior_NC.dtype != precision(shape):  # of very many items, in single precision
+            posterior_NC = posterior_NC.astype(np.float64)
         object.__setattr__(self, "posterior_NC", posterior_NC)
         if posterior_NC.shape != shape:
             raise InputError(
                 f"The probabilities have shape {posterior_NC.shape}, but the votes are about {shape[0]} items "
                 f"and {shape[1]} classes."
             )
-        bad_N = ~(np.isfinite(posterior_NC) & (posterior_NC >= 0)).all(axis=1) | (abs(posterior_NC.sum(axis=1) - 1) > 1e-3)
+        with np.errstate(invalid="ignore"):  # the least and the sum of a row tell of NaN and infinity, too
+            bad_N = ~((posterior_NC.min(axis=1) >= 0) & (abs(posterior_NC.sum(axis=1) - 1) <= 1e-3))
         if bad_N.any():
             name = self.votes.items[int(bad_N.argmax())]
             raise InputError(f"The probabilities of item {quoted(name)} are not shares that sum to one.")

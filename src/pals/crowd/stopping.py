@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 
 from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
+from pals.crowd.blocks import dense, row_blocks
 from pals.crowd.fusion import Fusion
 from pals.crowd.left_out import tempered
 
@@ -124,7 +125,9 @@ def typical_person(answers: Answers, annotators: Annotators, share_W: np.ndarray
     share_W = share_W / share_W.sum()
     part_WC = share_W[:, None] / (annotators.total_WC + annotators.strength)
     count_CC = np.zeros((answers.num_classes, answers.num_classes))
-    np.add.at(count_CC, answers.label_P, part_WC[answers.worker_P] * annotators.count_PC)
+    for part in row_blocks(np.arange(len(answers.label_P) + 1), answers.num_classes):
+        count_BC = part_WC[answers.worker_P[part]] * dense(annotators.count_PC[part])
+        np.add.at(count_CC, answers.label_P[part], count_BC)
     care_W1 = annotators.care_W[:, None]
     prior_CC = annotators.like_all_together(part_WC * care_W1) + (part_WC * (1 - care_W1)).T @ annotators.habit_WC
     return Person(count_CC.T + annotators.strength * prior_CC, annotators.hard_CC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,19 +80,28 @@ def _next_likely(result: Result) -> dict[str, Any]:
 
 def _likeliest(posterior_NC: np.ndarray, most: int) -> np.ndarray:
     """The likeliest classes of each item, the first of several that are as likely; in parts, as there may be many items."""
-    parts = [
-        np.argsort(-posterior_NC[start : start + ROWS], axis=1, kind="stable")[:, :most].copy()
-        for start in range(0, max(len(posterior_NC), 1), ROWS)
-    ]
+    parts = [_largest(posterior_NC[start : start + ROWS], most) for start in range(0, max(len(posterior_NC), 1), ROWS)]
     return np.concatenate(parts)
+
+
+def _largest(value_BC: np.ndarray, most: int) -> np.ndarray:
+    """The places of the largest values of each row, the first of several that are as large."""
+    left_BC, places = value_BC.copy(), []
+    for _ in range(min(most, value_BC.shape[1])):
+        place_B1 = left_BC.argmax(axis=1, keepdims=True)
+        np.put_along_axis(left_BC, place_B1, -np.inf, axis=1)
+        places.append(place_B1)
+    return np.concatenate(places, axis=1)
 
 
 def _majorities(result: Result) -> np.ndarray:
     """The label that most people gave to each item, "newt|toad" where as many gave another; blank where nobody answered."""
-    names = result.votes.class_names
-    found_N = np.where(result.leads_NC.any(axis=1), _text(names)[result.leads_NC.argmax(axis=1)], "")
-    for item in np.flatnonzero(result.leads_NC.sum(axis=1) > 1).tolist():
-        found_N[item] = "|".join(names[label] for label in np.flatnonzero(result.leads_NC[item]))
+    names_C, leads_N = _text(result.votes.class_names), result.leads_NC.sum(axis=1)
+    found_N = np.where(leads_N > 0, names_C[result.leads_NC.argmax(axis=1)], "")
+    even = np.flatnonzero(leads_N > 1)
+    names_L = names_C[np.nonzero(result.leads_NC[even])[1]].tolist()
+    ends = np.cumsum(leads_N[even]).tolist()
+    found_N[even] = _text(["|".join(names_L[start:end]) for start, end in pairwise([0, *ends])])
     return found_N
 
 

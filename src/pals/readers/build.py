@@ -204,8 +204,10 @@ def _classes(
     taxonomy: Taxonomy | None,
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """The class names, in order, and the class of each label, or -1. A label that stands at no item makes no class."""
-    used = np.unique(np.concatenate([code_R[item_R >= 0] for item_R, code_R in zip(item, label, strict=True)]))
-    found = [labels[code] for code in used.tolist() if code >= 0]
+    used_L = np.zeros(len(labels) + 1, dtype=bool)
+    for item_R, code_R in zip(item, label, strict=True):
+        used_L[code_R[item_R >= 0]] = True  # -1 is the last
+    found = [labels[code] for code in np.flatnonzero(used_L[:-1]).tolist()]
     if taxonomy is not None:
         names, declared_numbers = taxonomy.leaves, False
     elif wanted is None:
@@ -387,7 +389,7 @@ def _remarks(
         unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
         yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
     yield from odd_names(items, classes)
-    answers = len(np.unique(joined.answer_R))
+    answers = int(np.count_nonzero(np.bincount(joined.answer_R)))
     if len(classes) > MANY and 2 * len(classes) > answers:
         yield f"{len(classes):,} classes for {answers:,} answers: check which column holds the label"
 

@@ -44,9 +44,15 @@ def columns_in(source: Source, columns: Sequence[str]) -> tuple[np.ndarray, np.n
     if source.is_parquet:
         code, names = _together(_parquet_columns(source, columns))
     else:
-        code, cells = pd.factorize(source.frame[list(columns)].to_numpy(dtype=object).ravel(order="F"))
-        code, names = _unmarked(code, cells)
+        code, names = _unmarked(*_together([_text_column(source.frame[column]) for column in columns]))
     return code.reshape(len(columns), -1).T, names
+
+
+def _text_column(cells: pd.Series) -> Coded:
+    """A column of a text file, numbered in the order in which the texts occur."""
+    if not isinstance(cells.dtype, pd.CategoricalDtype):
+        return Coded(*pd.factorize(cells.to_numpy(dtype=object)))
+    return Coded(cells.cat.codes.to_numpy(), cells.cat.categories.to_numpy(dtype=object))
 
 
 def _parquet_columns(source: Source, columns: Sequence[str]) -> list[Coded]:
@@ -67,6 +73,8 @@ def _named(source: Source, column: str, code_R: np.ndarray, values: Sequence[obj
 
 def _together(columns: Sequence[Coded]) -> Coded:
     """One column under the other, with one list of names."""
+    if len(columns) == 1:
+        return columns[0]
     number, names = pd.factorize(np.concatenate([column.names for column in columns]))
     starts = np.cumsum([0, *(len(column.names) for column in columns)])
     codes = [

@@ -29,6 +29,8 @@ MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 DELIMITERS = ",\t;"
+LARGE = 1 << 24
+"""Bytes of a table from which on a text that occurs many times is kept once."""
 NOT_FOR_FILES = frozenset({"punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"})
 """Codecs for names in networks and in programs. Nobody writes a table in them, and some take hours over one."""
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
@@ -177,7 +179,8 @@ class Source:
 
     @cached_property
     def delimiter(self) -> str:
-        line = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", self.text.lstrip("\r\n"), maxsplit=1)[0])
+        first = re.match(r"[\r\n]*([^\r\n]*)", self.text)
+        line = re.sub(r'"[^"]*"', "", first[1] if first else "")
         return max(DELIMITERS, key=line.count)
 
     @cached_property
@@ -229,13 +232,14 @@ class Source:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The table, every cell as it stands in the file; parquet cells keep their types."""
+        """The table, every cell as it stands in the file; in a large one each text is kept once (as a category). Parquet cells
+        keep their types."""
         if self.is_parquet:
             return pd.DataFrame(self.records(self.names), columns=pd.Index(self.names), dtype=object)
-        text = self.text.lstrip("\r\n")  # blank lines above the header
+        data = self.text.lstrip("\r\n").encode("utf-8")  # without blank lines above the header
         try:
             frame = pd.read_csv(
-                io.BytesIO(text.encode("utf-8")),
+                io.BytesIO(data),
                 sep=self.delimiter,
                 dtype=object,
                 na_filter=False,
@@ -258,15 +262,17 @@ class Source:
                 "Give every column a name there, or mend the row, say a quotation mark that closes too late.",
             )
         self._refuse_second_header(frame)
-        self._refuse_names_twice(text)
+        self._refuse_names_twice(data)
         frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+        if len(data) > LARGE:
+            frame = frame.apply(_each_text_once)
         if not len(frame):
             self.refuse("there is a header but no row below it", "Export the answers again.")
         return frame
 
-    def _refuse_names_twice(self, text: str) -> None:
+    def _refuse_names_twice(self, data: bytes) -> None:
         """Which of the two columns is meant, nobody can tell."""
-        names = pd.read_csv(io.StringIO(text), sep=self.delimiter, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
+        names = pd.read_csv(io.BytesIO(data), sep=self.delimiter, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
         names = names.str.strip()
         twice = names[names.duplicated() & (names != "")]
         if len(twice):
@@ -294,6 +300,12 @@ class Source:
         if self.is_parquet:
             return 1
         return 2 + len(re.match(r"[\r\n]*", self.text)[0].replace("\r\n", "\n"))  # type: ignore[index]
+
+
+def _each_text_once(cells: pd.Series) -> pd.Series:
+    """Pandas itself would make numbers of texts that look like them."""
+    code_R, texts = pd.factorize(cells.to_numpy(dtype=object))
+    return pd.Series(pd.Categorical.from_codes(code_R, pd.Index(texts, dtype=object)), index=cells.index)
 
 
 def _codec(encoding: str) -> str:

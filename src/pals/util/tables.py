@@ -6,12 +6,22 @@ import pandas as pd
 
 from pals.util.files import mark_as_text
 
+MARKED = frozenset("'=+-@\t\r")
+"""With what a cell begins that `mark_as_text` may change."""
+
 
 def csv_text(table: pd.DataFrame) -> str:
     """The table as CSV: quoted where needed, true and false, nothing where there is no value. A cell that a spreadsheet would
     take for a formula is marked as text."""
     flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
     names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
-    texts = {name: table[name].map(lambda cell: mark_as_text(cell) if isinstance(cell, str) else cell) for name in names}
+    texts = {name: _marked(table[name]) for name in names}
     text: str = table.assign(**flags | texts).rename(columns=mark_as_text).to_csv(index=False, lineterminator="\n")
     return text
+
+
+def _marked(cells: pd.Series) -> pd.Series:
+    """The cells with their marks; few are looked at, as most do not begin like a formula."""
+    texts = cells.to_numpy(dtype=object)
+    marked = {text: mark_as_text(text) for text in set(texts) if isinstance(text, str) and text[:1] in MARKED}
+    return cells.map(lambda cell: marked.get(cell, cell)) if marked else cells
