@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +32,7 @@ def is_of_shards(images: Path, item: str) -> bool:
     if images.suffix in ENDINGS:
         return True
     with suppress(OSError):
-        return not (images / item).is_file() and any(name.endswith(ENDINGS) for name in os.listdir(images))
+        return not (images / item).is_file() and any(path.suffix in ENDINGS for path in images.iterdir())
     return False
 
 
