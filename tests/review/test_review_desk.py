@@ -363,7 +363,7 @@ def test_the_page_loads_no_library_for_learning(run: Path) -> None:
         web = Web(Desk(Path(sys.argv[1])), "ana")
         web.app("token", frozenset())
         web.view.card(web.desk.next("ana", Order("everything")).item, "ana")
-        heavy = {"torch", "torchvision", "timm", "scipy", "sklearn", "pandas", "pyarrow"}
+        heavy = {"torch", "torchvision", "timm", "scipy", "sklearn", "pandas", "pyarrow", "pydantic"}
         print(sorted(heavy & set(sys.modules)))"""
     found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -35,7 +36,7 @@ def review(
     """
     from pals.fitting.review.serve import serve
 
-    try:
+    with suppress(KeyboardInterrupt):  # where Ctrl-C is ignored, as in the background of a shell, it just returns
         serve(
             run,
             host=host,
@@ -46,5 +47,4 @@ def review(
             follow_links=follow_links,
             say=say,
         )
-    except KeyboardInterrupt:
-        say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` takes them in.")
+    say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` takes them in.")

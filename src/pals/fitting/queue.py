@@ -61,8 +61,11 @@ def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, top: int) ->
 
 def numbers(table: Columns, column: str, missing: float | None = None) -> np.ndarray:
     """A column of numbers; blank cells are `missing`, or an error where that is None."""
-    blank = np.nan if missing is None else missing
-    value_N = np.array([_number(cell, blank) for cell in table[column]], dtype=np.float64)
+    try:
+        value_N = np.fromiter(map(float, table[column]), dtype=np.float64)
+    except ValueError:  # a cell is blank, or no number
+        blank = np.nan if missing is None else missing
+        value_N = np.array([_number(cell, blank) for cell in table[column]], dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(value_N))
     if len(bad):
         item, cell = table["item"][bad[0]], table[column][bad[0]].strip()

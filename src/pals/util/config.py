@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pals.util.errors import InputError, unknown
 
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+
+STRICT: ConfigDict = {"extra": "forbid", "use_attribute_docstrings": True, "allow_inf_nan": False}
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """A settings object from plain values, every value checked; errors name the key."""
+    from pydantic import TypeAdapter, ValidationError  # which commands that read no settings do without
+
     _refuse_unknown(cls, values, where)
     try:
         return TypeAdapter(cls).validate_python(dict(values))

@@ -32,7 +32,7 @@ def is_of_shards(images: Path, item: str) -> bool:
     if images.suffix in ENDINGS:
         return True
     with suppress(OSError):
-        return not (images / item).is_file() and any(path.name.endswith(ENDINGS) for path in images.iterdir())
+        return not (images / item).is_file() and any(path.suffix in ENDINGS for path in images.iterdir())
     return False
 
 

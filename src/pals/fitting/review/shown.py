@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def key_of(item: str) -> str:
     return hashlib.blake2b(item.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+def places(items: Iterable[str], place: Mapping[str, int]) -> np.ndarray:
+    """Where each item stands; -1 where it is not known."""
+    return np.fromiter(map(place.get, items, repeat(-1)), dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Groups:
     """The rows of a table by the item that they are about, in the order of labels.csv."""
@@ -39,7 +45,7 @@ class Groups:
 
     @classmethod
     def of(cls, table: dict[str, list[str]], place: dict[str, int]) -> Groups:
-        place_R = np.array([place.get(item, -1) for item in table["item"]], dtype=np.int64)
+        place_R = places(table["item"], place)
         order = np.argsort(place_R, kind="stable")
         columns = {name: cells for name, cells in table.items() if name != "item"}
         return cls(columns, order, np.searchsorted(place_R[order], np.arange(len(place) + 1)))
@@ -65,8 +71,8 @@ class Shown:
         self.labels, self.doubtful, self.votes = (read_columns(folder, name) for name in TABLES)
         self.items = self.labels["item"]
         self.keys = [key_of(item) for item in self.items]
-        self.place = {item: number for number, item in enumerate(self.items)}
-        self.number = {key: number for number, key in enumerate(self.keys)}
+        self.place = dict(zip(self.items, range(len(self.items)), strict=True))
+        self.number = dict(zip(self.keys, range(len(self.keys)), strict=True))
         self.votes_of, self.doubts_of = (Groups.of(table, self.place) for table in (self.votes, self.doubtful))
         self.label_N = np.array(self.labels["label"], dtype=object)
         self.confidence_N = numbers(self.labels, "confidence")
@@ -83,10 +89,10 @@ class Shown:
         if not (self.folder / "next.csv").is_file():
             return decision_N, gain_N
         table = read_columns(self.folder, "next.csv", ("item", "decision", "gain"))
-        rows = [(row, self.place[item]) for row, item in enumerate(table["item"]) if item in self.place]
-        row_M, place_M = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-        decision_N[place_M] = np.array(table["decision"], dtype=object)[row_M]
-        gain_N[place_M] = numbers(table, "gain", missing=0.0)[row_M]
+        place_R = places(table["item"], self.place)
+        known_R = place_R >= 0
+        decision_N[place_R[known_R]] = np.array(table["decision"], dtype=object)[known_R]
+        gain_N[place_R[known_R]] = numbers(table, "gain", missing=0.0)[known_R]
         return decision_N, gain_N
 
     @cached_property
