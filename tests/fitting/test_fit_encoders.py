@@ -220,6 +220,14 @@ def test_an_encoder_that_is_trained_further_sees_what_it_sees_frozen(name: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("given", "fold"), [({}, 100), ({"epochs": 2}, 2), ({"epochs": 300}, 100)])
+def test_a_second_opinion_is_trained_no_longer_than_the_classifier(given: dict[str, int], fold: int) -> None:
+    settings, _ = choose({"network": network_settings(LITE0, frozen=False), "train": given}, Facts(60, 3, 32, False))
+    assert (settings["data"]["folds"], settings["data"]["fold_epochs"]) == (3, fold)
+    asked = {"network": network_settings(LITE0, frozen=False), "train": given, "data": {"fold_epochs": 7}}
+    assert choose(asked, Facts(60, 3, 32, False))[0]["data"]["fold_epochs"] == 7
+
+
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
     findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)

@@ -41,6 +41,7 @@ def choose(given: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], list
         learned, reasons = _learner(given, facts, fixed=True)
         return merge({"network": {"name": "mlp"}}, learned, given), reasons
     chosen, reason = _for_pictures(dict(given.get("network") or {}), facts)
+    chosen = _folds_no_longer(chosen, dict(given.get("train") or {}).get("epochs"))
     network = merge(chosen, given)["network"]
     fixed = network.get("frozen", False)
     pretrained = network.get("weights") is not None
@@ -117,6 +118,14 @@ def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, A
         folds = {"folds": 3, "fold_epochs": train["epochs"]}
         return {"data": folds, "train": train}, f"Training {name} from scratch, which is slow without a GPU."
     return _from_scratch(facts, name or ("resnet18" if _size(facts, pretrained=False) <= 64 else "imagenet-resnet18"))
+
+
+def _folds_no_longer(chosen: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+    """Networks for a second opinion are trained no longer than the classifier, where somebody says how long that is."""
+    folds = chosen.get("data")
+    if folds is None or epochs is None:
+        return chosen
+    return merge(chosen, {"data": {"fold_epochs": min(folds["fold_epochs"], epochs)}})
 
 
 def _fine_tuned(facts: Facts, name: str) -> tuple[dict[str, Any], str]:

@@ -153,9 +153,12 @@ def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], 
     classes = sizes[0] if sizes else 0
     overlay = {"state_dict": state, "num_classes": classes, "custom_load": False, "label_offset": 0}
     try:
-        whole = _create(timm, name, input_shape, num_classes=classes, pretrained=True, pretrained_cfg_overlay=overlay)
-    except InputError as error:
-        raise InputError(f"The weights in {path} do not fit: {error}") from None
+        whole = _made(timm, name, input_shape, num_classes=classes, pretrained=True, pretrained_cfg_overlay=overlay)
+    except Exception as error:  # as in `_create`
+        raise InputError(
+            f"The weights in {path} do not fit timm's {name!r} ({_first_line(error)}). Name the network that the "
+            "file was saved from."
+        ) from None
     wanted = body.state_dict()
     body.load_state_dict({key: value for key, value in whole.state_dict().items() if key in wanted})
 
