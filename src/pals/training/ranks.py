@@ -1,6 +1,6 @@
 """Several processes for one run, by torch.distributed: who they are, what they share, what they must have in common.
 
-Networks are what takes the time, so these are what is shared (`vision.backbones.team`): of each batch every process computes
+Networks are what takes the time, so these are what is shared (`util.team`): of each batch every process computes
 its rows and gets the output of all. The plan, losses, labels and all state of a method are made by every process, of whole
 batches and in the same way, so that they are the same everywhere; what is left of chance in the order of a device's sums is
 taken out by `settle` and `same`, after which all have what the first process has. It alone writes files.
@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from pals.methods import Plan
 from pals.util.errors import InputError
-from pals.vision.backbones.team import working
+from pals.util.team import working
 
 T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")

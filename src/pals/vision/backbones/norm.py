@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from pals.util.errors import InputError
-from pals.vision.backbones.team import Team
+from pals.util.team import Team
 
 
 class Norm(nn.modules.batchnorm._BatchNorm):
