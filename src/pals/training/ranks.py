@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from pals.methods import Plan
 from pals.util.errors import InputError
 from pals.util.team import working
+from pals.vision.backbones.norm import Norm
 
 T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -109,6 +110,16 @@ class Ranks:
         if self.several:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.average([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+    def check_norms(self, module: nn.Module) -> None:
+        """Refuse norms whose statistics cannot be shared where they are to be."""
+        if self.several and self.sync_norms:
+            for name, part in module.named_modules():
+                if isinstance(part, _BatchNorm) and not isinstance(part, Norm):
+                    raise InputError(
+                        f"The norm {name} is torch's own or timm's, and only those of pals.vision.backbones.norm share batch "
+                        f"statistics between processes. Leave out engine.sync_norms, or take another network."
+                    )
 
     # ---- what must be the same
 
