@@ -117,6 +117,8 @@ class Engine:
         self.device = _shared_device(find_device(config.device), ranks) if ranks.several else find_device(config.device)
         self.precision = self._precision(config.precision)
         self.compiled = self.device.type == "cuda" if config.compile is None else config.compile
+        if ranks.several and config.sync_norms:  # no compiler sees through what norms exchange
+            self.compiled = False
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.warmup_seconds = 0.0
         self.deterministic = config.deterministic

@@ -171,9 +171,9 @@ class Ranks:
         return any(self._all(value))
 
     def _all(self, value: T) -> list[T]:
-        found: list[T | None] = [None] * self.size
         if not self.several:
             return [value]
+        found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value)
         return cast(list[T], found)
 
