@@ -216,6 +216,15 @@ def test_one_device_is_not_for_several_processes() -> None:
     assert _shared_device(torch.device("cpu"), Ranks(0, 2)) == torch.device("cpu")
 
 
+def test_norms_that_cannot_be_shared_are_refused() -> None:
+    parts = torch.nn.Sequential(build_network("small-cnn", (1, 8, 8), 4), torch.nn.BatchNorm1d(3))
+    Ranks(0, 2).check_norms(parts)
+    Ranks(0, 2, sync_norms=True).check_norms(parts[0])
+    Ranks(0, 1, sync_norms=True).check_norms(parts)
+    with pytest.raises(InputError, match="The norm 1 is torch's own"):
+        Ranks(0, 2, sync_norms=True).check_norms(parts)
+
+
 DIGITS = ("train", "digits", "--method", "average", "--device", "cpu", "--set", "engine.sync_norms=true")
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pals.util.errors import InputError, unknown
+from pals.util.team import team_for
 
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
 Metric = Literal["cosine", "euclidean"]
@@ -63,7 +64,10 @@ def nearest(
     """
     data_ND = _own_rows(features_ND, "features", metric)
     _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")
-    found = _search(data_ND, data_ND, k + 1, metric, backend, block_bytes)
+    team = team_for(data_ND) if backend == "torch" else None  # processes of one run, each of which searches for its rows
+    found = _search(data_ND, data_ND if team is None else team.rows(data_ND), k + 1, metric, backend, block_bytes)
+    if team is not None:
+        found = Neighbors(*(team.gathered(table_MK, len(data_ND)) for table_MK in found))
     return found if include_self else _without_self(found)
 
 

@@ -117,6 +117,8 @@ class Engine:
         self.device = _shared_device(find_device(config.device), ranks) if ranks.several else find_device(config.device)
         self.precision = self._precision(config.precision)
         self.compiled = self.device.type == "cuda" if config.compile is None else config.compile
+        if ranks.several and config.sync_norms:  # no compiler sees through what norms exchange
+            self.compiled = False
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.warmup_seconds = 0.0
         self.deterministic = config.deterministic
@@ -169,6 +171,7 @@ class Engine:
     def place(self, module: nn.Module) -> None:
         """Move a module here, in the memory layout that convolutions like best, and have its networks compiled."""
         self._forwards.clear()  # captured with networks that may be gone
+        self.ranks.check_norms(module)
         module.to(self.device)
         if self.device.type == "cuda":
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -182,7 +185,8 @@ class Engine:
         one that the host's memory need not hold."""
         if self.device.type != "cuda":
             return inputs.to(self.device) if isinstance(inputs, Tensor) else inputs
-        if inputs.nbytes > torch.cuda.mem_get_info(self.device)[0] / 2:
+        free, total = torch.cuda.mem_get_info(self.device)
+        if inputs.nbytes > (total if self.ranks.several else free) / 2:  # of several processes all must find the same
             return TensorRows(inputs) if isinstance(inputs, Tensor) else inputs
         if isinstance(inputs, Tensor):
             return inputs.to(self.device)

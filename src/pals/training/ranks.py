@@ -1,6 +1,6 @@
 """Several processes for one run, by torch.distributed: who they are, what they share, what they must have in common.
 
-Networks are what takes the time, so these are what is shared (`vision.backbones.team`): of each batch every process computes
+Networks are what takes the time, so these are what is shared (`util.team`): of each batch every process computes
 its rows and gets the output of all. The plan, losses, labels and all state of a method are made by every process, of whole
 batches and in the same way, so that they are the same everywhere; what is left of chance in the order of a device's sums is
 taken out by `settle` and `same`, after which all have what the first process has. It alone writes files.
@@ -23,7 +23,8 @@ from torch.optim import Optimizer
 
 from pals.methods import Plan
 from pals.util.errors import InputError
-from pals.vision.backbones.team import working
+from pals.util.team import working
+from pals.vision.backbones.norm import Norm
 
 T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -110,6 +111,16 @@ class Ranks:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self.average([parameter.grad for parameter in parameters if parameter.grad is not None])
 
+    def check_norms(self, module: nn.Module) -> None:
+        """Refuse norms whose statistics cannot be shared where they are to be."""
+        if self.several and self.sync_norms:
+            for name, part in module.named_modules():
+                if isinstance(part, _BatchNorm) and not isinstance(part, Norm):
+                    raise InputError(
+                        f"The norm {name} is torch's own or timm's, and only those of pals.vision.backbones.norm share batch "
+                        f"statistics between processes. Leave out engine.sync_norms, or take another network."
+                    )
+
     # ---- what must be the same
 
     @torch.no_grad()
@@ -160,9 +171,9 @@ class Ranks:
         return any(self._all(value))
 
     def _all(self, value: T) -> list[T]:
-        found: list[T | None] = [None] * self.size
         if not self.several:
             return [value]
+        found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value)
         return cast(list[T], found)
 

@@ -194,7 +194,7 @@ class Trainer:
         parts = self.method.plans(epoch, epochs)
         total, steps = torch.zeros((), device=self.engine.device), 0
         for part in range(parts):
-            with torch.no_grad():
+            with torch.no_grad(), self.ranks.together():
                 plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
                 plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
                 count = plan.steps(config.batch_size)
@@ -205,7 +205,7 @@ class Trainer:
             total += self._train(plan, times, random, epochs, config, step)
             steps += count
         loss = self._mean_loss(total, steps, config)
-        with torch.no_grad():
+        with torch.no_grad(), self.ranks.together():
             ended = self.ranks.told(self.method.end_epoch(ctx))
             after = self._agreement(ctx)
         newest = before if after is None else after

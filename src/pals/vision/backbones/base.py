@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pals.util.team import Team, team_for, working
 from pals.vision.backbones.norm import Norm
-from pals.vision.backbones.team import Team, team_for, working
 
 
 class Output(NamedTuple):

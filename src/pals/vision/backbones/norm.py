@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from pals.util.errors import InputError
-from pals.vision.backbones.team import Team
+from pals.util.team import Team
 
 
 class Norm(nn.modules.batchnorm._BatchNorm):
@@ -28,8 +28,7 @@ class Norm(nn.modules.batchnorm._BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and self.team is not None:
-            shared: Tensor = self._normalise_with(self.team, x)
-            return shared
+            return self._normalise_with(self.team, x)
         if self.training and x.numel() == self.parts * x.shape[1]:  # a single value per channel in each part
             return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if not self.training or self.parts == 1:
@@ -43,7 +42,6 @@ class Norm(nn.modules.batchnorm._BatchNorm):
         part, var, mean, count = self._statistics(x)
         return self._normalise_by(part, var, mean, count).to(x.dtype)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _normalise_with(self, team: Team, x: Tensor) -> Tensor:
         """By the mean and the variance of all processes' values, of which each may have another number."""
         part, var, mean, count = self._statistics(x)

@@ -1,4 +1,5 @@
 """A batch that several processes put through a network together: each computes its rows, and all get the output of all rows.
+The exact search for neighbours is shared likewise.
 
 So whatever is made of an output (a loss, labels, confidences, queues, prototypes) is made by every process, of the whole batch
 and in the same way, and stays the same in all of them. A method need not know how many there are.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Team(Protocol):
@@ -48,7 +50,7 @@ def team_for(x_B: Tensor) -> Team | None:
 
 @contextmanager
 def working(team: Team | None) -> Iterator[None]:
-    """Networks called within share their batches with this team."""
+    """Networks and searches called within share their batches with this team."""
     global _team
     before, _team = _team, team
     try:
