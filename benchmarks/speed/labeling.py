@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
-from pals.labeling import Labeling, agreement, belief, neighbor_weight, quota_of, select_reliable, vote
+from pals.labeling import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
 from pals.labeling.neighbors import Neighbors, nearest, nearest_to
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -31,7 +31,7 @@ def ours(near: Neighbors, allowed_NC: Tensor) -> Labeling:
     weight_NK = neighbor_weight(near.similarity_NK)
     pseudo_N = vote(near.index_NK, weight_NK, allowed_NC).argmax(dim=1)
     belief_NC = belief(near.index_NK, weight_NK, pseudo_N, allowed_NC.shape[1])
-    quota = quota_of(agreement(belief_NC, allowed_NC), 0.25)
+    quota = quota_of(agreeing_counts(belief_NC, allowed_NC), 0.25)
     return Labeling(pseudo_N, belief_NC, *select_reliable(belief_NC, allowed_NC, quota), quota)
 
 
