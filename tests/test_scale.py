@@ -38,9 +38,7 @@ def test_the_table_of_the_page_is_what_the_script_prints() -> None:
         ("LABELING", "labeling_cpu_2026-11-15.jsonl", {"variant": "ours"}, "ms", 1000 * 20_000 * 100 / 2),
     ],
 )
-def test_the_constants_are_what_was_measured(
-    constant: str, file: str, wanted: dict[str, Any], value: str, size: float
-) -> None:
+def test_the_constants_are_what_was_measured(constant: str, file: str, wanted: dict[str, Any], value: str, size: float) -> None:
     assert MODEL[constant] == pytest.approx(measured(file, **wanted)[value] / size, rel=0.01)
 
 
