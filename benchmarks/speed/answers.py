@@ -30,7 +30,7 @@ from pals.fitting.tables import annotators_table, csv_text, labels_table
 from pals.readers import Votes, read_votes
 from pals.util.files import write_text
 
-CROWDS = {100_000: (500, 20), 1_000_000: (5_000, 100), 10_000_000: (50_000, 100)}
+CROWDS = {100_000: (500, 20), 1_000_000: (5_000, 100), 1_300_000: (100_000, 20), 10_000_000: (50_000, 100)}
 """People and classes for each number of answers."""
 
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -19,8 +20,8 @@ import torch.nn.functional as F
 from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
-from pals.labeling import Labeling, agreement, belief, neighbor_weight, quota_of, select_reliable, vote
-from pals.labeling.neighbors import Neighbors, nearest
+from pals.labeling import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
+from pals.labeling.neighbors import Neighbors, nearest, nearest_to
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -30,7 +31,7 @@ def ours(near: Neighbors, allowed_NC: Tensor) -> Labeling:
     weight_NK = neighbor_weight(near.similarity_NK)
     pseudo_N = vote(near.index_NK, weight_NK, allowed_NC).argmax(dim=1)
     belief_NC = belief(near.index_NK, weight_NK, pseudo_N, allowed_NC.shape[1])
-    quota = quota_of(agreement(belief_NC, allowed_NC), 0.25)
+    quota = quota_of(agreeing_counts(belief_NC, allowed_NC), 0.25)
     return Labeling(pseudo_N, belief_NC, *select_reliable(belief_NC, allowed_NC, quota), quota)
 
 
@@ -165,6 +166,17 @@ def compare_searches(options: argparse.Namespace) -> None:
     report(f"16 neighbours of {size[0]} x {size[1]}, exact, same index in {alike:.2%} of places", results, options.device)
 
 
+def search_part(items: int, width: int, queries: int) -> None:
+    """Exact neighbours among many items, for some of them: time is linear in the queries, the memory is that of all."""
+    features_ND = random_features(items, width)
+    nearest_to(features_ND[:100], features_ND[:1000], 16)  # libraries and threads are loaded before the measurement
+    start = time.process_time()
+    peak = peak_bytes(lambda: nearest_to(features_ND[:queries], features_ND, 16))
+    cpu = time.process_time() - start
+    result = {"queries": queries, "cpu seconds": cpu, "cpu seconds, all": cpu * items / queries, "peak_MB": peak / 1e6}
+    report(f"16 neighbours among {items} x {width}, exact, of a part of them; peak beside the features given", [result])
+
+
 def random_features(items: int, width: int) -> Tensor:
     return torch.randn(items, width, generator=torch.Generator().manual_seed(0))
 
@@ -187,6 +199,7 @@ def main() -> None:
     parser.add_argument("--no-search", action="store_true", help="leave the neighbour search out (without faiss, say)")
     parser.add_argument("--memory-of", nargs=2, metavar=("VARIANT", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--search", nargs=3, metavar=("BACKEND", "N", "D"), help=argparse.SUPPRESS)
+    parser.add_argument("--part", nargs=2, type=int, metavar=("N", "QUERIES"), help="neighbours of some among N items, alone")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.memory_of:
@@ -194,6 +207,9 @@ def main() -> None:
     elif options.search:
         backend, *numbers = options.search
         time_search(backend, *map(int, numbers), options.device)
+    elif options.part:
+        items, queries = options.part
+        search_part(items, options.width, queries)
     else:
         compare_steps(options)
         if not options.no_search:

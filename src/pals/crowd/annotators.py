@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import dense, in_parallel, precision, product, row_blocks
+from pals.crowd.blocks import dense, in_parallel, precision, row_blocks
 from pals.crowd.levels import Levels, initial_levels
+from pals.crowd.posterior import ItemPosterior, Posterior
 from pals.crowd.unsure import Caution, Unsure, first_caution, first_unsure, learned_unsure
 from pals.util.errors import InputError
 
@@ -23,6 +24,9 @@ CARE_PSEUDO_COUNTS = (4.5, 0.5)
 CONFUSION_PSEUDO_COUNTS = 10.0
 """Per class, for what people in general do before there are any answers. Among few items who takes what for what
 is half chance, and to believe in it comes out worse than a majority vote."""
+
+SETTLED, SETTLING = 1e-4, 30
+"""Of M-steps on what is held of the items: they end when nobody's care moves more than this, or after so many."""
 
 HARD_PSEUDO_COUNTS = (1.0, 9.0)
 """Of a class: as if one of ten items had been found hard."""
@@ -87,91 +91,6 @@ class Annotators:
             said_CC: np.ndarray = weight_WC.sum(axis=0)[:, None] * self.shared_CC
             return said_CC
         return self.levels.of_people(self.common_CC, weight_WC)
-
-
-class Posterior(Protocol):
-    """What the M-step asks of what is known of the items."""
-
-    def counts(self, answers: Answers, out: Any = None) -> Any:
-        """P x C: how often each pair occurs with easy items of each class, all answers being pairs; into `out` if given."""
-
-    def said_of_hard(self, answers: Answers) -> np.ndarray:
-        """How often each label was given to hard items of each class: rows are the class."""
-
-    def sums(self, use_N: np.ndarray) -> np.ndarray:
-        """How many of these items are of each class."""
-
-    def hard_sums(self, use_N: np.ndarray) -> np.ndarray:
-        """How many of these items are of each class and hard."""
-
-    @property
-    def hard_N(self) -> np.ndarray:
-        """How likely each item is hard."""
-
-
-@dataclass(frozen=True)
-class ItemPosterior:
-    """What the answers say of the items: probabilities of (class, easy) and (class, hard) that sum to one per item."""
-
-    easy_NC: np.ndarray
-    hard_NC: np.ndarray
-    evidence_N: np.ndarray  # log-likelihood of each item's answers
-    moved: float = np.inf  # share of the probability that is elsewhere than before
-
-    @classmethod
-    def empty(cls, shape: tuple[int, int], hard: bool) -> ItemPosterior:
-        """To be filled; without hard items their table takes no memory."""
-        kind = precision(shape)
-        hard_NC = np.empty(shape, kind) if hard else np.broadcast_to(kind(0), shape)
-        return cls(np.empty(shape, kind), hard_NC, np.empty(shape[0]))
-
-    @property
-    def posterior_NC(self) -> np.ndarray:
-        posterior_NC: np.ndarray = self.easy_NC + self.hard_NC
-        return posterior_NC
-
-    def rows(self, items: np.ndarray | slice) -> np.ndarray:
-        """The probabilities of the classes for these items, to be read only."""
-        easy_BC: np.ndarray = self.easy_NC[items]
-        return easy_BC + self.hard_NC[items] if self.hard_NC.strides[0] else easy_BC
-
-    def sums(self, use_N: np.ndarray) -> np.ndarray:
-        """How many of these items are of each class."""
-        items, classes = self.easy_NC.shape
-
-        def add(part: slice) -> np.ndarray:
-            rows_BC = self.rows(part)
-            used_BC = rows_BC if use_N[part].all() else rows_BC[use_N[part]]
-            items_C: np.ndarray = used_BC.sum(axis=0, dtype=np.float64)
-            return items_C
-
-        return sum(in_parallel(add, row_blocks(np.arange(items + 1), classes)), np.zeros(classes))
-
-    def hard_sums(self, use_N: np.ndarray) -> np.ndarray:
-        hard_C: np.ndarray = self.hard_NC.sum(axis=0, dtype=np.float64, where=use_N[:, None])
-        return hard_C
-
-    @property
-    def hard_N(self) -> np.ndarray:
-        hard_N: np.ndarray = self.hard_NC.sum(axis=1, dtype=np.float64)
-        return hard_N
-
-    def counts(self, answers: Answers, out: Any = None) -> Any:
-        shape = len(answers.label_P), answers.num_classes
-        return product(answers.given_SN, self.easy_NC, np.empty(shape, precision(shape)) if out is None else out)
-
-    def said_of_hard(self, answers: Answers) -> np.ndarray:
-        """Where every answer names one label, it does not matter who gave it."""
-        given_CN = answers.given_NK.T.tocsr()
-        said_CC: np.ndarray = product(given_CN, self.hard_NC, np.empty((given_CN.shape[0], answers.num_classes)))
-        return said_CC.T
-
-
-def class_shares(found: Posterior, known_N: np.ndarray) -> np.ndarray:
-    """How frequent the classes are among the items of which something is known; a class that nobody chose keeps a little."""
-    items_C = found.sums(known_N)
-    share_C: np.ndarray = (items_C + 1 / len(items_C)) / (known_N.sum() + 1)
-    return share_C
 
 
 def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
@@ -251,6 +170,16 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
         unsure=unsure,
         caution=None if before.caution is None else before.caution.learned(found.hard_N),
     )
+
+
+def settled(answers: Answers, held: Posterior, initial: Annotators) -> Annotators:
+    """The annotators of what is held of the items: the M-step again and again, as what was said with care depends on how people
+    answer with care. Of hard items nothing is held yet, and their share stays."""
+    annotators, moved, rounds = initial, np.inf, 0
+    while moved > SETTLED and rounds < SETTLING:
+        after = replace(m_step(answers, held, annotators), hard_C=initial.hard_C)
+        moved, annotators, rounds = float(np.abs(after.care_W - annotators.care_W).max()), after, rounds + 1
+    return annotators
 
 
 class _Sums(NamedTuple):

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, ItemPosterior, all_wrong, half_right
+from pals.crowd.annotators import Annotators, all_wrong, half_right
 from pals.crowd.answers import Answers
 from pals.crowd.blocks import dense, in_parallel, precision, row_blocks, some_rows, values_at
 from pals.crowd.levels import RingCounts
+from pals.crowd.posterior import ItemPosterior
 
 LEAST = 1e-5
 """Probability of a class for an item below which what the item's answers have contributed there is not taken out of what is

@@ -14,12 +14,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from pals.crowd.annotators import Annotators, ItemPosterior, initial_annotators, m_step
+from pals.crowd.annotators import Annotators, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.crowd.chances import Chances, e_step, log_hard, log_sum
 from pals.crowd.consensus import Consensus, summarize
 from pals.crowd.fusion import Calibration, Fusion, combine
 from pals.crowd.linear import Spectrum, decompose
+from pals.crowd.posterior import ItemPosterior
 from pals.readers import Votes
 from pals.util.errors import InputError
 from pals.vision.backbones.small import signed_root

@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, ItemPosterior, class_shares, confusion_matrices, initial_annotators, m_step
+from pals.crowd.annotators import Annotators, confusion_matrices, initial_annotators, m_step, settled
 from pals.crowd.answers import Answers, arrange, vote_shares
 from pals.crowd.chances import e_step
 from pals.crowd.large import estimate_large, is_large
+from pals.crowd.posterior import ItemPosterior, class_shares
 from pals.crowd.strength import MIDDLE, ROUGHLY, STRENGTHS, climb
 from pals.readers import Votes
 from pals.util.errors import InputError
@@ -80,13 +81,15 @@ def dawid_skene(
     strength: float | None = None,
     tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
+    start_NC: np.ndarray | None = None,
 ) -> Consensus:
     """Dawid and Skene 1979: labels and one confusion matrix per annotator, each estimated from the other in turn.
 
     `strength` is how many answers per class the prior of a person's matrix weighs (`Annotators`): large where people err alike,
     small where each errs in their own way. If it is not given, that which predicts people's answers best is taken. With
     `hard_items` some items are hard for everybody, so that answers which disagree say less; without, answers count as
-    independent given the class.
+    independent given the class. `start_NC` is what is held of the items already, as after a fit of most of these answers: it is
+    begun with, so that little is left to do; rows of zeros where nothing is.
     """
     if len(votes.class_names) < 2:
         raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
@@ -94,11 +97,11 @@ def dawid_skene(
         raise InputError(f"strength = {strength}: the prior of a confusion matrix needs a weight above zero.")
     answers = arrange(votes)
     if is_large(answers):
-        annotators, found, done, converged = estimate_large(answers, strength, hard_items, tolerance, iterations)
+        annotators, found, done, converged = estimate_large(answers, strength, hard_items, tolerance, iterations, start_NC)
         return summarize(answers, annotators, found, done, converged)
     if strength is None:
-        strength = choose_strength(answers)
-    return _estimate(answers, strength, hard_items, tolerance, iterations)
+        strength = choose_strength(answers) if start_NC is None else _climb(answers, start_NC)
+    return _estimate(answers, strength, hard_items, tolerance, iterations, start_NC)
 
 
 def choose_strength(answers: Answers) -> float:
@@ -112,14 +115,14 @@ def choose_strength(answers: Answers) -> float:
     return STRENGTHS[int(np.argmax(found))]
 
 
-def _climb(answers: Answers) -> float:
-    """The same for many answers: each estimate goes on from what the one before found."""
+def _climb(answers: Answers, start_NC: np.ndarray | None = None) -> float:
+    """The same for many answers, or with something to begin with: each estimate goes on from what the one before found."""
     now: Consensus | None = None
 
     def likelihood(strength: float) -> float:
         nonlocal now
         if now is None:
-            now = _estimate(answers, strength, False, *ROUGHLY)
+            now = _estimate(answers, strength, False, *ROUGHLY, start_NC)
         else:
             now = _alternate(answers, replace(now.annotators, strength=strength), now.found, *ROUGHLY)
         return now.log_likelihood
@@ -127,9 +130,20 @@ def _climb(answers: Answers) -> float:
     return climb(likelihood)
 
 
-def _estimate(answers: Answers, strength: float, hard_items: bool, tolerance: float, iterations: int) -> Consensus:
-    annotators = initial_annotators(answers, strength, hard_items)
-    found = e_step(answers, annotators, np.zeros(answers.num_classes))
+def _estimate(
+    answers: Answers,
+    strength: float,
+    hard_items: bool,
+    tolerance: float,
+    iterations: int,
+    start_NC: np.ndarray | None = None,
+) -> Consensus:
+    annotators, log_prior_C, held = initial_annotators(answers, strength, hard_items), np.zeros(answers.num_classes), None
+    if start_NC is not None:
+        held = ItemPosterior.held(start_NC, hard_items)
+        log_prior_C = np.log(class_shares(held, held.easy_NC.max(axis=1) > 0))
+        annotators = settled(answers, held, annotators)
+    found = e_step(answers, annotators, log_prior_C, held)
     return _alternate(answers, annotators, found, tolerance, iterations)
 
 

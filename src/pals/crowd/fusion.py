@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from pals.crowd.annotators import ItemPosterior
 from pals.crowd.chances import log_sum
 from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, dawid_skene, expectation_maximisation
 from pals.crowd.left_out import find_correlation, left_out_answers, temperature_of, tempered
+from pals.crowd.posterior import ItemPosterior
 from pals.readers import Votes
 from pals.util.errors import InputError
 
@@ -76,6 +76,7 @@ def fuse(
     strength: float | None = None,
     tolerance: float = TOLERANCE,
     iterations: int = ITERATIONS,
+    start_NC: np.ndarray | None = None,
 ) -> Fusion:
     """The posterior of every item given its answers and the opinions about it.
 
@@ -84,9 +85,11 @@ def fuse(
     learned them by heart repeats what people said and would be counted as a second source.
 
     The weight of each opinion, the annotators' confusion matrices and the labels are estimated in turn, so that the answers
-    are as likely as possible. An opinion without information gets no weight.
+    are as likely as possible. An opinion without information gets no weight. `start_NC`: as in `dawid_skene`.
     """
-    alone = dawid_skene(votes, hard_items=hard_items, strength=strength, tolerance=tolerance, iterations=iterations)
+    alone = dawid_skene(
+        votes, hard_items=hard_items, strength=strength, tolerance=tolerance, iterations=iterations, start_NC=start_NC
+    )
     score_VNC = _checked(opinions, alone)
     known = np.flatnonzero(alone.answers.known_N)
     looked_at = known[:: 1 + len(known) // CALIBRATION_ITEMS]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pals.crowd.annotators import Annotators, ItemPosterior, class_shares, initial_annotators, m_step
+from pals.crowd.annotators import Annotators, initial_annotators, m_step, settled
 from pals.crowd.answers import Answers
 from pals.crowd.chances import LEAST
+from pals.crowd.posterior import ItemPosterior, class_shares
 from pals.crowd.sparse import SparsePosterior, full_e_step, sparse_e_step
 from pals.crowd.strength import MIDDLE, ROUGHLY, STRENGTHS, climb
 
@@ -28,12 +29,21 @@ def is_large(answers: Answers) -> bool:
 class LargeFit:
     """What is known by now, of items at the classes that they may be of, and of people."""
 
-    def __init__(self, answers: Answers, strength: float, hard_items: bool) -> None:
+    def __init__(self, answers: Answers, strength: float, hard_items: bool, start_NC: np.ndarray | None = None) -> None:
         self.answers, self.done = answers, 0
         self.annotators = initial_annotators(answers, strength, hard_items, sparse=True)
-        full = full_e_step(answers, self.annotators, np.zeros(answers.num_classes))
-        self.found = SparsePosterior.of(answers, full, COARSE)
-        self.found = SparsePosterior.of(answers, self.look_at_all(), LEAST)
+        if start_NC is None:
+            full = full_e_step(answers, self.annotators, np.zeros(answers.num_classes))
+            self.found = SparsePosterior.of(answers, full, COARSE)
+        else:
+            self.found = SparsePosterior.of(answers, ItemPosterior.held(start_NC, hard_items), LEAST)
+            hard_C = self.annotators.hard_C
+            self.annotators = settled(answers, self.found, self.annotators)
+        log_prior_C = self._learn()
+        if start_NC is not None:
+            self.annotators = replace(self.annotators, hard_C=hard_C)  # of hard items nothing is held yet
+        full = full_e_step(answers, self.annotators, log_prior_C, self.found)
+        self.found = SparsePosterior.of(answers, full, LEAST)
 
     def _learn(self) -> np.ndarray:
         """The M-step; gives the log-prior of the E-step that follows."""
@@ -64,13 +74,18 @@ class LargeFit:
 
 
 def estimate_large(
-    answers: Answers, strength: float | None, hard_items: bool, tolerance: float, iterations: int
+    answers: Answers,
+    strength: float | None,
+    hard_items: bool,
+    tolerance: float,
+    iterations: int,
+    start_NC: np.ndarray | None = None,
 ) -> tuple[Annotators, ItemPosterior, int, bool]:
     """The annotators, the items, how many iterations it took, and whether it has converged. All classes are looked at in the
     end; where that moves more than what is left out, it goes on with the classes that are possible now."""
     if strength is None and hard_items:
-        strength = choose_large(answers).annotators.strength
-    fit = choose_large(answers) if strength is None else LargeFit(answers, strength, hard_items)
+        strength = choose_large(answers, start_NC).annotators.strength
+    fit = choose_large(answers, start_NC) if strength is None else LargeFit(answers, strength, hard_items, start_NC)
     spent = fit.done  # on the first looks, and on comparing strengths
     while True:
         fit.alternate(tolerance, spent + iterations)
@@ -81,9 +96,9 @@ def estimate_large(
         fit.found = SparsePosterior.of(answers, full, LEAST)
 
 
-def choose_large(answers: Answers) -> LargeFit:
+def choose_large(answers: Answers, start_NC: np.ndarray | None = None) -> LargeFit:
     """With the strength under which the answers are likeliest; if all are one person's, with one in the middle."""
-    fit = LargeFit(answers, STRENGTHS[MIDDLE], False)
+    fit = LargeFit(answers, STRENGTHS[MIDDLE], False, start_NC)
     if len(np.unique(answers.worker_P)) > 1:
         fit.annotators = replace(fit.annotators, strength=climb(fit.likelihood))
     return fit

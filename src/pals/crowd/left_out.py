@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from pals.crowd.annotators import ItemPosterior
 from pals.crowd.chances import Chances
 from pals.crowd.consensus import Consensus
+from pals.crowd.posterior import ItemPosterior
 
 LARGEST = 4_000_000
 """Numbers in a table of left-out answers by classes; where there are more answers, every second, third, ... is looked at."""

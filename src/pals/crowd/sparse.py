@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from pals.crowd.annotators import Annotators, ItemPosterior
+from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
 from pals.crowd.blocks import in_parallel, row_blocks, some_rows
 from pals.crowd.chances import LEAST, Chances, Own, log_hard, softmax, with_gold
+from pals.crowd.posterior import ItemPosterior
 
 COLUMNS = 4
 """Numbers per term that are worked on at once."""
@@ -35,7 +36,8 @@ class Cells:
 
         def look(part: slice) -> tuple[np.ndarray, np.ndarray]:
             rows_BC = found.rows(part)
-            kept_BC = (rows_BC >= keep * rows_BC.max(axis=1, keepdims=True)) & known_N[part, None]
+            least_B1 = keep * rows_BC.max(axis=1, keepdims=True)
+            kept_BC = (rows_BC >= least_B1) & (rows_BC > 0) & known_N[part, None]
             return kept_BC.sum(axis=1), np.nonzero(kept_BC)[1].astype(np.int32)
 
         sizes, classes = zip(*in_parallel(look, row_blocks(np.arange(shape[0] + 1), shape[1])), strict=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Inputs, Items
 from pals.data.source import in_blocks, subset
+from pals.fitting.earlier import earlier_posterior
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
 from pals.fitting.pictures import READING, ReadPictures, read_pictures
@@ -103,7 +104,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
         statistics=statistics,
         candidates=candidates,
         trained_M=_places(items.ids, candidates.ids),
-        consensus=dawid_skene(votes),
+        consensus=dawid_skene(votes, start_NC=earlier_posterior(votes, plan.data.earlier)),
         mark=mark,
         truth=None if plan.truth is None else read_truth(plan.truth, votes),
         bad=bad,

@@ -48,7 +48,8 @@ def fit_answers(encoded: Encoded) -> Trained:
     loaded = encoded.loaded
     with FolderLock(encoded.plan.folder):
         strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
-        fusion = fuse(loaded.votes, (), strength=strength)
+        start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
+        fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
     return Trained(
         encoded=encoded,
         network=None,
