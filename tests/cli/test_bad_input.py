@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import shutil
@@ -337,6 +338,24 @@ def command_line(*arguments: str, folder: Path, **more: Any) -> subprocess.Compl
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pals", *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, **more)
+
+
+def without_privileges() -> None:
+    """Root may write to any folder, unless the process gives these two capabilities away."""
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are of Linux")
+def test_a_folder_that_nobody_may_write_to_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("item,worker,label\n1,ann,a\n1,bob,b\n")
+    (tmp_path / "closed").mkdir(mode=0o555)
+    for out in ("closed", "closed/new/run"):
+        failed = command_line("fit", "votes.csv", "--no-images", "--out", out, folder=tmp_path, preexec_fn=without_privileges)
+        assert failed.returncode == 2
+        remedy = "Please choose a folder that you may write to."
+        assert failed.stderr.splitlines() == [f"Error: Nothing can be written to {out}: Permission denied. {remedy}"]
+    assert not failed.stdout  # not even that the answers were read
 
 
 @pytest.mark.slow

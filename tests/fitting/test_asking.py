@@ -240,7 +240,9 @@ def test_the_commands(pals: Callable[..., Any], run: Path) -> None:
     assert list(table.columns) == ["item", "decision", "who", "gain", "cost", "asked"] and len(table) == ITEMS
     assert list(curve.columns) == ["answers", "cost", "right"] and curve["answers"].iloc[0] == 0
     queue.assign(label=queue["suggestion"], annotator="eve").to_csv("filled.csv", index=False)
-    assert read_votes("filled.csv").num_answers == 20  # the new columns are no answers
+    filled = read_votes("filled.csv")
+    assert filled.num_answers == 20 and not filled.summary.skipped  # the other columns are no answers
+    assert filled.summary.notes == ("Only one annotator: eve",)  # and as they are ours, there is nothing to say of them
     answer = pals("replay", run, "--out", "r.csv", "--step", "1")
     assert answer.code == 0, answer.err
     assert Path("r.png").read_bytes().startswith(b"\x89PNG") and len(pd.read_csv("r-saved.csv")) == 2

@@ -83,7 +83,8 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     moved = replace(good, result=type(good.result)(good.result.votes, posterior_NC))
     (sentence,) = moved_classes(moved)
     assert re.match(r"The result has other class sizes than the answers suggest: [bc] has .*, [bc] has", sentence)
-    assert "c has no items (about " in sentence
+    assert "c has no items instead of about " in sentence
+    assert sentence.endswith("Look at their corrected items before you count anything.")
 
 
 def test_what_needs_a_look_comes_first() -> None:

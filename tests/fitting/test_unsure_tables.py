@@ -17,7 +17,9 @@ from pals.fitting.relabel import relabel_queue
 from pals.fitting.report_json import answers_of
 from pals.fitting.tables import annotators_table, doubtful_table, labels_table
 from pals.fitting.unsure import with_marks
+from pals.fitting.votes import match_votes
 from pals.readers import Votes, read_votes
+from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
 
 ITEMS = 120
@@ -46,6 +48,16 @@ def test_a_run_of_before_is_fitted_anew(tmp_path: Path) -> None:
         fit(None, votes, no_images=True, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"or choose another --out\.$"):
         fit(None, votes[:3], no_images=True, out=tmp_path / "run")
+
+
+def test_items_that_nobody_knew_are_spoken_of_once(tmp_path: Path) -> None:
+    """By the file of answers and by the pictures they are the same items; a picture that no answer names counts with them."""
+    for name in "abcd":
+        (tmp_path / f"{name}.png").touch()
+    votes = tmp_path / "votes.csv"
+    votes.write_text("item,worker,label\na.png,ann,1\nb.png,ann,2\nc.png,ann,don't know\n")
+    matched = match_votes(VotesConfig(votes=(str(votes),), images=str(tmp_path)))
+    assert matched.warnings == ("Only one annotator: ann", "2 images have no answer ('c.png', 'd.png')")
 
 
 def test_people(found: Findings) -> None:

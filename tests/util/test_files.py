@@ -37,6 +37,19 @@ def test_write_makes_the_folders_and_replaces(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "drei: ä"
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EROFS, "choose a folder that you may write to."), (errno.ENOSPC, "make room or choose another folder, then run ")],
+)
+def test_the_remedy_is_one_for_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(InputError, match=f"intact; {remedy}"):
+        write_text(tmp_path / "file", "text")
+
+
 @pytest.mark.parametrize("step", ["mkstemp", "fsync", "replace", "chmod"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), MemoryError()])
 def test_failure_at_any_step_leaves_the_old_file(

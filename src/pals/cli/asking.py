@@ -118,11 +118,12 @@ def replay(
     """
     from pals.fitting.replay import replay as replay_
     from pals.fitting.tables import csv_text
-    from pals.util.files import write_text
+    from pals.util.files import refuse_unwritable, write_text
 
     out = out or run / "replay.csv"
     if out.suffix.lower() != ".csv":
         raise InputError(f"--out {out}: the table is a CSV file; choose a name that ends in .csv.")
+    refuse_unwritable(out.parent)
     found = replay_(
         run,
         truth=truth,

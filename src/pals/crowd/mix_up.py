@@ -22,8 +22,8 @@ FEWEST, MOST = 100, 20_000
 """Items that say something about it, and those that are looked at; of more every second, third and so on."""
 SHARE, EVIDENCE = 0.03, 6.0
 """From which share of mixed-up items on, and how much likelier in logarithms than none at all, it is said."""
-KNOWS = 0.8
-"""Share of the other items that the classifier must say the label of; one that knows less is no witness."""
+KNOWS = 0.5
+"""Share of the items that people agree on of which the classifier must say the label; one that knows less is no witness."""
 SLOPES = np.exp(np.linspace(-2.0, 2.0, 33))
 SHARES = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5])
 
@@ -51,7 +51,7 @@ def find_mix_up(fusion: Fusion) -> MixUp | None:
     slope, share = np.unravel_index(evidence_LS.argmax(), evidence_LS.shape)
     if SHARES[share] < SHARE or evidence_LS.max() - evidence_LS[:, 0].max() < EVIDENCE:
         return None
-    if (log_opinion_MC.argmax(axis=1) == label_M).mean() < KNOWS * (1 - SHARES[share]):
+    if (log_opinion_MC.argmax(axis=1) == label_M).mean() < KNOWS:
         return None
     return MixUp(float(SHARES[share]), item_M[np.argsort(fits_LM[slope] / class_C[label_M], kind="stable")])
 

@@ -56,11 +56,11 @@ def moved_classes(findings: Findings) -> list[str]:
     if not len(order):
         return []
     names = result.votes.class_names
-    words = [f"{names[c]} has {how_many(int(found_C[c]), 'item')} (about {expected_C[c]:,.0f})" for c in order[:NAMED]]
+    words = [f"{names[c]} has {how_many(int(found_C[c]), 'item')} instead of about {expected_C[c]:,.0f}" for c in order[:NAMED]]
     more = f", and {how_many(len(order) - NAMED, 'more class', 'more classes')}" if len(order) > NAMED else ""
     return [
-        f"The result has other class sizes than the answers suggest: {', '.join(words)}{more}. Look at their corrected "
-        f"items before you count anything."
+        f"The result has other class sizes than the answers suggest: {', '.join(words)}{more}. Look at "
+        f"{'its' if len(order) == 1 else 'their'} corrected items before you count anything."
     ]
 
 

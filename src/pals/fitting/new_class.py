@@ -85,7 +85,10 @@ def _with_class(votes: Votes, name: str) -> Votes:
     named it."""
     if name in votes.class_names:
         if _is_named(votes, votes.class_names.index(name)):
-            raise InputError(f"--add-class {name}: there is a class of this name already. Choose another name.")
+            raise InputError(
+                f"--add-class {name}: there is a class of this name already. Choose another name; items of "
+                f"that class are further answers, in a file with the columns item, worker and label."
+            )
         return votes
     tree = votes.taxonomy
     if tree is not None and name in tree.number:

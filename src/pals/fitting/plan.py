@@ -21,6 +21,7 @@ from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
+from pals.util.files import refuse_unwritable
 from pals.util.words import how_many
 from pals.vision.images import SMALLEST_SIDE, default_cache
 
@@ -86,6 +87,7 @@ def plan(
 ) -> Plan:
     """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
     of the files that `data.votes` names."""
+    refuse_unwritable(folder)
     earlier = _begun(folder)
     if earlier is not None and dict(given.get("network") or {}).get("name") == AUTO:
         given = {**given, "network": {}}  # it was chosen when the run was begun

@@ -16,7 +16,7 @@ from pals.fitting.new_class import add_classes
 from pals.fitting.pictures import names_in
 from pals.fitting.vectors import row_names
 from pals.readers import NO_ANSWER, Match, Votes, read_votes
-from pals.readers.summary import some
+from pals.readers.summary import some, unanswered
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
 from pals.util.words import how_many, quoted
@@ -60,6 +60,10 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     _refuse_too_little(config, matched)
     where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
     (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()
+    if report.unanswered:  # which are these items, too, and those that no file of answers names
+        silent = np.flatnonzero((np.bincount(votes.item_R, minlength=len(votes.items)) == 0) & (votes.gold_I < 0))
+        repeated = unanswered([votes.items[i] for i in silent], "item has", "items have")
+        remarks = [line for line in remarks if line != repeated]
     return MatchedVotes(answered_first(matched), (read, *remarks, where, found, *strangers), (*remarks, *strangers))
 
 

@@ -13,7 +13,7 @@ from pals.labels.cells import split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.odd_names import odd_names
-from pals.readers.summary import ReadSummary, some
+from pals.readers.summary import ReadSummary, some, unanswered
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.unsure import Marks
 from pals.readers.votes import COLUMNS, Votes
@@ -375,8 +375,7 @@ def _remarks(
     """What is not wrong but should be known."""
     empty = ((np.bincount(joined.item_R, minlength=len(items)) == 0) & (gold_I < 0)).nonzero()[0]
     if len(empty):
-        without = how_many(len(empty), "item has", "items have")
-        yield f"{without} no answer ({some((items[i] for i in empty), len(empty))})"
+        yield unanswered([items[i] for i in empty], "item has", "items have")
     several = joined.several_answers()
     if len(several):
         names = some((items[i] for i in several), len(several))

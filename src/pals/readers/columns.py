@@ -38,6 +38,9 @@ KNOWN: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names that are understood without being told, the likelier first."""
 
+QUEUE = {"rank", "suggestion", "confidence", "second", "reason", "said", "decision", "gain", "asked"}
+"""Columns of the queue of `pals relabel` that help a person to answer, and are no answers."""
+
 
 def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: Source) -> dict[str, str]:
     """The name of the column for each of these roles that is there; the user's word goes first."""
@@ -79,8 +82,10 @@ def _flag(role: str) -> str:
 
 
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
-    """A note on the columns that were left alone."""
-    known = set(used)
+    """A note on the columns that were left alone; on those of our own queue there is nothing to say."""
+    names, known = list(names), set(used)
+    if {"rank", "suggestion", "reason", "said"}.issubset(names):
+        known |= QUEUE
     left = [name for name in names if name not in known]
     more = f" and {len(left) - MOST_NOT_READ:,} more" if len(left) > MOST_NOT_READ else ""
     return (f"Columns not read: {', '.join(left[:MOST_NOT_READ])}{more}",) if left else ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pals.readers.summary import some
+from pals.readers.summary import some, unanswered
 from pals.util.errors import InputError
 from pals.util.words import how_many
 
@@ -50,8 +50,7 @@ class Match:
                 remedy = ". Name such items by their relative path" if names is self.ambiguous else ""
                 lines.append(f"{how_many(len(names), one, many)} are not used ({some(names, len(names))}){remedy}")
         if self.unanswered:
-            without = how_many(len(self.unanswered), "image has", "images have")
-            lines.append(f"{without} no answer ({some(self.unanswered, len(self.unanswered))})")
+            lines.append(unanswered(self.unanswered, "image has", "images have"))
         return lines
 
     def __str__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pals.util.words import how_many, quoted
@@ -63,3 +63,8 @@ def some(names: Iterable[str], count: int) -> str:
     """The first few of `count` names, for a message."""
     shown = [quoted(name, 100) for name, _ in zip(names, range(EXAMPLES), strict=False)]
     return ", ".join(shown) + (", ..." if count > len(shown) else "")
+
+
+def unanswered(names: Sequence[str], one: str, several: str) -> str:
+    """That these, in words such as "item has" and "items have", have no answer."""
+    return f"{how_many(len(names), one, several)} no answer ({some(names, len(names))})"

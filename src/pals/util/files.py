@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,6 +15,8 @@ from typing import IO, Any
 from pals.util.errors import InputError
 
 UNFINISHED = ".part"
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+ALLOWED = "choose a folder that you may write to"
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a cell begins that a spreadsheet would take for a formula, with whatever marks it as text already."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -40,10 +43,18 @@ def replacing(path: Path, size: str = "", within: Path | None = None) -> Iterato
             temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
+        remedy = "make room or choose another folder, then run the same command again to continue"
         raise InputError(
             f"Could not write {path}{size}: {error.strerror or error}. What was there before is intact; "
-            f"make room or choose another folder, then run the same command again to continue."
+            f"{ALLOWED if error.errno in FORBIDDEN else remedy}."
         ) from None
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Say so before the work begins, not when its results are to be written. What is missing of the folder is made later."""
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"Nothing can be written to {folder}: {os.strerror(errno.EACCES)}. Please {ALLOWED}.")
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
