@@ -347,6 +347,7 @@ def without_privileges() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are of Linux")
+@pytest.mark.slow
 def test_a_folder_that_nobody_may_write_to_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("item,worker,label\n1,ann,a\n1,bob,b\n")
     (tmp_path / "closed").mkdir(mode=0o555)

@@ -451,6 +451,7 @@ def test_notes_say_what_is_known() -> None:
     assert note({"test_accuracy": 0.5}) == "accuracy 50.00"
 
 
+@pytest.mark.slow
 def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs on the real digits, with a picture; again it only looks; fresh it forgets, but only what is its own."""
     command = ("demo", "--epochs", "2", "--seeds", "1", "--device", "cpu")

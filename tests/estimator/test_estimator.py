@@ -72,7 +72,7 @@ NOT_PASSED = {
 }
 
 
-OF_EACH_KIND = ("pals", "srse", "soft-votes", "pl-knn", "ipal", "proden", "clsp", "pico+", "dividemix")
+OF_EACH_KIND = ("pals", "soft-votes", "pl-knn", "ipal", "proden", "clsp", "pico+", "dividemix")
 """Methods that differ in what they need and keep: labels, neighbours, phases, two networks, a queue. Estimators are made alike
 of all, and what is their own is tested below."""
 

@@ -47,6 +47,7 @@ def model() -> Any:
     return PALSClassifier(encoder=LITE0, **QUICK).fit(X, SETS)
 
 
+@pytest.mark.slow
 def test_a_pretrained_encoder_on_an_array(model: Any) -> None:
     assert model.score(X, LABELS) > 0.9 and model.classes_.tolist() == sorted(CLASSES)
     assert model.predictor_.feature_width and model.inputs_.shape == (1280,) and model.n_features_in_ == 3 * 12 * 12

@@ -176,6 +176,7 @@ def test_a_replay(found: Findings, run: Path) -> None:
     assert any(line.startswith("The rule says enough at ") for line in got.sentences)
 
 
+@pytest.mark.slow
 def test_a_replay_without_truth_or_pictures(run: Path) -> None:
     got = replay(run, step=1.0, answers_only=True)
     assert not got.truth and not got.pictures

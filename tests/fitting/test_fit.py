@@ -142,6 +142,7 @@ def test_the_same_command_continues_and_another_is_refused(pals: Pals, data: Pat
     assert "pals update run VOTES" in changed.err
 
 
+@pytest.mark.slow
 def test_what_comes_after(pals: Pals, data: Path) -> None:
     """predict, export, relabel, update and report on one run."""
     assert fit(pals, data).code == 0

@@ -97,6 +97,7 @@ def test_a_folder_that_somebody_works_in(found: Findings, digits: tuple[Path, np
         fit(None, votes, features=folder / "x.npy", out=folder / "run", truth=folder / "truth.csv")
 
 
+@pytest.mark.slow
 def test_the_saved_classifier_is_one_file_and_exports(found: Findings, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model = Model.load(found.folder, "cpu")

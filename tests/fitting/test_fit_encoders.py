@@ -228,6 +228,7 @@ def test_a_second_opinion_is_trained_no_longer_than_the_classifier(given: dict[s
     assert choose(asked, Facts(60, 3, 32, False))[0]["data"]["fold_epochs"] == 7
 
 
+@pytest.mark.slow
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
     findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)

@@ -62,6 +62,7 @@ def test_it_is_listed(pals: Command, plugin: Path) -> None:
     assert "edges" in pals("encoders", "--plugin", plugin).out
 
 
+@pytest.mark.slow
 def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Path, tmp_path: Path) -> None:
     common = ("--plugin", plugin, "--device", "cpu")
     answer = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "run", *common)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from _report import HOSTILE, report
+from _slow import rest_slow
 from pals.fitting.page.render import render
 
 pytest.importorskip("selenium")
@@ -153,8 +154,8 @@ def fitting(**wanted: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "wanted",
-    [{"result": "class 1"}, {"answer": "class 2"}, {"person": "person 3"}, {"status": "unsure"}, {"least": 0.6},
-     {"result": "class 0", "answer": "class 1", "least": 0.5}, {"person": "person 9", "status": "agreed"}],
+    rest_slow(2, [{"result": "class 0", "answer": "class 1", "least": 0.5}, {"person": "person 9", "status": "agreed"},
+     {"result": "class 1"}, {"answer": "class 2"}, {"person": "person 3"}, {"status": "unsure"}, {"least": 0.6}]),
     ids=lambda wanted: " ".join(wanted),
 )  # fmt: skip
 def test_filters_show_what_the_data_say(browser: Browser, wanted: dict[str, Any]) -> None:
@@ -325,7 +326,7 @@ def test_hostile_names_are_text(browser: Browser) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- screens, colours, print
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", rest_slow(2, REPORTS))
 def test_the_page_never_scrolls_sideways(browser: Browser, name: str) -> None:
     for width, phone in ((1280, False), (390, True)):
         browser.screen(width, phone=phone)

@@ -327,6 +327,7 @@ def test_the_report_is_written_again_without_torch(folder: Path) -> None:
 # ---- what a user is told
 
 
+@pytest.mark.slow
 def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time left after the first epoch of the first run and of the last; when resuming, what a full run takes."""
     monkeypatch.setattr("pals.fitting.networks.WORTH_SAYING", 0.0)

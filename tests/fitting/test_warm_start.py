@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from _crowd import many_people
+from _slow import rest_slow
 from pals import fit
 from pals.crowd import consensus, dawid_skene, large
 from pals.crowd.answers import with_rows
@@ -41,7 +42,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int
     return calls
 
 
-@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("hard", rest_slow(1, [True, False]))
 @pytest.mark.parametrize(("many", "passes"), [(large.MANY, (consensus, "e_step")), (0, (large, "full_e_step"))])
 def test_a_warm_start_finds_the_same_with_less_work(
     hard: bool, many: int, passes: tuple[Any, str], monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from _ranks import by_several, first_losses
+from _slow import rest_slow
 from _toy import (
     assert_same,
     assert_same_state,
@@ -56,7 +57,7 @@ def test_learns_from_noisy_candidates(name: str) -> None:
 
 
 @each_method
-@pytest.mark.parametrize("stop", [1, 2, 3])
+@pytest.mark.parametrize("stop", rest_slow(1, [2, 1, 3]))
 def test_resuming_changes_nothing(name: str, stop: int, toy: Dataset, tmp_path: Path) -> None:
     straight = toy_trainer(name, toy, folder=tmp_path / "straight")
     records = run_all(straight)
@@ -86,6 +87,7 @@ def test_training_is_the_same_each_time_and_differs_between_seeds(name: str, toy
         assert not torch.equal(*(torch.cat([p.flatten() for p in t.method.parameters()]) for t in (first, other)))
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does() -> None:
     """The losses of the first epochs, and what is remembered at their end. One test for all methods: processes start slowly."""
     alone, (first, second) = first_losses(), by_several(2, first_losses)

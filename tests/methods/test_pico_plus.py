@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from test_pico import slow_contrast, slow_prototypes, unit
 from torch import Tensor
 
+from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
 from pals.methods import Batch
@@ -196,7 +197,7 @@ def slow_loss(
     return l_mix + 2 * l_rel + 0.1 * l_unrel + l_strict + 0.1 * slow_contrast(z, pool, same, 0.07).mean()
 
 
-@pytest.mark.parametrize(("delta", "mixup"), [(0.5, 1.0), (1.0, 1.0), (0.0, 1.0), (0.5, 0.0), (0.5, 2.0)])
+@pytest.mark.parametrize(("delta", "mixup"), rest_slow(2, [(0.5, 1.0), (0.5, 0.0), (1.0, 1.0), (0.0, 1.0), (0.5, 2.0)]))
 def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
     """Loss, gradient, distances, confidences, prototypes and queue of each step; two steps an epoch."""
     paths: list[str] = []

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
@@ -346,7 +347,7 @@ STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("case", rest_slow(4, STEPS))
 def test_a_step_is_the_loop(case: str, toy: Dataset) -> None:
     steps = steps_with(toy, STEPS[case])
     joined = 0

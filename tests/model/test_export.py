@@ -77,6 +77,7 @@ def answers(path: Path, inputs: torch.Tensor) -> np.ndarray:
     return result
 
 
+@pytest.mark.slow
 def test_raw_pixels_in_probabilities_out(exported: tuple[Model, ExportReport]) -> None:
     model, report = exported
     for count in (1, 2, 9):

@@ -132,6 +132,7 @@ def test_a_run_whatever_the_damage(more: tuple[str, ...], pals: Pals) -> None:
 
 
 @pytest.mark.usefixtures("vectors")
+@pytest.mark.slow
 def test_a_finished_fit(pals: Pals) -> None:
     quick = {name: FITTED[name] for name in ("predict", "report", "relabel")}
     files = ("config.yaml", "labels.csv", "model.safetensors", "report.json", "votes.csv")

@@ -164,6 +164,7 @@ def test_weights_of_ones_own_from_the_data_folder(tmp_path: Path) -> None:
 # ---- the command
 
 
+@pytest.mark.slow
 def test_the_command(pals: Pals) -> None:
     answer = pals("train", "squares", "--encoder", "patches", "--epochs", "1", *FEW, "--seeds", "2", "--out", "run")
     assert answer.code == 0, answer
