@@ -5,7 +5,7 @@
     python benchmarks/interval.py IMAGES VOTES TRUTH --random 0 0.3333    # the closed form on random parts of real pictures
 
 Prints a table in Markdown: the share of draws whose interval holds the real share of wrong labels, both shares and the width of
-the interval, in per cent.
+the interval, in per cent, and how often the run says that answers and classifier contradict each other.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def main() -> None:
     add_feature_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("| answers | items | draws | held the truth | too high, too low | wrong | estimated | width | s |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| answers | items | draws | held the truth | too high, too low | wrong | estimated | width | contradiction | s |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for name, items, seeds, draw in real(args) if args.files else simulated(args):
         found = np.array([measure(*draw(args.first + seed), args.first + seed) for seed in range(seeds)])
-        held, more, less, wrong, estimated, width, seconds = found.mean(axis=0)
+        held, more, less, wrong, estimated, width, contradiction, seconds = found.mean(axis=0)
         print(
             f"| {name} | {items:,} | {seeds} | {held:.3f} | {more:.2f}, {less:.2f} | {100 * wrong:.2f} | {100 * estimated:.2f} "
-            f"| {100 * width:.1f} | {seconds:.1f} |",
+            f"| {100 * width:.1f} | {contradiction:.2f} | {seconds:.1f} |",
             flush=True,
         )
 
@@ -59,7 +59,7 @@ def measure(votes: Votes, truth_N: np.ndarray, fusion: Fusion, seed: int) -> tup
     noise, wrong = estimate_noise(votes, fusion, seed), float((fusion.label_N != truth_N).mean())
     more, less = wrong < noise.low - 1e-9, wrong > noise.high + 1e-9
     shares = (wrong, noise.labels_wrong, noise.high - noise.low)
-    return (not (more or less), more, less, *shares, process_time() - start)
+    return (not (more or less), more, less, *shares, noise.disagreement is not None, process_time() - start)
 
 
 def simulated(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:

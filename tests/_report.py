@@ -72,7 +72,7 @@ def report(
         ],
         "taxonomy": _taxonomy(labels) if tree else None,
         "none_of_these": [_missing(files, labels, workers)] if tree else [],
-        "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08},
+        "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
         "settings": f"seed: 1\ntitle: {labels[0]}\n",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from _crowd import Row, many_people, rows_of, simulated, votes_of
 from pals.crowd import Fusion, NoiseEstimate, closed_form, estimate, estimate_noise, fuse
 from pals.crowd.answers import Answers, subset
 from pals.crowd.gibbs import Shares
+from pals.fitting.sentences import still_wrong
 
 WEAK = (2.5, 1.5)  # right for 62%
 
@@ -127,6 +129,41 @@ def test_a_part_of_the_votes() -> None:
     assert part.gold_I.tolist() == [1, -1]
 
 
+# ---- people against the classifier
+
+
+def test_people_and_classifier_that_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one draw in common: the labels by the answers alone look good to the answers, and bad with the opinion."""
+    votes, truth_N = simulated(100, [0.8, 0.75, 0.7])
+    fusion = fuse(votes, [3 * np.eye(3)[truth_N] + np.random.default_rng(0).normal(size=(100, 3))])
+
+    def draw(
+        answers: object, log_opinion_NC: np.ndarray | None, start: object, labels: list[np.ndarray], *rest: object
+    ) -> Shares:
+        share_VS = np.tile(np.linspace(0.0, 0.1, 9) + (0.2 if log_opinion_NC is not None else 0.0), (len(labels), 1))
+        return Shares(share_VS, share_VS, share_VS[0])
+
+    monkeypatch.setattr(estimate, "wrong_shares", draw)
+    assert estimate_noise(votes, fusion).disagreement == pytest.approx((0.05, 0.25))
+
+
+def test_people_and_classifier_in_harmony() -> None:
+    votes, truth_N = simulated(600, [0.8, 0.75, 0.7], classes=5)
+    score_NC = 3 * np.eye(5)[truth_N] + np.random.default_rng(0).normal(size=(600, 5))
+    fusion = fuse(votes, [score_NC])
+    assert fusion.calibration is not None
+    assert estimate_noise(votes, fusion).disagreement is None
+
+
+def test_a_contradiction_is_said() -> None:
+    quiet = NoiseEstimate(0.2, 0.05, 0.03, 0.08)
+    loud = still_wrong(replace(quiet, disagreement=(0.02, 0.31)))
+    assert loud.startswith(still_wrong(quiet))
+    assert "2.0%" in loud
+    assert "31.0%" in loud
+    assert "contradict" not in still_wrong(quiet)
+
+
 def test_the_closed_form_has_the_same_interval() -> None:
     torch = pytest.importorskip("torch")
     votes, truth_N = many_people(200, 6, 4, 0)
@@ -139,6 +176,7 @@ def test_the_closed_form_has_the_same_interval() -> None:
 def test_of_many_classes_the_opinion_is_not_believed_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three items a class: classes that are drawn by the opinion teach that it is right."""
     monkeypatch.setattr("pals.crowd.estimate.SWEEPS", 60)
+    monkeypatch.setattr("pals.crowd.estimate.COMPARED", 2)
     rng, items, classes = np.random.default_rng(0), 180, 60
     truth_N, branch_C = rng.integers(classes, size=items), np.arange(classes) // 5
     rows = []

@@ -11,5 +11,6 @@ import pytest
 def few_sweeps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pals.crowd.estimate.SWEEPS", 20)
+        patch.setattr("pals.crowd.estimate.COMPARED", 10)
         patch.setattr("pals.crowd.gibbs.BURN_IN", 5)
         yield

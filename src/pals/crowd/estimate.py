@@ -14,6 +14,8 @@ from pals.readers import Votes
 LARGEST = 150_000
 """Answers times classes that are drawn again and again; where there are more, of a random part of the items."""
 INTERVAL = (0.025, 0.975)
+COMPARED = 100
+"""Sweeps of the answers alone, for seeing whether the opinion contradicts them."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,9 @@ class NoiseEstimate:
     labels_wrong: float
     low: float
     high: float
+    disagreement: tuple[float, float] | None = None
+    """Of the labels by the answers alone, the shares that are wrong: judged by the answers alone, and with the opinion. Only
+    where these contradict each other."""
 
 
 def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
@@ -37,19 +42,29 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
     if not len(use):
         return NoiseEstimate(0.0, 0.0, 0.0, 0.0)
-    share_S, answers_wrong = _shares(votes, fusion, np.random.default_rng(seed))
-    return NoiseEstimate(answers_wrong, *_summary(share_S))
+    label_N, alone_N = fusion.label_N, fusion.alone.label_N
+    rng = np.random.default_rng(seed)
+    if fusion.calibration is None:
+        (labels,), answers_wrong = _shares(votes, fusion, [label_N], False, rng, SWEEPS)
+        return NoiseEstimate(answers_wrong, *_summary(labels))
+    (labels, alone_with), answers_wrong = _shares(votes, fusion, [label_N, alone_N], True, rng, SWEEPS)
+    (alone_without,), _ = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
+    apart = alone_with.min() > alone_without.max() or alone_without.min() > alone_with.max()  # not one draw in common
+    means = float(alone_without.mean()), float(alone_with.mean())
+    return NoiseEstimate(answers_wrong, *_summary(labels), means if apart else None)
 
 
-def _shares(votes: Votes, fusion: Fusion, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Drawn shares of wrong labels, with the opinion if there is one, and the mean share of wrong answers; of a part of the
-    items where they are many.
+def _shares(
+    votes: Votes, fusion: Fusion, labels: list[np.ndarray], opinion: bool, rng: np.random.Generator, sweeps: int
+) -> tuple[list[np.ndarray], float]:
+    """Drawn shares of wrong labels, with the opinion or by the answers alone, and the mean share of wrong answers; of a part of
+    the items where they are many.
 
     A part has the luck of a part: by how much its shares differ from those of all is known from the fit, and chance is the
     smaller the more items there are. What is not known of people stays as it is in the part, so that the interval is rather too
     wide than too narrow.
     """
-    opinion, consensus, label_N = fusion.calibration is not None, fusion.consensus, fusion.label_N
+    consensus = fusion.consensus if opinion else fusion.alone
     answers = consensus.answers
     known, numbers = np.flatnonzero(answers.known_N), answers.given_NS.nnz * answers.num_classes
     part = known
@@ -57,13 +72,15 @@ def _shares(votes: Votes, fusion: Fusion, rng: np.random.Generator) -> tuple[np.
         part = np.sort(rng.choice(known, max(1, len(known) * LARGEST // numbers), replace=False))
     start = Start(consensus.posterior_NC[part], consensus.annotators, fusion.correlation if opinion else 0.0)
     log_opinion_NC = np.log(np.maximum(fusion.opinion_NC[part], np.finfo(float).tiny)) if opinion else None
-    drawn = wrong_shares(arrange(subset(votes, part)), log_opinion_NC, start, [label_N[part]], rng, SWEEPS)
-    wrong_N = 1 - consensus.posterior_NC[np.arange(len(label_N)), label_N]
-    shift = wrong_N[known].mean() - wrong_N[part].mean()
-    expected_S = drawn.expected_VS[0]
-    chance_S = (drawn.drawn_VS[0] - expected_S) * np.sqrt(len(part) / len(known))
-    share_S: np.ndarray = (expected_S + chance_S + shift).clip(0.0, 1.0)
-    return share_S, float(drawn.answers_S.mean())
+    parts = [label_N[part] for label_N in labels]
+    drawn = wrong_shares(arrange(subset(votes, part)), log_opinion_NC, start, parts, rng, sweeps)
+    found = []
+    for label_N, drawn_S, expected_S in zip(labels, drawn.drawn_VS, drawn.expected_VS, strict=True):
+        wrong_N = 1 - consensus.posterior_NC[np.arange(len(label_N)), label_N]
+        shift = wrong_N[known].mean() - wrong_N[part].mean()
+        chance_S = (drawn_S - expected_S) * np.sqrt(len(part) / len(known))
+        found.append((expected_S + chance_S + shift).clip(0.0, 1.0))
+    return found, float(drawn.answers_S.mean())
 
 
 def _summary(share_S: np.ndarray) -> tuple[float, float, float]:

@@ -13,7 +13,7 @@ from pals import __version__
 from pals.fitting import novel, report_json
 from pals.fitting.checks import warnings
 from pals.fitting.findings import Findings
-from pals.fitting.sentences import for_the_page, headline
+from pals.fitting.sentences import contradiction, for_the_page, headline
 from pals.fitting.tree import report_tree
 from pals.runs.about import read_about
 from pals.training.log import read_epochs
@@ -49,7 +49,7 @@ def overview(findings: Findings) -> dict[str, Any]:
         "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(findings.numbers)],
         "summary": for_the_page(findings),
         "warnings": [*warnings(findings), *findings.trained.loaded.warnings],
-        "noise": shares,
+        "noise": {**shares, "sentence": " ".join(contradiction(noise))},
     }
 
 

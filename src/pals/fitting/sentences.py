@@ -89,7 +89,19 @@ def still_wrong(noise: NoiseEstimate) -> str:
     """What is still wrong, as far as can be known without the truth."""
     shares = (noise.answers_wrong, noise.labels_wrong, noise.low, noise.high)
     answers, labels, low, high = (f"{100 * share:.1f}%" for share in shares)
-    return f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
+    found = f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
+    return " ".join([found, *contradiction(noise)])
+
+
+def contradiction(noise: NoiseEstimate) -> list[str]:
+    """Whether people and classifier contradict each other."""
+    if noise.disagreement is None:
+        return []
+    alone, seen = (f"{100 * share:.1f}%" for share in noise.disagreement)
+    return [
+        f"But people and classifier contradict each other: of the labels by the answers alone, {alone} are wrong by "
+        f"the answers and {seen} with the classifier. One of them is misled; look at some of the corrected labels."
+    ]
 
 
 # ---- the result in a few lines

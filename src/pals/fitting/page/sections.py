@@ -143,7 +143,8 @@ def noise(data: Data) -> dict[str, Any] | None:
         lines.append(
             {"name": "Labels in the result", "words": words, "chart": interval(labels, low, high, scale, "after", words)}
         )
-    return {"lines": lines, "scale": percent(scale)} if lines else None
+    sentence = text(found.get("sentence"))
+    return {"lines": lines, "sentence": sentence, "scale": percent(scale)} if lines or sentence else None
 
 
 # -------------------------------------------------------------------------------------------------------- confusion
