@@ -17,7 +17,6 @@ from reference import write_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|!\[[^\]]*\]\(([^)\s]+)\)")
-
 ITEM = re.compile(r"(?:\d+\.|[-*]) +(?=\S)")
 
 
