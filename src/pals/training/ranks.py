@@ -296,6 +296,10 @@ def joined() -> Iterator[Ranks]:
 
 
 def _connect() -> None:
+    # Its functions have the group that exists at their import as a default. Were it imported later (optimizers do), they would
+    # keep the group, and its threads, beyond its end: until the interpreter's, where a thread that wants to run aborts.
+    import torch.distributed.nn.functional  # noqa: F401
+
     try:
         dist.init_process_group(timeout=PATIENCE)
     except dist.DistError as error:
