@@ -132,7 +132,20 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     asked["ana"] += [ana.answer(Keys.ENTER), ana.answer("d")]  # as suggested, don't know
     assert not set(asked["ana"]) & set(asked["ben"])
 
+    shown = ana.item
+    ana.press("?")
+    ana.until(lambda: ana.find("#help").is_displayed())
+    ana.press("d")  # not an answer while the help is open
+    ana.press(Keys.ESCAPE)
+    ana.until(lambda: not ana.find("#help").is_displayed())
+    ana.press("mc")
+    ana.until(lambda: ana.find("#several-hint").is_displayed())
+    ana.press(Keys.ESCAPE)
+    ana.until(lambda: not ana.find("#several-hint").is_displayed())
+    assert ana.find("#unsure").get_attribute("aria-pressed") == "false"
+
     wrong = ana.answer("2")
+    assert wrong == shown
     ana.press("u")
     ana.until(lambda: ana.item == wrong)
     ana.press("m")

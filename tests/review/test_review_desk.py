@@ -375,7 +375,7 @@ def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
     for path, status, words in (
         ("item/abc", 404, "no such item"),
         ("item?order=nonsense", 400, "Unknown order &#39;nonsense&#39;"),
-        ("nowhere", 404, "Not Found"),
+        ("nowhere", 404, "There is no such page."),
     ):
         answer = client.get(path, accept="text/html,*/*")
         assert answer.status == status and words in answer.text and 'href="/secret-token/item"' in answer.text

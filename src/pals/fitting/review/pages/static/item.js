@@ -160,11 +160,12 @@ function choose(label) {
 const COMMANDS = {
   u: undo, "?": () => help.showModal(), z: () => magnify(zoom ? -zoom : 1), "+": () => magnify(1), "-": () => magnify(-1),
   c: () => toggle("several"), m: () => toggle("unsure"), d: () => answer("dont-know"), n: () => answer("none-of-these"), s: () => answer("skip"),
+  Escape: () => { if (several) toggle("several"); if (unsure) toggle("unsure"); },
   Enter: enter, ArrowRight: () => once(next), ArrowLeft: back,
 };
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (help.open || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (event.target.id === "find") { searchKey(event); return; }
   const saving = several && chosen.size && event.target.closest(".choices, #several"); // where a click has left the focus
   if (typing(event) || (event.key === "Enter" && !saving && event.target.closest("button, a, summary"))) return;
