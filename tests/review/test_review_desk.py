@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -173,6 +174,15 @@ def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
     assert said == {tables.items[tables.number[key]]: ("digit 1",) for key in keys}
     assert "Nothing left here" in ana.get("grid?order=class&value=digit+1").text
     assert ana.get("grid?order=answered").text.count("you: digit 1") == len(keys)
+
+
+def test_a_search_finds_what_has_an_answer(desk: Desk) -> None:
+    ana, tables = Client(desk), desk.scene().shown
+    answer(ana, tables.keys[0], "label", "digit 1")
+    name = quote(tables.items[0])
+    assert "See what was found" in ana.get(f"item?order=search&value={name}").text
+    found = ana.get(f"grid?order=search&value={name}").text
+    assert found.count('class="tile"') == 1 and "you: digit 1" in found and "1 item</span>" in found
 
 
 def test_two_grids_show_different_items(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
