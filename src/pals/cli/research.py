@@ -25,10 +25,13 @@ app.add_typer(data_app, name="data")
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: runs/demo; with --quick runs/demo-quick).")
+    ] = None,
     seeds: Seeds = None,
     seed: Seed = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60; with --quick 10).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed and ten epochs instead of three and sixty: 30 s.")] = False,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps. For networks this small a CPU is quickest.")
     ] = "cpu",
@@ -36,12 +39,14 @@ def demo(
 ) -> None:
     """Train on real handwritten digits with noisy candidate labels and compare with two yardsticks.
 
-    Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
+    Example:  pals demo --quick
     """
-    from pals.bench.demo import demo_runs, summarise
+    from pals.bench.demo import FULL, QUICK, demo_runs, summarise
     from pals.util.display import Reporter
 
-    numbers = chosen_seeds(seeds, seed, [1, 2, 3])
+    scope = QUICK if quick else FULL
+    numbers, out = chosen_seeds(seeds, seed, scope.seeds), out or scope.folder
+    epochs = scope.epochs if epochs is None else epochs
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
