@@ -47,7 +47,6 @@ app = typer.Typer(
     cls=Commands,
     help="Learn a classifier from ambiguous, noisy labels.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pals.cli import completion
 from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
 from pals.fitting.monitor import AfterEpoch, Monitor, trust_words
 from pals.fitting.time_left import Count
@@ -80,7 +81,10 @@ def fit(
     names: Annotated[Path | None, typer.Option(help="For --features: a text file with the item of each row.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="What makes features of pictures: auto, one of `pals encoders`, timm:NAME, or a file of weights."),
+        typer.Option(
+            help="What makes features of pictures: auto, one of `pals encoders`, timm:NAME, or a file of weights.",
+            autocompletion=completion.fit_encoders,
+        ),
     ] = None,
     network: Annotated[
         str | None, typer.Option(help="A network to train, by name, or timm:NAME; default: by the data and device.")
@@ -94,7 +98,10 @@ def fit(
         bool | None,
         typer.Option("--mirror/--no-mirror", help="Whether a mirror image shows the same; not so for letters and digits."),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="closed-form, or one of `pals methods` to train.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="closed-form, or one of `pals methods` to train.", autocompletion=completion.fit_methods),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
     folds: Annotated[int | None, typer.Option(help="Networks for cross-fitting; 0 for none: quicker, less sure.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from pals.cli import completion
 from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
@@ -25,10 +26,13 @@ app.add_typer(data_app, name="data")
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: runs/demo; with --quick runs/demo-quick).")
+    ] = None,
     seeds: Seeds = None,
     seed: Seed = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60; with --quick 10).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed and ten epochs instead of three and sixty: 30 s.")] = False,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps. For networks this small a CPU is quickest.")
     ] = "cpu",
@@ -36,12 +40,14 @@ def demo(
 ) -> None:
     """Train on real handwritten digits with noisy candidate labels and compare with two yardsticks.
 
-    Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
+    Example:  pals demo --quick
     """
-    from pals.bench.demo import demo_runs, summarise
+    from pals.bench.demo import FULL, QUICK, demo_runs, summarise
     from pals.util.display import Reporter
 
-    numbers = chosen_seeds(seeds, seed, [1, 2, 3])
+    scope = QUICK if quick else FULL
+    numbers, out = chosen_seeds(seeds, seed, scope.seeds), out or scope.folder
+    epochs = scope.epochs if epochs is None else epochs
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
@@ -93,9 +99,14 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
 
 @app.command()
 def train(
-    data: Annotated[str | None, typer.Argument(help="Data set, e.g. digits or cifar10.")] = None,
-    method: Annotated[str | None, typer.Option(help="See `pals methods`.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Named set of the method's options; see `pals methods NAME`.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="Data set, e.g. digits or cifar10.", autocompletion=completion.data_sets)
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="See `pals methods`.", autocompletion=completion.methods)] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Named set of the method's options; see `pals methods NAME`.", autocompletion=completion.presets),
+    ] = None,
     partial_rate: Annotated[float | None, typer.Option(help="q: chance that a wrong label is a candidate.")] = None,
     noise_rate: Annotated[float | None, typer.Option(help="eta: chance that the true label is left out.")] = None,
     protocol: Annotated[str | None, typer.Option(help="How candidates are drawn: g1, g2, g3 or g4.")] = None,
@@ -104,7 +115,10 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Length of the whole schedule.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="A pretrained one of `pals encoders`, timm:NAME or a file of weights; learn from its features."),
+        typer.Option(
+            help="A pretrained one of `pals encoders`, timm:NAME or a file of weights; learn from its features.",
+            autocompletion=completion.encoders,
+        ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="For --encoder timm:NAME: its file of weights, or timm.")] = None,
     frozen: Annotated[
@@ -233,7 +247,10 @@ def evaluate(
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show all options of this method.")] = None, plugin: Plugin = None
+    name: Annotated[
+        str | None, typer.Argument(help="Show all options of this method.", autocompletion=completion.methods)
+    ] = None,
+    plugin: Plugin = None,
 ) -> None:
     """List the methods, or the options and presets of one with their meaning and default.
 
