@@ -21,7 +21,7 @@ from _toy import Answer, assert_same, run_all, toy_data, toy_trainer, without_se
 from pals.data.source import TensorRows
 from pals.runs import processes
 from pals.training.engine import EngineConfig
-from pals.training.ranks import ALONE, ElsewhereError, Ranks, started_as
+from pals.training.ranks import ALONE, ElsewhereError, Ranks, joined, started_as
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines
 from pals.vision.backbones import build_network
@@ -70,6 +70,8 @@ def everything(ranks: Ranks) -> dict[str, Any]:
     found["gathered"] = ranks.gathered(ranks.rows(torch.arange(7)), 7).tolist()
     found["same"] = ranks.same({"x": torch.full((3 - ranks.rank,), ranks.rank == 0)})["x"].tolist()
 
+    with joined() as again:  # of those who have met already
+        found["met"] = again == ranks
     marks = {"code": "a", "data": "b" if ranks.is_first else "c"}
     found["other data"] = said(lambda: ranks.refuse_differences(marks))
 
@@ -126,6 +128,7 @@ def test_all_hear_what_the_first_says(asked: Asked) -> None:
     for found in asked[1:]:
         assert found["any"] == (True, False)
         assert found["told"] == 5
+        assert found["met"]
         assert found["same"] == [True, True, True]
 
 
