@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pals.data import Inputs, Pictures
-from pals.data.shards import ShardPictures, Stream
+from pals.data.shards import ShardPictures, Stream, is_saved
 from pals.data.shards.stream import KINDS
 from pals.data.source import DecodedPictures, subset, within_memory
 from pals.fitting.monitor import Monitor
@@ -72,9 +72,11 @@ def _size(shards: ShardPictures, row: int) -> tuple[int, int] | None:
 
 
 def shards_of(images: str) -> ShardPictures | None:
-    """The tar or Parquet files that are named, or lie in the folder in place of pictures; None if there are only pictures."""
+    """The tar or Parquet files that are named, or lie in the folder in place of pictures, or the data set that was saved there;
+    None if there are only pictures."""
     path = Path(images)
-    named = any(file.suffix in KINDS for file in path.glob("*")) if path.is_dir() else path.suffix in KINDS
+    inside = path.is_dir() and (is_saved(path) or any(file.suffix in KINDS for file in path.glob("*")))
+    named = inside or (not path.is_dir() and path.suffix in KINDS)
     stream = Stream.of(images) if named else None
     return _indexed(images, stream.fingerprint()) if stream is not None and stream.packed else None
 
