@@ -96,13 +96,13 @@ def read_pictures(
     watch: Watch | None = None,
 ) -> ReadPictures:
     """stream: decode each whenever it is needed; None: if the disk has no room for all. The pixels are the same. `watch` sees
-    those that are decoded now."""
+    those of files that are decoded now. Those of shards are decoded when they are first needed, and kept for this command."""
     shards = shards_of(data.images or "")
     if shards is not None:
-        if stream is False:
-            raise InputError("Pictures in shards are always decoded whenever they are needed: leave out --no-stream.")
         row_of = {name: row for row, name in enumerate(shards.names)}
-        return _streamed(shards.at(data.size, data.resize), [row_of[name] for name in names], names, data, monitor)
+        source: DecodedPictures = shards.at(data.size, data.resize)
+        source = source if stream else _kept(source, cache, stream, monitor)
+        return _streamed(source, [row_of[name] for name in names], names, data, monitor)
     if stream:
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
     try:
@@ -110,8 +110,23 @@ def read_pictures(
     except NoRoomError as error:
         if stream is False:
             raise
-        monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded whenever it is needed.")
+        _say_no_room(error, cache, monitor)
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
+
+
+def _kept(source: DecodedPictures, cache: Path, stream: bool | None, monitor: Monitor) -> DecodedPictures:
+    """Each decoded once; not kept if there is no room for all, unless that was asked for."""
+    try:
+        return source.kept(cache)
+    except NoRoomError as error:
+        if stream is False:
+            raise
+        _say_no_room(error, cache, monitor)
+        return source
+
+
+def _say_no_room(error: NoRoomError, cache: Path, monitor: Monitor) -> None:
+    monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded whenever it is needed.")
 
 
 def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None) -> ReadPictures:
