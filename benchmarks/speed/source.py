@@ -3,9 +3,9 @@
     python benchmarks/speed/source.py [--items 2000] [--side 64] [--network small-cnn] [--folder PICTURES] [--repeats 5]
 
 The same run six times: items in a tensor, in an .npy file that is mapped into memory, in picture files that are decoded
-whenever they are needed, in a tar file of these, and in both with what was decoded kept in a file (`kept`). Epochs take turns; the
-first, in which everything is decoded for the first time, has a ratio of its own (that of the tensor contains torch's warm-up). An epoch of PALS passes over the items twice: once for
-features, once for the steps. The losses are compared, and are the same.
+whenever they are needed, in a tar file of these, and in both with what was decoded kept in a file (`kept`). Epochs take turns.
+The first, in which everything is decoded for the first time, has a ratio of its own (that of the tensor is torch's warm-up). An
+epoch of PALS passes over the items twice: once for features, once for the steps. The losses are compared, and are the same.
 
 `CPU seconds` are those of all threads together: what reading costs in all, of which a free core hides what it does while the
 steps run. `load` is how many processes wanted a core at the start; where there are fewer cores than that, nothing is hidden.
