@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -76,6 +77,10 @@ def main() -> None:
             app()
     except InputError as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:
+            from pals.runs.processes import tell_torchrun
+
+            tell_torchrun(error)
         sys.exit(2)
 
 

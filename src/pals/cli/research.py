@@ -14,6 +14,7 @@ from rich.table import Table
 
 from pals.cli import completion
 from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
+from pals.cli.launching import Cluster, Launcher, hand_over
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
 
@@ -140,6 +141,8 @@ def train(
     processes: Annotated[
         int | None, typer.Option(min=1, help="So many share each batch: on GPUs, one each, or on the cores of the CPU.")
     ] = None,
+    launcher: Launcher = "local",
+    cluster: Cluster = None,
     plugin: Plugin = None,
 ) -> None:
     """Train a method on a data set whose labels are turned into noisy candidate sets.
@@ -149,8 +152,10 @@ def train(
     Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 3 --out runs/digits
 
     On two GPUs:  pals train cifar10 --processes 2 --out runs/two, or torchrun --nproc-per-node 2 -m pals train ...
+
+    On a cluster:  pals train cifar10 --processes 8 --launcher slurm --cluster slurm_partition=gpu --out /shared/runs/eight
     """
-    from pals.runs import RunConfig, check_base, default_folder
+    from pals.runs import RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
 
     flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
@@ -163,7 +168,15 @@ def train(
     if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
         folders = [base / f"seed-{number}" for number in numbers]
-    if _is_alone(processes):
+    started = _started(processes)
+    if launcher != "local" or cluster:
+        if started > 1:
+            raise InputError(f"--launcher {launcher}, but torchrun has started {started} processes. Leave out one of the two.")
+        for remark in _remarks(configs[0]):
+            say(remark)
+        hand_over(configs, folders, base, data_dir, processes or 1, stop_after, launcher, override({}, cluster or []))
+        _print_scores(summarise_seeds(base, folders))
+    elif started > 1 or processes in (None, 1):
         _train(configs, base, folders, data_dir, stop_after)
     else:
         from pals.runs.processes import run_by
@@ -171,14 +184,14 @@ def train(
         raise typer.Exit(run_by(processes or 1, sys.argv[1:]))
 
 
-def _is_alone(processes: int | None) -> bool:
-    """Whether no processes have to be started: one is enough, or this is one of them."""
+def _started(processes: int | None) -> int:
+    """So many processes run this command already."""
     from pals.training.ranks import started_as
 
     started = started_as().size
     if processes is not None and started > 1 and started != processes:
         raise InputError(f"--processes {processes}, but torchrun has started {started}. Leave out one of the two.")
-    return started > 1 or processes in (None, 1)
+    return started
 
 
 def _train(configs: list[RunConfig], base: Path, folders: list[Path], data_dir: Path | None, stop_after: int | None) -> None:
