@@ -195,6 +195,29 @@ def page_of(method: str) -> Path:
     return own if own.exists() else folder / f"{method.partition('-')[0]}.md"
 
 
+PARTS = {
+    "equations": r"\$[^$\n]+=[^$\n]+\$",
+    "differences from paper and code": r"^## .*(\bwe\b|differ)",
+    "when to use it": r"^## When to use it\n\n\w",
+    "measured numbers": r"^## Measured here\n\n\S",
+}
+MEASURED = re.compile(r"^\| [^|]+ \| ([^|]+) \| \[results\]\((\S+)\) \|$", flags=re.M)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_pages_have_all_parts(name: str) -> None:
+    text = page_of(name).read_text(encoding="utf-8")
+    assert [part for part, pattern in PARTS.items() if not re.search(pattern, text, flags=re.M)] == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_pages_have_the_numbers_of_the_files_they_name(name: str) -> None:
+    page = page_of(name)
+    for numbers, file in MEASURED.findall(page.read_text(encoding="utf-8")):
+        known = (page.parent / file).read_text(encoding="utf-8")
+        assert numbers in known, f"{numbers} is not in {file}"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_method_pages_name_every_option(name: str) -> None:
     text = page_of(name).read_text(encoding="utf-8")
