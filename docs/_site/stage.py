@@ -30,6 +30,8 @@ def stage(out: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "README.md", out / "benchmarks" / "README.md")
     shutil.copy(ROOT / "CHANGELOG.md", out)
     shutil.copy(ROOT / "README.md", out / "index.md")
+    (out / "assets").mkdir()
+    shutil.copy(ROOT / "docs" / "_site" / "iframe-worker.js", out / "assets")
     write_reference(out / "reference")
     write_notebook(out / "docs" / "notebook.ipynb")
     for page in (out / "docs").rglob("*.md"):
