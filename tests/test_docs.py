@@ -6,18 +6,22 @@ import html
 import re
 import runpy
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from _shards import write_samples
 from pals.cli import app
 from pals.data import DATASETS, dataset_loader, dataset_options
+from pals.data.example import example
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
@@ -35,6 +39,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = "<!-- not run -->"
 NEED_A_RUN = ("docs/predict.md", "docs/api.md")  # examples that begin with a run of `pals fit`
+IN_ORDER = ("docs/practitioner.md", "docs/researcher.md", "docs/howto.md")  # commands and Python that build on each other
+SAVED = re.compile(r"[Ss]ave this as `([\w.-]+)`:\n\n```\w+\n(.*?)^```", flags=re.M | re.S)
+BLOCK = re.compile(rf"(?P<skip>{re.escape(NOT_RUN)}\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", flags=re.M | re.S)
 
 
 def code_of(page: Path, language: str) -> str:
@@ -96,7 +103,7 @@ def test_blocks_are_found(tmp_path: Path) -> None:
     assert code_of(page, "bash").split() == ["pals", "x"]
 
 
-WITH_PYTHON = [page for page in PAGES if code_of(page, "python").strip()]
+WITH_PYTHON = [page for page in PAGES if name_of(page) not in IN_ORDER and code_of(page, "python").strip()]
 AT_LEISURE = ("estimator.md", "none-of-these.md")
 """Pages whose examples fit several times."""
 
@@ -117,11 +124,12 @@ def test_python_examples_run(page: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def at_leisure(page: Path) -> Any:
-    """The pages of methods train something each; those are slow, all in all."""
-    return pytest.param(page, marks=pytest.mark.slow) if page.parent.name == "methods" else page
+    """The pages of methods train something each, and README fits the example; those are slow, all in all."""
+    slow = page.parent.name == "methods" or page.name == "README.md"
+    return pytest.param(page, marks=pytest.mark.slow) if slow else page
 
 
-WITH_COMMANDS = [page for page in PAGES if re.search("^pals ", code_of(page, "bash"), re.M)]
+WITH_COMMANDS = [page for page in PAGES if name_of(page) not in IN_ORDER and re.search("^pals ", code_of(page, "bash"), re.M)]
 
 
 @pytest.mark.parametrize("page", [at_leisure(page) for page in WITH_COMMANDS], ids=[name_of(page) for page in WITH_COMMANDS])
@@ -134,6 +142,42 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
     for line in code_of(page, "bash").splitlines():
         if line.startswith("pals "):
             assert not app(shlex.split(line)[1:], standalone_mode=False), line
+
+
+def bring_example(folder: Path) -> None:
+    """What the pages call the reader's own: sixty digits that come along, ten of them as new ones, an expert's answers."""
+    shutil.copytree(example().images, folder / "photos")
+    shutil.copy(example().answers, folder / "answers.csv")
+    shutil.copy(example().truth, folder / "truth.csv")
+    pictures = sorted((folder / "photos").glob("*.png"))
+    (folder / "new-photos").mkdir()
+    for path in pictures[:10]:
+        shutil.copy(path, folder / "new-photos")
+    pixels_NHW = np.stack([np.asarray(Image.open(path).convert("L")) for path in pictures])
+    np.save(folder / "vectors.npy", pixels_NHW.reshape(len(pictures), -1).astype(np.float32))
+    (folder / "names.txt").write_text("\n".join(path.name for path in pictures), encoding="utf-8")
+    by_expert = "".join(f"{path.name},fay,{number % 10}\n" for number, path in enumerate(pictures[:5]))
+    (folder / "more-answers.csv").write_text(f"picture,person,answer\n{by_expert}", encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_pages_run_from_top_to_bottom(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bring_example(tmp_path)
+    text, names, printed = (ROOT / name).read_text(encoding="utf-8"), {"__name__": "page"}, ""
+    for file, content in SAVED.findall(text):
+        (tmp_path / file).write_text(content, encoding="utf-8")
+    for block in BLOCK.finditer(text):
+        if block["skip"]:
+            continue
+        if block["language"] == "python":
+            capsys.readouterr()
+            exec(block["code"], names)
+            printed += capsys.readouterr().out
+        for line in block["code"].splitlines() if block["language"] == "bash" else ():
+            if line.startswith("pals "):
+                assert not app(shlex.split(line)[1:], standalone_mode=False), line
+    assert "\nIt prints\n" not in text or f"\nIt prints\n\n```\n{printed}```\n" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -149,6 +193,29 @@ def page_of(method: str) -> Path:
     folder = ROOT / "docs" / "methods"
     own = folder / f"{method.replace('+', '_plus')}.md"
     return own if own.exists() else folder / f"{method.partition('-')[0]}.md"
+
+
+PARTS = {
+    "equations": r"\$[^$\n]+=[^$\n]+\$",
+    "differences from paper and code": r"^## .*(\bwe\b|differ)",
+    "when to use it": r"^## When to use it\n\n\w",
+    "measured numbers": r"^## Measured here\n\n\S",
+}
+MEASURED = re.compile(r"^\| [^|]+ \| ([^|]+) \| \[results\]\((\S+)\) \|$", flags=re.M)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_pages_have_all_parts(name: str) -> None:
+    text = page_of(name).read_text(encoding="utf-8")
+    assert [part for part, pattern in PARTS.items() if not re.search(pattern, text, flags=re.M)] == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_pages_have_the_numbers_of_the_files_they_name(name: str) -> None:
+    page = page_of(name)
+    for numbers, file in MEASURED.findall(page.read_text(encoding="utf-8")):
+        known = (page.parent / file).read_text(encoding="utf-8")
+        assert numbers in known, f"{numbers} is not in {file}"
 
 
 @pytest.mark.parametrize("name", METHODS)

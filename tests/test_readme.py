@@ -40,6 +40,26 @@ def test_the_reader_can_start_with_two_commands() -> None:
     assert shown.index("make test") < 4
 
 
+def test_the_readme_fits_two_screens_and_has_one_light_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 115
+    (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert (ROOT / picture).stat().st_size < 200_000
+
+
+def test_numbers_of_the_readme_are_those_of_the_files_it_names() -> None:
+    """A row of the table of results names the file that it is from; all its numbers, as rounded, are there."""
+    rows = re.findall(
+        r"^\| (.*) \| (.*) \| (.*) \| \[.*\]\((\S+)\) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
+    )
+    assert len(rows) >= 5
+    for _, yardstick, ours, file in rows:
+        known = [float(one) for one in re.findall(r"\d+\.\d+", (ROOT / file).read_text(encoding="utf-8"))]
+        for number in re.findall(r"\d+\.\d+", f"{yardstick} {ours}"):
+            digits = len(number.partition(".")[2])
+            assert float(number) in [round(one + 1e-9, digits) for one in known], f"{number} is not in {file}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_are_of_a_known_kind(page: Path) -> None:
     """So that a new kind of line in an example is looked at by some test."""

@@ -2,7 +2,8 @@
 
     python docs/_site/stage.py build/docs
 
-README.md becomes the first page. Reference pages are written from the code: the public names, the commands, the layers.
+README.md becomes the first page, and the notebook a page like the others. Reference pages are written from the code: the public
+names, the commands, the layers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import notebook
 from reference import write_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,12 +30,26 @@ def stage(out: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "README.md", out / "benchmarks" / "README.md")
     shutil.copy(ROOT / "CHANGELOG.md", out)
     shutil.copy(ROOT / "README.md", out / "index.md")
+    (out / "assets").mkdir()
+    shutil.copy(ROOT / "docs" / "_site" / "iframe-worker.js", out / "assets")
     write_reference(out / "reference")
+    write_notebook(out / "docs" / "notebook.ipynb")
     for page in (out / "docs").rglob("*.md"):
         page.write_text(deepened(page.read_text(encoding="utf-8")), encoding="utf-8")
     for page in list(out.rglob("*.md")):
+        page.write_text(page.read_text(encoding="utf-8").replace("notebook.ipynb)", "notebook.md)"), encoding="utf-8")
         for target in links(page):
             bring(page, target, out)
+
+
+def write_notebook(path: Path) -> None:
+    """The page with its pictures beside it; the notebook itself stays, to be downloaded."""
+    text, pictures = notebook.as_markdown(notebook.read(path), path.stem)
+    title, _, rest = text.partition("\n")
+    download = '<a href="notebook.ipynb" download>Download the notebook</a>'
+    path.with_suffix(".md").write_text(f"{title}\n\n{download}\n{rest}", encoding="utf-8")
+    for name, png in pictures.items():
+        (path.parent / name).write_bytes(png)
 
 
 def deepened(text: str) -> str:

@@ -10,7 +10,7 @@ from pals.cli.base import app, console
 
 @app.command()
 def doctor() -> None:
-    """Print versions, devices and precisions, and name what is broken.
+    """Show versions, devices and precisions, and report what is broken.
 
     Example:  pals doctor
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pals.fitting.asking import NextAnswers
 
 Worth = Annotated[
-    float, typer.Option(help="Labels right that an answer of cost 1 must bring; below that an item has enough answers.")
+    float, typer.Option(help="Expected gain in correct labels that justifies an answer of cost 1; below it, stop asking.")
 ]
 
 
@@ -27,39 +27,41 @@ Worth = Annotated[
 def relabel(
     run: Run,
     out: Annotated[Path, typer.Option(help="File to write: .csv, or .json for Label Studio.")],
-    top: Annotated[int, typer.Option(min=1, help="How many items.")] = 200,
-    to: Annotated[str, typer.Option(help="csv or label-studio.")] = "csv",
+    top: Annotated[int, typer.Option(min=1, help="Number of items to list.")] = 200,
+    to: Annotated[str, typer.Option(help="Output format: csv or label-studio.")] = "csv",
     prefix: Annotated[
         str | None,
-        typer.Option(help="For Label Studio: what stands before a picture's path (default: its local files)."),
+        typer.Option(help="Label Studio: URL prefix for picture paths (default: its local file storage)."),
     ] = None,
     document_root: Annotated[
         Path | None,
-        typer.Option(help="Folder that Label Studio serves local files from (default: the one above the pictures' folder)."),
+        typer.Option(help="Label Studio: root of its local file storage (default: the parent of the picture folder)."),
     ] = None,
     annotators: Annotated[
-        str | None, typer.Option(help="Who can be asked, separated by commas (default: people like those who answered).")
+        str | None, typer.Option(help="People you can ask, separated by commas (default: people like those who answered).")
     ] = None,
     cost: Annotated[
         list[str] | None,
-        typer.Option("--cost", help="What an answer of somebody costs, e.g. expert=5; anyone else's costs 1. May be repeated."),
+        typer.Option("--cost", help="Cost of a person's answer, e.g. expert=5; any other answer costs 1. Repeatable."),
     ] = None,
-    expert_right: Annotated[float, typer.Option(help="Share of an expert's answers that is right.")] = 0.98,
-    budget: Annotated[float | None, typer.Option(help="What may be spent: the best answers for it, and a forecast.")] = None,
+    expert_right: Annotated[float, typer.Option(help="Share of an expert's answers that are correct.")] = 0.98,
+    budget: Annotated[
+        float | None, typer.Option(help="Budget to spend: choose the most useful answers and forecast their effect.")
+    ] = None,
     worth: Worth = 0.01,
 ) -> None:
-    """The items that a person should look at next, most useful first, with a suggestion for each.
+    """List the items that most need another answer, each with a suggested label.
 
-    Beside it, for every item, whether it has enough answers, needs one more, or an expert (NAME-next.csv), and how many labels
-    further answers would make right (NAME-forecast.csv).
+    Also writes NAME-next.csv, which says for every item whether it has enough answers, needs one more, or needs an expert, and
+    NAME-forecast.csv, which predicts how many labels further answers would correct.
 
-    Fill in the columns label and annotator, then: pals update RUN queue.csv
+    Fill in the columns label and annotator, then run: pals update RUN queue.csv
 
     Example:  pals relabel runs/ponds --top 200 --out queue.csv
 
     Example:  pals relabel runs/ponds --out queue.csv --budget 400 --cost expert=5 --annotators ana,ben
 
-    Example:  pals relabel runs/ponds --to label-studio --out tasks.json  (and its export: pals update runs/ponds export.json)
+    Example:  pals relabel runs/ponds --to label-studio --out tasks.json  (then: pals update runs/ponds export.json)
     """
     from pals.fitting.asking import FILE_NAME, next_answers
     from pals.fitting.folder import separator_of
@@ -67,7 +69,7 @@ def relabel(
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
-        raise InputError(f"--to {to!r}: choose csv or label-studio.")
+        raise InputError(f"--to {to!r}: choose Output format: csv or label-studio.")
     if to == "label-studio" and out.suffix.lower() != ".json":
         raise InputError(f"--out {out}: Label Studio imports tasks from a .json file; choose a name that ends so.")
     people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
@@ -100,17 +102,17 @@ def replay(
     run: Run,
     truth: TruthFile = None,
     out: Annotated[
-        Path | None, typer.Option(help="Table to write, .csv; the curve is beside it, .png (default: in RUN).")
+        Path | None, typer.Option(help="Table to write (.csv); the plot is saved next to it as .png (default: in RUN).")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Random orders in which the answers arrive; means of them are shown.")] = 1,
-    step: Annotated[float, typer.Option(help="Answers an item between two estimates.")] = 0.1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of random answer orders to average over.")] = 1,
+    step: Annotated[float, typer.Option(help="Answers per item between two estimates.")] = 0.1,
     worth: Worth = 0.01,
-    answers_only: Annotated[bool, typer.Option("--answers-only", help="Leave the pictures out.")] = False,
+    answers_only: Annotated[bool, typer.Option("--answers-only", help="Ignore the pictures.")] = False,
     cache: Cache = None,
 ) -> None:
-    """Play a finished run back: how many answers the rule of `pals relabel` would have saved.
+    """Replay a finished run: how many answers would the stopping rule of `pals relabel` have saved?
 
-    The answers arrive in a random order, one for each item first; then the rule says which item is asked about next.
+    Answers arrive in random order: first one per item, then wherever the rule asks next.
 
     Example:  pals replay runs/ponds --truth truth.csv
 

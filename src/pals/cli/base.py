@@ -54,19 +54,19 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
-Out = Annotated[Path | None, typer.Option(help="Folder of the run. The same command with the same folder continues it.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Any setting, e.g. --set method.delta=0.5; may be repeated.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder. Run the same command again to resume.")]
+Device = Annotated[str | None, typer.Option(help="Device to use: auto, cpu, cuda, cuda:1 or mps.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override any setting, e.g. --set method.delta=0.5. Repeatable.")]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin",
         is_eager=True,
         callback=lambda paths: _load_plugins(paths),
-        help="Python file with a method, data set, reader, network or encoder of your own (docs/plugins.md); may be repeated.",
+        help="Python file that adds a method, data set, reader, network or encoder (docs/plugins.md). Repeatable.",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Where the data sets lie (default: $PALS_DATA).")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data sets (default: $PALS_DATA).")]
 
 
 def main() -> None:
@@ -107,7 +107,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Learn a classifier from ambiguous, noisy labels."""
 

@@ -26,34 +26,36 @@ if TYPE_CHECKING:
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Recipes by name or pattern; see `pals recipes`.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Recipes to run, by name or pattern; see `pals recipes`.")] = None,
     table: Which = None,
-    grid: Annotated[Path | None, typer.Option(help="A comparison of your own (YAML): base, rows, columns.")] = None,
+    grid: Annotated[
+        Path | None, typer.Option(help="Run your own comparison from a YAML file with base, rows and columns.")
+    ] = None,
     seeds: Seeds = None,
     seed: Seed = None,
     methods: Methods = None,
     cells: Cells = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Shorten every schedule to so many; kept apart from full ones.")
+        int | None, typer.Option(min=1, help="Shorten every schedule to this many epochs; stored apart from full runs.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs: cell/method/schedule/seed.")] = Path("runs/bench"),
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time on each GPU, or in all where there is none.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for all runs, laid out as cell/method/schedule/seed.")] = Path("runs/bench"),
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel runs per GPU, or in total without a GPU.")] = 1,
     launcher: Launcher = "local",
     cluster: Cluster = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run and how long it takes; run nothing.")
+        bool, typer.Option("--dry-run", help="List the runs and estimate their time without running anything.")
     ] = False,
     drop_checkpoints: Annotated[
-        bool, typer.Option("--drop-checkpoints", help="Delete a run's checkpoint, which is large, once it is done.")
+        bool, typer.Option("--drop-checkpoints", help="Delete each run's (large) checkpoint when it finishes.")
     ] = False,
     data_dir: DataDir = None,
     device: Device = None,
     set_: Set = None,
     plugin: Plugin = None,
 ) -> None:
-    """Run what is missing of a table, go on with what was cut off, leave what is done.
+    """Run the missing cells of a table. Finished runs are kept and interrupted ones resume.
 
-    Ctrl-C stops after the epoch under way and loses nothing; the same command goes on.
+    Ctrl-C stops after the current epoch and loses nothing; run the same command again to resume.
 
     Example:  pals bench --table 1 --methods PALS --cells 'cifar10-*' --seeds 3 --epochs 50 --dry-run
     """

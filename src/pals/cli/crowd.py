@@ -24,35 +24,38 @@ if TYPE_CHECKING:
     from pals.fitting import Findings
     from pals.runs import Run as TrainingRun
 
-Run = Annotated[Path, typer.Argument(help="Folder that `pals fit` wrote.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without pictures that cannot be read.")]
+Run = Annotated[Path, typer.Argument(help="Run folder written by `pals fit`.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read.")]
 Stream = Annotated[
     bool | None,
     typer.Option(
         "--stream/--no-stream",
-        help="Decode pictures whenever they are needed, not once into the cache (default: if the disk has no room).",
+        help="Decode pictures on the fly instead of caching them (default: only if the disk is too full).",
     ),
 ]
-Cache = Annotated[Path | None, typer.Option(help="Where decoded pictures are kept (default: $PALS_CACHE or ~/.cache/pals).")]
-Format = Annotated[str | None, typer.Option("--format", help="Of the answers, e.g. long, label-studio; default: look inside.")]
-ItemColumn = Annotated[str | None, typer.Option(help="Column that names the picture.")]
-WorkerColumn = Annotated[str | None, typer.Option(help="Column that names the person.")]
-TruthFile = Annotated[
-    Path | None, typer.Option("--truth", help="True labels (item, label) of all items or some, only to grade the result with.")
+Cache = Annotated[Path | None, typer.Option(help="Cache folder for decoded pictures (default: $PALS_CACHE or ~/.cache/pals).")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Format of the answers, e.g. long or label-studio (default: detected).")
 ]
-Encoding = Annotated[str | None, typer.Option(help="Of the answers, if not UTF-8, e.g. cp1252.")]
+ItemColumn = Annotated[str | None, typer.Option(help="Column with the picture's name.")]
+WorkerColumn = Annotated[str | None, typer.Option(help="Column with the person's name.")]
+TruthFile = Annotated[
+    Path | None,
+    typer.Option("--truth", help="File of true labels (item, label), for all items or some. Used only to grade the result."),
+]
+Encoding = Annotated[str | None, typer.Option(help="Text encoding of the answers if not UTF-8, e.g. cp1252.")]
 Trust = Annotated[
-    list[str] | None, typer.Option("--trust", help="A person whose answers are right and never overruled; may be repeated.")
+    list[str] | None, typer.Option("--trust", help="Person whose answers are always taken as correct. Repeatable.")
 ]
 TaxonomyFile = Annotated[
     Path | None,
-    typer.Option("--taxonomy", help="A tree over the classes (label and parent, paths, or JSON); answers may name any node."),
+    typer.Option("--taxonomy", help="Class hierarchy (label and parent, paths, or JSON); answers may name any node."),
 ]
 Sure = Annotated[
-    float | None, typer.Option(help="With a taxonomy: roll up to the deepest node that is likelier than this (default: 0.9).")
+    float | None, typer.Option(help="With a taxonomy: report the deepest node above this probability (default: 0.9).")
 ]
 AllProbabilities = Annotated[
-    bool, typer.Option("--all-probabilities", help="Write probabilities.csv, too: every class of every item.")
+    bool, typer.Option("--all-probabilities", help="Also write probabilities.csv, with every class of every item.")
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 EXAMPLE = Path("runs/example")
@@ -65,53 +68,59 @@ def fit(
         list[Path] | None,
         typer.Argument(
             metavar="IMAGES VOTES...",
-            help="Folder of pictures or of shards, then one or more files with the answers; with --no-images the files alone.",
+            help="Folder of pictures or shards, then one or more answer files. With --no-images: answer files only.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Run the same command again to resume.")] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Try it on sixty pictures that come along, with simulated answers.")
+        bool, typer.Option("--example", help="Try it on the sixty bundled pictures with simulated answers.")
     ] = False,
     format_: Format = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
     label_column: LabelColumn = None,
-    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas, also those nobody chose.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="All classes, separated by commas, including any that nobody chose.")
+    ] = None,
     features: Annotated[Path | None, typer.Option(help="Feature vectors (.npy) instead of pictures.")] = None,
-    names: Annotated[Path | None, typer.Option(help="For --features: a text file with the item of each row.")] = None,
+    names: Annotated[Path | None, typer.Option(help="With --features: text file that names the item of each row.")] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="What makes features of pictures: auto, one of `pals encoders`, timm:NAME, or a file of weights.",
+            help="Image encoder: auto, a name from `pals encoders`, timm:NAME, or a weights file.",
             autocompletion=completion.fit_encoders,
         ),
     ] = None,
     network: Annotated[
-        str | None, typer.Option(help="A network to train, by name, or timm:NAME; default: by the data and device.")
+        str | None, typer.Option(help="Network to train, by name or timm:NAME (default: chosen by data and device).")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Trained weights to start from (.pt, .pth, .safetensors).")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Pretrained weights to start from (.pt, .pth, .safetensors).")] = None,
     frozen: Annotated[
-        bool | None, typer.Option("--frozen/--no-frozen", help="Learn from the features of --weights as they are.")
+        bool | None, typer.Option("--frozen/--no-frozen", help="Keep --weights frozen and learn from their features.")
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Pixels a side that pictures are brought to.")] = None,
+    size: Annotated[int | None, typer.Option(help="Resize pictures to this many pixels per side.")] = None,
     mirror: Annotated[
         bool | None,
-        typer.Option("--mirror/--no-mirror", help="Whether a mirror image shows the same; not so for letters and digits."),
+        typer.Option(
+            "--mirror/--no-mirror", help="Whether mirrored pictures keep their class; turn off for letters and digits."
+        ),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="closed-form, or one of `pals methods` to train.", autocompletion=completion.fit_methods),
+        typer.Option(help="closed-form, or a method from `pals methods` to train.", autocompletion=completion.fit_methods),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
-    folds: Annotated[int | None, typer.Option(help="Networks for cross-fitting; 0 for none: quicker, less sure.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-fitting folds; 0 turns it off, which is faster but less reliable.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
     stream: Stream = None,
     truth: TruthFile = None,
     no_images: Annotated[
-        bool, typer.Option("--no-images", help="There are no pictures: labels from the answers alone, and no classifier.")
+        bool, typer.Option("--no-images", help="Work without pictures: labels from the answers alone, no classifier.")
     ] = False,
     all_probabilities: AllProbabilities = False,
     encoding: Encoding = None,
@@ -121,9 +130,9 @@ def fit(
     set_: Set = None,
     plugin: Plugin = None,
 ) -> None:
-    """Learn from pictures and the answers of several people: a classifier, cleaned labels, doubtful answers, a report.
+    """Turn pictures and several people's answers into cleaned labels, a classifier and a report.
 
-    Nothing but the pictures and a file of answers is needed; what is not given is chosen and said aloud.
+    Pictures and a file of answers are all you need. Other settings are chosen for you and shown.
 
     Example:  pals fit photos/ answers.csv --out runs/ponds
 
@@ -181,13 +190,15 @@ def fit(
 @app.command()
 def update(
     run: Run,
-    votes: Annotated[list[Path] | None, typer.Argument(help="Files with further answers.")] = None,
+    votes: Annotated[list[Path] | None, typer.Argument(help="Files with new answers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
     label_column: LabelColumn = None,
-    epochs: Annotated[int | None, typer.Option(help="How long to train further (default: a third of the first time).")] = None,
-    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas (default: as in the run).")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Additional training epochs (default: a third of the first run's).")
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas (default: those of the run).")] = None,
     device: Device = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
@@ -198,13 +209,13 @@ def update(
     trust: Trust = None,
     taxonomy: TaxonomyFile = None,
     sure: Sure = None,
-    add_class: Annotated[str | None, typer.Option("--add-class", help="A new class; needs --items.")] = None,
-    items: Annotated[Path | None, typer.Option(help="For --add-class: a text file with its items, one a line.")] = None,
+    add_class: Annotated[str | None, typer.Option("--add-class", help="Add a class; requires --items.")] = None,
+    items: Annotated[Path | None, typer.Option(help="With --add-class: text file with its items, one per line.")] = None,
     plugin: Plugin = None,
 ) -> None:
-    """Go on from a finished run with further answers, or with a new class. The old run stays as it is.
+    """Update a finished run with new answers or a new class. The old run is left untouched.
 
-    Without files it takes in what was answered on the page of `pals review`.
+    Without files, it uses the answers given in `pals review`.
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
 
@@ -292,20 +303,20 @@ def predict(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],
-    top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to name.")] = 3,
-    threshold: Annotated[float | None, typer.Option(help="Give no label below this confidence.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of most likely classes to report.")] = 3,
+    threshold: Annotated[float | None, typer.Option(help="Abstain below this confidence.")] = None,
     sure: Sure = None,
     shard: Annotated[
-        str | None, typer.Option(help="i/n: only the i-th of n shares, from 1, for several machines or processes.")
+        str | None, typer.Option(help="i/n: process only part i of n (from 1), to split the work over machines.")
     ] = None,
     device: Device = None,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Go on without pictures and shards that cannot be read."),
+        typer.Option("--skip-bad", help="Skip pictures and shards that cannot be read."),
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Classify new pictures with the classifier of a run, as many as there are: rows are written as they come.
+    """Classify new pictures with a run's classifier. Handles any number; rows are written as they are ready.
 
     Example:  pals predict runs/ponds new_photos/ --out predictions.csv --threshold 0.6
 
@@ -352,10 +363,10 @@ def _share(text: str | None) -> tuple[int, int] | None:
 def export(
     run: Run,
     onnx: Annotated[Path, typer.Option(help="File to write.")],
-    numbers: Annotated[str, typer.Option(help="What the exported network reads: uint8 (pixels) or float32.")] = "uint8",
+    numbers: Annotated[str, typer.Option(help="Input type of the exported network: uint8 (pixels) or float32.")] = "uint8",
     plugin: Plugin = None,
 ) -> None:
-    """Write the classifier of a run as ONNX, checked against onnxruntime.
+    """Export a run's classifier to ONNX and verify it with onnxruntime.
 
     Example:  pals export runs/ponds --onnx ponds.onnx
     """
@@ -369,7 +380,7 @@ def export(
 
 @app.command()
 def report(run: Run) -> None:
-    """Write the report of a finished run again.
+    """Rebuild the report of a finished run.
 
     Example:  pals report runs/ponds
     """

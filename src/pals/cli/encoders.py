@@ -20,7 +20,7 @@ STATES = {"here": ("ready", "green"), "missing": ("missing", "yellow"), "damaged
 
 @app.command()
 def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False, plugin: Plugin = None) -> None:
-    """List the encoders that turn pictures into features: input size, licence, and how to install missing weights.
+    """List the image encoders: input size, licence, and how to install missing weights.
 
     Example:  pals encoders
     """

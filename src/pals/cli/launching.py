@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pals.runs.settings import RunConfig
     from pals.util.interrupt import Stopped
 
-Launcher = Annotated[str, typer.Option(help="local, ray or slurm.")]
-Cluster = Annotated[list[str] | None, typer.Option(help="Option of the launcher, e.g. slurm_partition=gpu; may be repeated.")]
+Launcher = Annotated[str, typer.Option(help="Where to run: local, ray or slurm.")]
+Cluster = Annotated[list[str] | None, typer.Option(help="Launcher option, e.g. slurm_partition=gpu. Repeatable.")]
 
 STOPPING = {
     "local": STOPPING_RUN,

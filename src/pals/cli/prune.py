@@ -17,43 +17,51 @@ if TYPE_CHECKING:
 
 @app.command()
 def prune(
-    out: Annotated[Path, typer.Option(help="File to write (.csv), of answers that `pals fit` reads.")],
+    out: Annotated[Path, typer.Option(help="Answer file to write (.csv), readable by `pals fit`.")],
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[IMAGES] VOTES...", help="Folder of pictures (not with --features), then files of answers."),
+        typer.Argument(metavar="[IMAGES] VOTES...", help="Folder of pictures (omit with --features), then answer files."),
     ] = None,
-    features: Annotated[Path | None, typer.Option(help="Feature vectors (.npy), best of a network trained on much.")] = None,
-    names: Annotated[Path | None, typer.Option(help="For --features: a text file with the item of each row.")] = None,
-    tau: Annotated[float, typer.Option(min=0, max=1, help="Share of its labels, all but one, that a set may lose.")] = 0.4,
-    neighbors: Annotated[int, typer.Option(min=1, help="How many other items vote, at most.")] = 150,
+    features: Annotated[
+        Path | None, typer.Option(help="Feature vectors (.npy), ideally from a large pretrained network.")
+    ] = None,
+    names: Annotated[Path | None, typer.Option(help="With --features: text file that names the item of each row.")] = None,
+    tau: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of a set's labels that may be deleted; one always stays.")
+    ] = 0.4,
+    neighbors: Annotated[int, typer.Option(min=1, help="Maximum number of neighbours that vote.")] = 150,
     class_share: Annotated[
-        float, typer.Option(min=0, help="... nor more than this share of the items per class; 0: however many.")
+        float, typer.Option(min=0, help="Also cap the neighbours at this share of the items per class; 0 for no cap.")
     ] = 0.25,
     spare: Annotated[
-        bool, typer.Option("--spare/--no-spare", help="Leave sets alone that their neighbours contradict.")
+        bool, typer.Option("--spare/--no-spare", help="Leave sets unchanged that their neighbours contradict.")
     ] = True,
     look: Annotated[
-        str | None, typer.Option(help="What pictures are compared by: patches or pixels (default: by their size).")
+        str | None, typer.Option(help="Compare pictures by patches or pixels (default: chosen by their size).")
     ] = None,
-    size: Annotated[int, typer.Option(min=8, help="Pixels a side that pictures are brought to.")] = 32,
+    size: Annotated[int, typer.Option(min=8, help="Resize pictures to this many pixels per side.")] = 32,
     format_: Format = None,
     item_column: ItemColumn = None,
     worker_column: WorkerColumn = None,
     label_column: LabelColumn = None,
-    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas, also those nobody chose.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="All classes, separated by commas, including any that nobody chose.")
+    ] = None,
     encoding: Encoding = None,
     truth: TruthFile = None,
     skip_bad: SkipBad = False,
     cache: Cache = None,
     device: Device = None,
-    data: Annotated[str | None, typer.Option(help="Instead of files: a data set, e.g. digits.")] = None,
-    partial_rate: Annotated[float | None, typer.Option(help="For --data: chance that a wrong label is a candidate.")] = None,
-    noise_rate: Annotated[float | None, typer.Option(help="For --data: chance that the true label is left out.")] = None,
+    data: Annotated[str | None, typer.Option(help="Use a data set instead of files, e.g. digits.")] = None,
+    partial_rate: Annotated[
+        float | None, typer.Option(help="With --data: probability that a wrong label is a candidate.")
+    ] = None,
+    noise_rate: Annotated[float | None, typer.Option(help="With --data: probability that the true label is left out.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Delete candidates that an item's neighbours do not list (CLSP). Nothing is trained; any method goes on from what is left.
+    """Delete candidates that an item's neighbours do not share (CLSP). No training; any method can use the result.
 
-    Lower --tau where sets may lack the true label.
+    Lower --tau if sets may lack the true label.
 
     Example:  pals prune sets.csv --features clip.npy --names items.txt --out pruned.csv
     """

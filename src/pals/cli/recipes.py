@@ -16,9 +16,11 @@ from pals.util.words import duration
 if TYPE_CHECKING:
     from pals.bench.paper.recipes import Recipe
 
-Which = Annotated[str | None, typer.Option("--table", help="1 to 7, figure2, timing, partial-check or noisy-comparison.")]
-Methods = Annotated[str | None, typer.Option(help="As in the table or in `pals methods`, e.g. PALS,ALIM-Scale.")]
-Cells = Annotated[str | None, typer.Option(help="Data, with * and ?, e.g. 'cifar10-*,cifar100-q0.05-*'.")]
+Which = Annotated[
+    str | None, typer.Option("--table", help="Table: 1 to 7, figure2, timing, partial-check or noisy-comparison.")
+]
+Methods = Annotated[str | None, typer.Option(help="Methods, named as in the table or in `pals methods`, e.g. PALS,ALIM-Scale.")]
+Cells = Annotated[str | None, typer.Option(help="Cells to include, with wildcards, e.g. 'cifar10-*,cifar100-q0.05-*'.")]
 
 
 def words(text: str | None) -> list[str] | None:
@@ -28,15 +30,15 @@ def words(text: str | None) -> list[str] | None:
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show all settings of this one, as YAML.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show all settings of this recipe as YAML.")] = None,
     table: Which = None,
     methods: Methods = None,
     cells: Cells = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="With a schedule of so many epochs.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the settings that are shown.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Show the recipe with this many epochs.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed in the settings shown.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the recipes: for each number of the paper's tables, what it takes to get ours.
+    """List the recipes that reproduce the numbers of the paper's tables.
 
     Example:  pals recipes --table 1 --methods PALS --cells 'cifar10-*'
     """

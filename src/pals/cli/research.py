@@ -21,7 +21,7 @@ from pals.util.errors import InputError
 if TYPE_CHECKING:
     from pals.runs.settings import RunConfig
 
-data_app = typer.Typer(help="Data sets that do not come with a package.", no_args_is_help=True)
+data_app = typer.Typer(help="Download data sets that are not bundled.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -39,7 +39,7 @@ def demo(
     ] = "cpu",
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the results of an earlier demo first.")] = False,
 ) -> None:
-    """Train on real handwritten digits with noisy candidate labels and compare with two yardsticks.
+    """Train on handwritten digits with noisy candidate labels and compare with two baselines.
 
     Example:  pals demo --quick
     """
@@ -103,51 +103,55 @@ def train(
     data: Annotated[
         str | None, typer.Argument(help="Data set, e.g. digits or cifar10.", autocompletion=completion.data_sets)
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See `pals methods`.", autocompletion=completion.methods)] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method to train; see `pals methods`.", autocompletion=completion.methods)
+    ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Named set of the method's options; see `pals methods NAME`.", autocompletion=completion.presets),
+        typer.Option(help="Named preset of the method's options; see `pals methods NAME`.", autocompletion=completion.presets),
     ] = None,
-    partial_rate: Annotated[float | None, typer.Option(help="q: chance that a wrong label is a candidate.")] = None,
-    noise_rate: Annotated[float | None, typer.Option(help="eta: chance that the true label is left out.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="How candidates are drawn: g1, g2, g3 or g4.")] = None,
+    partial_rate: Annotated[float | None, typer.Option(help="q: probability that a wrong label is a candidate.")] = None,
+    noise_rate: Annotated[float | None, typer.Option(help="eta: probability that the true label is left out.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Protocol for drawing candidates: g1, g2, g3 or g4.")] = None,
     seeds: Seeds = None,
     seed: Seed = None,
-    epochs: Annotated[int | None, typer.Option(help="Length of the whole schedule.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="A pretrained one of `pals encoders`, timm:NAME or a file of weights; learn from its features.",
+            help="Learn from the features of an encoder: a name from `pals encoders`, timm:NAME, or a weights file.",
             autocompletion=completion.encoders,
         ),
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="For --encoder timm:NAME: its file of weights, or timm.")] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="With --encoder timm:NAME: its weights file, or timm to download them.")
+    ] = None,
     frozen: Annotated[
-        bool | None, typer.Option("--frozen/--no-frozen", help="Leave the encoder as it is (default), or fine-tune it.")
+        bool | None, typer.Option("--frozen/--no-frozen", help="Keep the encoder frozen (default) or fine-tune it.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML), for example a run's config.yaml.")] = None,
     set_: Set = None,
     device: Device = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32, tf32, bf16 or fp16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Precision: auto, fp32, tf32, bf16 or fp16.")] = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile and capture the step (default: on a GPU).")
+        bool | None, typer.Option("--compile/--no-compile", help="Compile and capture the training step (default: on a GPU).")
     ] = None,
-    deterministic: Annotated[bool | None, typer.Option("--deterministic", help="Only deterministic kernels.")] = None,
+    deterministic: Annotated[bool | None, typer.Option("--deterministic", help="Use deterministic kernels only.")] = None,
     out: Out = None,
     data_dir: DataDir = None,
     stop_after: Annotated[
-        int | None, typer.Option(min=1, help="Stop after this many epochs; the same command goes on.")
+        int | None, typer.Option(min=1, help="Stop after this many epochs; run the same command again to resume.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="So many share each batch: on GPUs, one each, or on the cores of the CPU.")
+        int | None, typer.Option(min=1, help="Number of processes that share each batch: one per GPU, or CPU cores.")
     ] = None,
     launcher: Launcher = "local",
     cluster: Cluster = None,
     plugin: Plugin = None,
 ) -> None:
-    """Train a method on a data set whose labels are turned into noisy candidate sets.
+    """Train a method on a data set with noisy candidate labels.
 
-    Flags win over --config, and --set wins over both. Several seeds make one folder each.
+    Flags override --config, and --set overrides both. Each seed gets its own folder.
 
     Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 3 --out runs/digits
 
@@ -235,13 +239,13 @@ def _remarks(config: RunConfig) -> Iterator[str]:
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
     device: Device = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Score a run's last checkpoint on the held-out test items.
+    """Evaluate a run's last checkpoint on the test items.
 
     Example:  pals evaluate runs/digits/seed-1
     """
@@ -260,14 +264,12 @@ def evaluate(
 
 @app.command()
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Show all options of this method.", autocompletion=completion.methods)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Method whose options to show.", autocompletion=completion.methods)] = None,
     plugin: Plugin = None,
 ) -> None:
-    """List the methods, or the options and presets of one with their meaning and default.
+    """List the methods, or show one method's options and presets.
 
-    The list says what a method needs: views of each item, networks to train, and what a step costs in steps of plain
+    The list shows what each method needs: views per item, networks to train, and the cost of a step relative to plain
     supervised training.
 
     Example:  pals methods pals
@@ -297,7 +299,7 @@ def data_fetch(
     name: Annotated[str, typer.Argument(help="cifar10, cifar100, resnet18-weights or resnet50-weights.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Download a data set, or weights trained on ImageNet, from its makers' own address. Goes on where it broke off.
+    """Download a data set or ImageNet weights from the original source. Interrupted downloads resume.
 
     Example:  pals data fetch cifar10 --data-dir ~/data
     """

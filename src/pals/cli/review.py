@@ -14,21 +14,21 @@ from pals.cli.crowd import Run, Trust
 @app.command()
 def review(
     run: Run,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in, with the token that is printed.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines that have the printed token.")
     ] = "127.0.0.1",
-    name: Annotated[str, typer.Option(help="Whose answers these are (default: the page asks).")] = "",
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page at once.")] = True,
+    name: Annotated[str, typer.Option(help="Your name as annotator (default: the page asks).")] = "",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")] = True,
     trust: Trust = None,
     follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Show pictures that are links out of the picture folder, too.")
+        bool, typer.Option("--follow-links", help="Also show pictures that are links to outside the picture folder.")
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Look at the items of a run one by one, or many at once, and put them right in the browser.
+    """Review and correct the labels of a run in your browser.
 
-    Every answer is kept in RUN/review.sqlite at once. The button "Update now", and `pals update RUN`, take them in.
+    Every answer is saved to RUN/review.sqlite immediately. "Update now" on the page, or `pals update RUN`, applies them.
 
     Example:  pals review runs/ponds --name ana
 

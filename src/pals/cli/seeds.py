@@ -12,10 +12,8 @@ from pals.util.errors import InputError
 MOST = 100
 """Seeds that can be asked for by their number: whoever writes 2024 means a seed."""
 
-Seeds = Annotated[
-    str | None, typer.Option(help="How many seeds, counted from 1 (3: seeds 1, 2 and 3), or which, separated by commas (1,4).")
-]
-Seed = Annotated[int | None, typer.Option(help="One seed, e.g. --seed 5.")]
+Seeds = Annotated[str | None, typer.Option(help="Number of seeds (3 means 1, 2 and 3), or a list of seeds (1,4).")]
+Seed = Annotated[int | None, typer.Option(help="A single seed, e.g. --seed 5.")]
 
 
 def chosen_seeds(seeds: str | None, seed: int | None, default: list[int]) -> list[int]:

@@ -20,37 +20,41 @@ if TYPE_CHECKING:
     from pals.bench.tables.layout import Line, Part
     from pals.bench.tables.table import Table
 
-figure_app = typer.Typer(help="Pictures of runs and tables.", no_args_is_help=True)
+figure_app = typer.Typer(help="Draw figures from runs and tables.", no_args_is_help=True)
 app.add_typer(figure_app, name="figure")
 
 FORMATS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
 PICTURES = (".png", ".svg", ".pdf")
 DEFAULT_RUNS = Path("runs/bench")
 
-Runs = Annotated[Path, typer.Option(help="Folder of `pals bench`, or a file of records (.jsonl).")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Of runs shortened to so many epochs; never mixed with full ones.")]
+Runs = Annotated[Path, typer.Option(help="Folder written by `pals bench`, or a file of records (.jsonl).")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Show runs shortened to this many epochs; never mixed with full ones.")]
 Picture = Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")]
 
 
 @app.command()
 def table(
-    name: Annotated[str | None, typer.Argument(help="1 to 7, figure2, timing, partial-check or noisy-comparison.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them; as Markdown, the page on what is reproduced.")] = False,
-    grid: Annotated[Path | None, typer.Option(help="A comparison of your own, as given to `pals bench --grid`.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Table: 1 to 7, figure2, timing, partial-check or noisy-comparison.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all tables; as Markdown, this is the reproduction page.")] = False,
+    grid: Annotated[Path | None, typer.Option(help="Your own comparison, as given to `pals bench --grid`.")] = None,
     format_: Annotated[
         str | None,
-        typer.Option("--format", help="rich, markdown, latex, csv, json or figure (default: as --out ends, else rich)."),
+        typer.Option(
+            "--format", help="rich, markdown, latex, csv, json or figure (default: by the suffix of --out, else rich)."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write instead of the screen.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
     methods: Methods = None,
     cells: Cells = None,
-    against: Annotated[str | None, typer.Option(help="Compare all rows with this one over shared seeds, e.g. PALS.")] = None,
-    standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: a whole document.")] = False,
+    against: Annotated[str | None, typer.Option(help="Compare every row with this one over shared seeds, e.g. PALS.")] = None,
+    standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: write a complete document.")] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Show a table: our runs beside the paper's numbers, with differences and where each run lies.
+    """Show a table of our runs next to the paper's numbers, with differences and run folders.
 
     Example:  pals table 1 --methods PALS --format markdown
     """
@@ -73,17 +77,17 @@ def table(
 
 @figure_app.command("selected")
 def figure_selected(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or tables of curves (.csv) as this command writes them.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or curve tables (.csv) written by this command.")],
     out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf; .csv for the numbers of a run.")] = Path(
         "selected.png"
     ),
     paper: Annotated[
-        bool | None, typer.Option("--paper/--no-paper", help="Mark the paper's points (default: where the settings are its).")
+        bool | None, typer.Option("--paper/--no-paper", help="Mark the paper's points (default: if the settings match).")
     ] = None,
-    title: Annotated[str, typer.Option(help="Above the picture.")] = "",
+    title: Annotated[str, typer.Option(help="Title of the figure.")] = "",
     plugin: Plugin = None,
 ) -> None:
-    """Draw how many pairs a run selected in each epoch and how many of them were right (figure 2 of the paper).
+    """Plot how many pairs a run selected per epoch and how many were correct (figure 2 of the paper).
 
     Example:  pals figure selected runs/digits/seed-1 --out selected.svg
     """
@@ -110,7 +114,7 @@ def figure_ablation(
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
 ) -> None:
-    """Draw the ablations (table 7) as bars, ours and the paper's.
+    """Plot the ablations (table 7) as bars, ours next to the paper's.
 
     Example:  pals figure ablation K --out ablation-K.svg
     """
@@ -124,14 +128,14 @@ def figure_ablation(
 @figure_app.command("speed")
 def figure_speed(
     name: Annotated[
-        str, typer.Option("--table", help="noisy-comparison, partial-check or any other table.")
+        str, typer.Option("--table", help="Table: noisy-comparison, partial-check or any other.")
     ] = "noisy-comparison",
     out: Picture = Path("speed.png"),
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
     plugin: Plugin = None,
 ) -> None:
-    """Draw accuracy against training time, and how long an epoch of each method takes.
+    """Plot accuracy against training time, and the epoch time of each method.
 
     Example:  pals figure speed --table noisy-comparison --runs runs/bench --out speed.png
     """
