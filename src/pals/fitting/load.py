@@ -85,7 +85,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     """Decode the pictures (once: the cache keeps them, unless they are streamed), or read the vectors. Refuses other inputs
     than the run began with."""
     monitor, encoder = monitor or Monitor(), encoder_of(plan)
-    known = None if plan.data.images is None else input_statistics(plan.config.network, plan.data.size)
+    known = None if plan.data.images is None else input_statistics(plan.config.network)
     started = time.perf_counter()
     with _looking(plan, encoder, known) as ahead:
         watch = None if ahead is None else ahead.see
