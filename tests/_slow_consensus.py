@@ -66,10 +66,11 @@ def chances(answers: Answers, people: Annotators, before: ItemPosterior | None, 
     if unsure is not None and place >= 0:
         easy_C, hard_C = easy_C * unsure.as_sure_UC[0][place], hard_C * unsure.as_sure_UC[1][place]
     care, first = people.care_W[who], people.first
+    least_CC = table(half_right(classes, first), classes)
     blind = (1 - care) * people.habit_WC[who, labels].sum()
-    like_all_C = care * said_by_all(people, people.common_CC, labels, who, np.zeros(classes), table(half_right(classes, first), classes))
+    like_all_C = care * said_by_all(people, people.common_CC, labels, who, np.zeros(classes), least_CC)
     careful_C = easy_C * like_all_C / (like_all_C + blind)
-    like_others_C = said_by_all(people, people.common_CC, labels, who, careful_C, table(half_right(classes, first), classes))
+    like_others_C = said_by_all(people, people.common_CC, labels, who, careful_C, least_CC)
     said_C = (people.count_PC[pairs].sum(axis=0) - easy_C).clip(min=0) + people.strength * (care * like_others_C + blind)
     chance_C = said_C / ((people.total_WC[who] - easy_C).clip(min=0) + people.strength)
     named_C = np.isin(np.arange(classes), labels).astype(float)
