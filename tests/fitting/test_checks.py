@@ -104,3 +104,11 @@ def test_no_number_stands_on_the_page_three_times(bad: Findings) -> None:
     overview = overview.replace(str(bad.folder.parent), "")  # whose name may hold any number
     for number in (len(bad.doubtful), f"{100 * bad.noise.labels_wrong:.1f}%", f"{100 * bad.noise.answers_wrong:.1f}%"):
         assert len(re.findall(rf"(?<![\d.,]){re.escape(str(number))}(?![\d])", overview)) == 1, number
+
+
+def test_people_who_never_differ_are_named(tmp_path: Path) -> None:
+    label = np.random.default_rng(0).integers(4, size=300)
+    rows = [(item, who, f"c{label[item]}") for item in range(300) for who in ("ann", "bob", "cho", "dan")]
+    found = fit(None, pd.DataFrame(rows, columns=["item", "worker", "label"]), out=tmp_path / "run", no_images=True)
+    (line,) = (line for line in found.summary if "same answer" in line)
+    assert line.startswith("4 people (ann, bob, cho and 1 more) give the same answer to all 300 items that they have in")

@@ -402,3 +402,10 @@ def test_a_confusion_is_written_without_its_empty_cells() -> None:
     assert confusion_cells(confusion, ["a", "b"]) == {"result": [0, 1], "answer": [0, 0], "count": [1, 2]}
     people_of = people(pd.DataFrame({"worker": ["bob", "cho"]}), confusion, ["a", "b"])
     assert [person["confusion"]["count"] for person in people_of] == [[1], []]
+
+
+def test_a_list_of_mix_ups_beside_the_tree_says_when_it_is_cut() -> None:
+    data = report(6, tree=True)
+    assert "3 answers in all.</p>" in render(data)
+    data["taxonomy"]["within"] |= {"answers": 88, "of": 45}
+    assert "88 answers in all. The first 1 of 45 pairs; all are in confusion.csv." in render(data)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from pals.crowd.copies import never_differ
 from pals.crowd.mix_up import find_mix_up
 from pals.crowd.result import GOLD
 from pals.fitting.flags import BETWEEN
@@ -89,7 +90,27 @@ def suspected_people(findings: Findings) -> list[str]:
     return [f"{len(names):,} people may answer without looking: {listed}. annotators.csv has the evidence."]
 
 
-CHECKS: tuple[Callable[[Findings], list[str]], ...] = (poor_classifier, mixed_up_items, moved_classes, suspected_people)
+def copied_answers(findings: Findings) -> list[str]:
+    """People who never differ, as if they were one."""
+    names = findings.result.votes.workers
+    return [
+        f"{_listed([names[person] for person in same.people])} give the same answer to all {same.items:,} items that they have "
+        f"in common. People who answer by themselves differ now and then: if one copied from another they are one witness, "
+        f"and more is wrong than the estimate says."
+        for same in never_differ(findings.result.votes, findings.people)
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    if len(names) > NAMED:
+        return f"{len(names):,} people ({', '.join(names[:NAMED])} and {len(names) - NAMED:,} more)"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+CHECKS: tuple[Callable[[Findings], list[str]], ...] = (
+    poor_classifier, mixed_up_items, copied_answers, moved_classes, suspected_people,
+)  # fmt: skip
 
 
 def warnings(findings: Findings) -> list[str]:

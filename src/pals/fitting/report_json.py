@@ -159,8 +159,8 @@ def confusion_cells(confusion: pd.DataFrame, class_names: Sequence[str]) -> dict
 
 
 def people(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Sequence[str]) -> list[dict[str, Any]]:
-    shown, of_person = records(annotators.head(PEOPLE)), dict(list(confusion.groupby("worker")))
-    nothing = confusion.iloc[:0]
+    shown, nothing = records(annotators.head(PEOPLE)), confusion.iloc[:0]
+    of_person = dict(list(confusion[confusion["worker"].isin({row["worker"] for row in shown})].groupby("worker")))
     return [{**row, "confusion": confusion_cells(of_person.get(row["worker"], nothing), class_names)} for row in shown]
 
 

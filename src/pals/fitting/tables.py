@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -204,7 +205,7 @@ def classes_table(result: Result) -> pd.DataFrame:
             "class": _text(result.votes.class_names),
             "items": items_C,
             "answers": np.bincount(result.votes.label_R[(result.node_A < 0)[result.answer_R]], minlength=classes),
-            "majority_items": np.bincount(result.leads_NC.argmax(axis=1)[answered_N], minlength=classes),
+            "majority_items": _shared_leads(result).round(DIGITS),
             "agreement": ratio(agreement_C, answered_C).round(DIGITS),
             "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
             "corrected": np.bincount(label_N[status_N == CORRECTED], minlength=classes),
@@ -213,6 +214,13 @@ def classes_table(result: Result) -> pd.DataFrame:
             "confused": _worst_mistakes(result, counts.result_X, classes, counts),
         }
     )
+
+
+def _shared_leads(result: Result) -> np.ndarray:
+    """For how many items each class is the most frequent answer; where several are, each has its share of the item."""
+    leads_NC = result.leads_NC
+    leads_C: np.ndarray = ratio(np.ones(1), leads_NC.sum(axis=1), otherwise=0.0) @ leads_NC
+    return leads_C
 
 
 def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
@@ -301,22 +309,30 @@ def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], 
     row, names = spoken(result.votes, row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))])
     said: dict[int, str] = {}
     marked: dict[int, str] = {}
-    of_item: dict[int, dict[int, None]] = defaultdict(dict)
+    item_of: dict[int, int] = {}
     columns = (result.answer_R, result.votes.item_R, result.votes.sure_R)
     for answer, item, sure, name in zip(*(column[row].tolist() for column in columns), names, strict=True):
         said[answer] = f"{said[answer]} + {name}" if answer in said else name
         word = name if sure else f"{name}?"
         marked[answer] = f"{marked[answer]} + {word}" if answer in marked else word
-        of_item[item][answer] = None
+        item_of[answer] = item
+    given: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # of each item the answers that say a word
+    for answer, item in item_of.items():
+        given[item][marked[answer]].append(answer)
     unknown = Counter(result.votes.unknown_item_U.tolist())
-    others = [
-        tally(
-            dict(Counter(marked[other] for other in of_item[item] if other != answer).most_common())
-            | ({DONT_KNOW: unknown[item]} if item in unknown else {})
-        )
-        for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
+
+    @cache  # of an item with very many answers, most of those in doubt have the same others
+    def others(item: int, word: str, first: bool) -> str:
+        """What all say of the item but one of those who say this: the first of them, or a later one."""
+        count = {name: len(answers) - (name == word) for name, answers in given[item].items()}
+        begins = {name: answers[int(first and name == word and len(answers) > 1)] for name, answers in given[item].items()}
+        ranked = sorted((name for name in count if count[name]), key=lambda name: (-count[name], begins[name]))
+        return tally({name: count[name] for name in ranked} | ({DONT_KNOW: unknown[item]} if item in unknown else {}))
+
+    words = [(item, marked[answer], answer) for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)]
+    return [said[answer] for answer in answer_M.tolist()], [
+        others(item, word, given[item][word][0] == answer) for item, word, answer in words
     ]
-    return [said[answer] for answer in answer_M.tolist()], others
 
 
 def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> list[str]:

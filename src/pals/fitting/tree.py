@@ -142,6 +142,7 @@ def _pairs(wrong: pd.DataFrame, total: pd.Series) -> dict[str, Any]:
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum().sort_values(ascending=False, kind="stable")
     return {
         "answers": round(float(pairs.sum()), 3),
+        "of": len(pairs),
         "pairs": [
             {"result": result, "answer": answer, "count": round(float(count), 3), "total": round(float(total[result]), 3)}
             for (result, answer), count in pairs.head(SHOWN).items()

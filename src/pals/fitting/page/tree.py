@@ -93,4 +93,4 @@ def _mix_ups(value: object, reviewed: Counter[tuple[str, str]]) -> dict[str, Any
         names = {"result": text(pair.get("result")), "answer": text(pair.get("answer"))}
         look = {"review": reviewed[names["result"], names["answer"]], "href": link("doubtful", **names)}
         drawn.append({**names, "words": words, "share": share, "chart": chart, **look})
-    return {"answers": number(found.get("answers")), "pairs": drawn}
+    return {"answers": number(found.get("answers")), "of": max(number(found.get("of")) or 0, len(drawn)), "pairs": drawn}
