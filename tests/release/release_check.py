@@ -33,6 +33,10 @@ EXTRAS = {name: needed for name, needed in PROJECT["optional-dependencies"].item
 RUNTIME = [Requirement(text) for text in (*PROJECT["dependencies"], *(text for needed in EXTRAS.values() for text in needed))]
 
 ALL_NAMES = "import pals; print(len([getattr(pals, name) for name in pals.__all__]))"
+ALL_EXTRAS = """
+import faiss, onnx, onnxruntime, onnxscript, pyarrow.parquet, ray, starlette, submitit, timm, torchvision, uvicorn
+submitit.AutoExecutor(folder="slurm", cluster="local")
+"""
 USER_SCRIPT = 'import pals\nvotes = pals.read_votes("answers.csv")\nnumber: int = votes\n'
 """The third line is wrong, and only someone who sees our type hints can know."""
 COMPLAINT = 'user.py:3: error: Incompatible types in assignment (expression has type "Votes", variable has type "int")'
@@ -149,6 +153,7 @@ def try_it(environment: Environment) -> None:
     said = environment("pals", "--version")
     expect(said == f"pals {PROJECT['version']}\n", f"pals --version says {said!r}.")
     environment("python", "-c", ALL_NAMES)
+    environment("python", "-c", ALL_EXTRAS)
     expect("efficientnet-lite0" in environment("pals", "encoders"), "pals encoders does not list efficientnet-lite0.")
     expect("PALS" in environment("pals", "demo", "--quick"), "pals demo --quick has no result.")
     report = environment("pals", "fit", "--example").strip().rpartition(" open ")[2]

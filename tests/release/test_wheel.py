@@ -6,9 +6,11 @@ import email
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from email.message import Message
+from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
 import pytest
@@ -17,18 +19,24 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from release_check import EXTRAS, PROJECT, PYTHONS, ROOT, RUNTIME, lowest, newest, oldest
 
-BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+BUILD = "from setuptools.build_meta import build_sdist, build_wheel; build_sdist('dist'); build_wheel('dist')"
+AT_THE_TOP = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """Built from a copy, so that nothing an earlier build left gets in, and none is left."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """From a copy, so that nothing an earlier build left gets in, and none is left."""
     folder = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in AT_THE_TOP:
         copy(ROOT / name, folder)
     copytree(ROOT / "src" / "pals", folder / "src" / "pals", ignore=ignore_patterns("__pycache__"))
-    subprocess.run([sys.executable, "-c", BUILD, "dist"], cwd=folder, check=True, capture_output=True)
-    (path,) = (folder / "dist").glob("*.whl")
+    subprocess.run([sys.executable, "-c", BUILD], cwd=folder, check=True, capture_output=True)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.ZipFile:
+    (path,) = built.glob("*.whl")
     return zipfile.ZipFile(path)
 
 
@@ -46,6 +54,14 @@ def test_every_file_of_the_package_is_in_it(wheel: zipfile.ZipFile) -> None:
     assert shipped == {name for name in files if "__pycache__" not in name}
     assert {"pals/py.typed", "pals/data/example/answers.csv", "pals/fitting/page/templates/report.html"} <= shipped
     assert sum(name.startswith("pals/data/example/images/") for name in shipped) == 60
+
+
+def test_the_sdist_has_the_same_and_what_is_written_about_it(built: Path, wheel: zipfile.ZipFile) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    assert {f"src/{name}" for name in wheel.namelist() if name.startswith("pals/")} <= names
+    assert {name for name in names if "/" not in name} >= AT_THE_TOP
 
 
 def test_the_licence_and_the_command_are_in_it(wheel: zipfile.ZipFile) -> None:
