@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 import pals
-from pals.crowd.closed_form import root
 from pals.crowd.linear import decompose
 from pals.labels.candidates import Truth
 from pals.labels.metrics import mean_and_std
+from pals.vision.backbones.small import signed_root
 
 RATES = ((0.1, 0.1), (0.3, 0.3), (0.5, 0.3))
 PENALTY, ROUNDS, STEEPNESS, LEAK = 1e-3, 10, 2.0, 0.1
@@ -50,7 +50,7 @@ ROWS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def ridge(features_ND: Tensor, allowed_NC: Tensor) -> Tensor:
     """Leave-one-out ridge regression on the sets; its targets are then made of its predictions, class by class to scale."""
-    spectrum = decompose(root(features_ND), np.ones(len(features_ND), dtype=bool))
+    spectrum = decompose(signed_root(features_ND), np.ones(len(features_ND), dtype=bool))
     set_NC = allowed_NC.double().numpy()
     target_NC = set_NC / set_NC.sum(axis=1, keepdims=True)
     for _ in range(ROUNDS):
