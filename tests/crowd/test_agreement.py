@@ -61,7 +61,20 @@ def test_fleiss_own_example_class_by_class() -> None:
 
 
 def test_cohens_kappa_of_a_table() -> None:
-    assert cohen_kappa(np.array([[20.0, 5.0], [10.0, 15.0]])) == pytest.approx(0.4)
+    one_X, other_X = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    assert cohen_kappa(np.array([[20, 5, 10, 15]]), one_X, other_X) == pytest.approx([0.4])
+
+
+def test_pairs_of_labels_that_never_occurred_may_be_left_out() -> None:
+    rng = np.random.default_rng(0)
+    count_RX = rng.integers(1, 9, size=(5, 16)) * (rng.random(16) < 0.4)
+    one_X, other_X = np.divmod(np.arange(16), 4)
+    seen = count_RX.any(axis=0)
+    np.testing.assert_array_equal(
+        cohen_kappa(count_RX[:, seen], one_X[seen], other_X[seen]), cohen_kappa(count_RX, one_X, other_X)
+    )
+    expected = [cohen_kappa_score(np.repeat(one_X, count_X), np.repeat(other_X, count_X)) for count_X in count_RX]
+    assert cohen_kappa(count_RX, one_X, other_X) == pytest.approx(expected)
 
 
 def test_like_the_reference_packages() -> None:

@@ -7,7 +7,6 @@ need is a table of items by classes, or of two people's answers, so no answer is
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypedDict
@@ -105,13 +104,23 @@ def fleiss_kappa_of_classes(count_NC: np.ndarray) -> np.ndarray:
     return np.array([_fleiss(terms_NT.sum(axis=0)) for terms_NT in _against_others(count_NC.astype(np.float64))])
 
 
-def cohen_kappa(table_CC: np.ndarray) -> np.ndarray:
-    """Cohen's kappa from how often one person said a label (rows) where the other said another (columns); over the last two
-    axes."""
-    total = table_CC.sum(axis=(-2, -1))
-    agree = ratio(np.trace(table_CC, axis1=-2, axis2=-1), total)
-    chance = ratio((table_CC.sum(axis=-1) * table_CC.sum(axis=-2)).sum(axis=-1), total**2)
-    return _beyond(agree, chance)
+def cohen_kappa(count_RX: np.ndarray, one_X: np.ndarray, other_X: np.ndarray) -> np.ndarray:
+    """Cohen's kappa, R of them, from how often one person said the first label of a pair of labels (X) where the other said the
+    second. Pairs that never occurred may be left out: in a table of all labels they are nearly all."""
+    total_R = count_RX.sum(axis=1)
+    agree_R = ratio(count_RX[:, one_X == other_X].sum(axis=1), total_R)
+    labels = int(max(one_X.max(), other_X.max())) + 1
+    chance_R = ratio((_sums(count_RX, one_X, labels) * _sums(count_RX, other_X, labels)).sum(axis=1), total_R**2)
+    return _beyond(agree_R, chance_R)
+
+
+def _sums(count_RX: np.ndarray, label_X: np.ndarray, labels: int) -> np.ndarray:
+    """Over the columns of each label, R x C."""
+    order_X = np.argsort(label_X, kind="stable")
+    seen_S, first_S = np.unique(label_X[order_X], return_index=True)
+    sum_RC = np.zeros((len(count_RX), labels))
+    sum_RC[:, seen_S] = np.add.reduceat(count_RX[:, order_X], first_S, axis=1)
+    return sum_RC
 
 
 def single_answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -235,22 +244,21 @@ def _pairs(
     people = int(worker_A.max(initial=-1)) + 1
     label_NW = csc_matrix((label_A + 1, (item_A, worker_A)), shape=(items, people))
     for one, other in _met(label_NW):
-        cell_X = _table(label_NW, one, other)
-        common = int(cell_X.sum())
-        drawn_RX = rng.multinomial(common, cell_X / common, size=rounds)
-        size = math.isqrt(len(cell_X))
-        table_CC, drawn_RCC = (cells.reshape(*cells.shape[:-1], size, size).astype(float) for cells in (cell_X, drawn_RX))
-        kappa = _measured(cohen_kappa(table_CC), cohen_kappa(drawn_RCC))
-        yield Pair(one, other, common, float(np.trace(table_CC)) / common, kappa)
+        count_X, one_X, other_X = _table(label_NW, one, other)
+        common = int(count_X.sum())
+        drawn_RX = rng.multinomial(common, count_X / common, size=rounds)
+        found, drawn_R = cohen_kappa(count_X[None], one_X, other_X)[0], cohen_kappa(drawn_RX, one_X, other_X)
+        yield Pair(one, other, common, float(count_X[one_X == other_X].sum()) / common, _measured(found, drawn_R))
 
 
-def _table(label_NW: csc_matrix, one: int, other: int) -> np.ndarray:
-    """How often two people gave which labels to the same item, over the labels that either gave; flat."""
+def _table(label_NW: csc_matrix, one: int, other: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often two people gave which pair of labels to the same item, and the pairs; those alone that occurred."""
     first, second = label_NW[:, [one]], label_NW[:, [other]]
     _, row_M, column_M = np.intersect1d(first.indices, second.indices, assume_unique=True, return_indices=True)
     seen_C, code_X = np.unique(np.concatenate([first.data[row_M], second.data[column_M]]), return_inverse=True)
     row_M, column_M = np.split(code_X, 2)
-    return np.bincount(row_M * len(seen_C) + column_M, minlength=len(seen_C) ** 2)
+    pair_X, count_X = np.unique(row_M * len(seen_C) + column_M, return_counts=True)
+    return count_X, *np.divmod(pair_X, len(seen_C))
 
 
 def _met(label_NW: csc_matrix) -> list[tuple[int, int]]:
