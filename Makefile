@@ -9,10 +9,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint check docs format clean
+.PHONY: help demo test test-all lint check docs release-check format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.core ## Install, train on noisy handwritten digits and compare, then clean up people's answers (a few minutes)
 	@$(BIN)/pals demo
@@ -37,6 +37,9 @@ docs: $(VENV)/.docs ## Build the documentation site into build/site, strictly: a
 	@$(BIN)/python docs/_site/stage.py build/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open build/site/index.html"
+
+release-check: $(VENV)/.dev ## Build wheel and sdist and try them under all Pythons with the oldest and newest packages (half an hour)
+	@$(BIN)/python tests/release/release_check.py $(ONLY)
 
 format: $(VENV)/.dev ## Bring the code into the house format
 	@$(BIN)/ruff format .

@@ -66,21 +66,27 @@ def chances(answers: Answers, people: Annotators, before: ItemPosterior | None, 
     if unsure is not None and place >= 0:
         easy_C, hard_C = easy_C * unsure.as_sure_UC[0][place], hard_C * unsure.as_sure_UC[1][place]
     care, first = people.care_W[who], people.first
+    least_CC = table(half_right(classes, first), classes)
     blind = (1 - care) * people.habit_WC[who, labels].sum()
-    like_all_C = care * said_by_all(people, people.common_CC, labels, who, np.zeros(classes), half_right(classes, first))
+    like_all_C = care * said_by_all(people, people.common_CC, labels, who, np.zeros(classes), least_CC)
     careful_C = easy_C * like_all_C / (like_all_C + blind)
-    like_others_C = said_by_all(people, people.common_CC, labels, who, careful_C, half_right(classes, first))
+    like_others_C = said_by_all(people, people.common_CC, labels, who, careful_C, least_CC)
     said_C = (people.count_PC[pairs].sum(axis=0) - easy_C).clip(min=0) + people.strength * (care * like_others_C + blind)
     chance_C = said_C / ((people.total_WC[who] - easy_C).clip(min=0) + people.strength)
     named_C = np.isin(np.arange(classes), labels).astype(float)
     mistaken_C = (careful_C + hard_C) * (1 - named_C)
-    wrong_C = said_by_all(people, people.wrong_CC, labels, None, mistaken_C, all_wrong(classes, first))
+    wrong_C = said_by_all(people, people.wrong_CC, labels, None, mistaken_C, table(all_wrong(classes, first), classes))
     both = chance_C, 0.5 * named_C + 0.5 * wrong_C
     if unsure is None or place < 0:
         return both
     trust, base = unsure.trust_W[who], unsure.base_U1[place, 0]
     easy, hard = (trust * found_C + (1 - trust) * base for found_C in both)
     return easy, hard
+
+
+def table(first: tuple[float, float], classes: int) -> np.ndarray:
+    """Of what a class begins with for itself and for another, a row per class."""
+    return np.where(np.eye(classes, dtype=bool), *first)
 
 
 def said_by_all(
@@ -136,8 +142,8 @@ def learn(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotat
         before,
         count_PC=count_PC,
         total_WC=total_WC,
-        common_CC=careful_CC.T + half_right(classes, before.first),
-        wrong_CC=wrong_CC + all_wrong(classes, before.first),
+        common_CC=careful_CC.T + table(half_right(classes, before.first), classes),
+        wrong_CC=wrong_CC + table(all_wrong(classes, before.first), classes),
         care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS)),
         hard_C=(hard_C + HARD_PSEUDO_COUNTS[0]) / (items_C + sum(HARD_PSEUDO_COUNTS)) if before.hard_C.any() else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, careful_PC),

@@ -35,6 +35,7 @@ from pals.training.checkpoint import load_checkpoint
 from pals.training.trainer import Trainer
 from pals.util.config import read_yaml
 from pals.util.display import Reporter, note, showing_bytes
+from pals.util.errors import InputError
 from pals.util.files import read_json_lines
 
 Pals = Callable[..., Answer]
@@ -493,6 +494,29 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     files = {".lock", "config.yaml", "run.json", "notes.txt", "summary.json"}
     assert {path.name for path in out.rglob("*") if path.is_file()} == files
     assert (out / "pals" / "mine").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "folder", "seeds", "epochs"),
+    [
+        ((), "runs/demo", [1, 2, 3], None),
+        (("--quick",), "runs/demo-quick", [1], 10),
+        (("--quick", "--seeds", "2", "--epochs", "4", "--out", "mine"), "mine", [1, 2], 4),
+    ],
+)
+def test_the_quick_demo_is_a_smaller_one(
+    options: tuple[str, ...], folder: str, seeds: list[int], epochs: int | None, pals: Pals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of its own, so that neither is taken for the other; what is given counts."""
+    asked: list[Any] = []
+
+    def demo_runs(out: Path, numbers: list[int], values: dict[str, Any], *, fresh: bool) -> Iterator[Any]:
+        asked.extend([out, numbers, values.get("train", {}).get("epochs")])
+        raise InputError("far enough")
+
+    monkeypatch.setattr("pals.bench.demo.demo_runs", demo_runs)
+    assert pals("demo", *options).code == 2
+    assert asked == [Path(folder), seeds, epochs]
 
 
 def test_a_stage_that_never_comes_is_mentioned(pals: Callable[..., Answer]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from pals.data import ItemSource, Pictures, open_array
 from pals.data.source import TensorRows, in_batches, in_blocks, subset, within_memory
 from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
-from pals.vision.images import load_images
+from pals.vision.images import NoRoomError, load_images
 
 
 @pytest.fixture
@@ -32,11 +34,13 @@ def files(tmp_path: Path, rows_NCHW: Tensor) -> list[Path]:
     return paths
 
 
-@pytest.fixture(params=["array", "pictures", "subset"])
+@pytest.fixture(params=["array", "pictures", "kept", "subset"])
 def source(request: pytest.FixtureRequest, tmp_path: Path, rows_NCHW: Tensor, files: list[Path]) -> ItemSource:
     np.save(tmp_path / "rows.npy", rows_NCHW.numpy())
     if request.param == "pictures":
         return Pictures(files, 8, threads=3)
+    if request.param == "kept":
+        return Pictures(files, 8, threads=3).kept(tmp_path / "kept")
     if request.param == "array":
         return open_array(tmp_path / "rows.npy")
     backwards = TensorRows(rows_NCHW.flip(0))
@@ -115,6 +119,60 @@ def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
     files[7].write_bytes(files[7].read_bytes()[:60])
     with pytest.raises(InputError, match=r"07\.png: .*(cut off|damaged)"):
         source[5:9]
+
+
+class CountingPictures(Pictures):
+    """Counts what it decodes."""
+
+    decoded = 0
+
+    def decode(self, row: int) -> np.ndarray:
+        self.decoded += 1
+        return super().decode(row)
+
+
+def test_kept_pictures_are_decoded_once(files: list[Path], rows_NCHW: Tensor, tmp_path: Path) -> None:
+    source = CountingPictures(files, 8, threads=1)
+    kept = source.kept(tmp_path / "kept")
+    assert torch.equal(kept[torch.tensor([3, 5, 3])], rows_NCHW[[3, 5, 3]])
+    first = source.decoded
+    assert torch.equal(kept[2:6], rows_NCHW[2:6])
+    assert source.decoded == first + 2
+    for path in files[2:6]:
+        path.unlink()
+    assert torch.equal(kept[2:6], rows_NCHW[2:6])
+    assert torch.equal(kept[4], rows_NCHW[4])
+    assert not list((tmp_path / "kept").iterdir())  # nothing is left behind, however the process ends
+    assert Pictures([], 8).kept(tmp_path)[:].shape == (0, 3, 8, 8)
+
+
+@pytest.mark.parametrize("way", ["fails", "is cut short"])
+def test_a_disk_that_becomes_full(
+    way: str, files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, write = CountingPictures(files, 8, threads=1), os.pwrite
+
+    def full(descriptor: int, data: memoryview, place: int) -> int:
+        if place < 4 * rows_NCHW[0].nbytes:
+            return write(descriptor, data, place)
+        if way == "fails":
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(data)[:9], place)
+
+    monkeypatch.setattr("pals.data.source.os.pwrite", full)
+    kept = source.kept(tmp_path / "kept")
+    for _ in range(2):
+        assert torch.equal(kept[:], rows_NCHW)
+    assert source.decoded == 13 + 9
+
+
+def test_no_room_for_decoded_pictures(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NoRoomError, match=r"cannot be kept in .*file/kept: Not a directory"):
+        Pictures(files, 8).kept(tmp_path / "file" / "kept")
+    monkeypatch.setattr("pals.data.source.shutil.disk_usage", lambda _: SimpleNamespace(free=13 * 3 * 64))
+    with pytest.raises(NoRoomError, match=r"they need 0\.0 GB, and 0\.0 GB are free"):
+        Pictures(files, 8).kept(tmp_path)
 
 
 def test_an_array_that_is_cut_off(tmp_path: Path) -> None:

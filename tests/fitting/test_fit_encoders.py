@@ -20,12 +20,15 @@ from pals.fitting import Findings, fit, update
 from pals.fitting import encode as stage
 from pals.fitting import encoders as choosing
 from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encode import looked_at
+from pals.fitting.encode import Encoded, looked_at
+from pals.fitting.load import load
+from pals.fitting.plan import plan
 from pals.model import Model, export_onnx
 from pals.runs import store
 from pals.runs.encoders import network_settings
+from pals.runs.networks import cut_patches
 from pals.runs.store import encode_kept
-from pals.util.config import read_yaml
+from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError
 from pals.vision import encoders
 from pals.vision.backbones import build_network
@@ -171,6 +174,26 @@ def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, be
     findings, lines = run(data, f"best-{best}", encoder="auto")
     assert findings.trained.plan.config.network.name == best
     assert any(line.startswith(f"Encoder: {best}, which predicts people's answers better than ") for line in lines)
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3, "data": {"mirror": False}, "method": {"name": "pals"}}])
+def test_patches_that_were_compared_on_all_pictures_are_cut_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """And come to what a run that is told to take them comes to, bit for bit."""
+
+    def encoded(out: str, encoder: str) -> Encoded:
+        sources = {"images": str(data / "images"), "votes": (str(data / "votes.csv"),), "columns": COLUMNS}
+        given = merge({"data": sources, "network": {"name": encoder, "frozen": True}, "engine": {"device": "cpu"}}, options)
+        return stage.encode(load(plan(given, tmp_path / out, cache=data.parent / "cache")))
+
+    named, cuts = encoded("named", "patches"), list[int]()
+    monkeypatch.setattr("pals.fitting.patches.cut_patches", lambda *given: (cuts.append(1), cut_patches(*given)))
+    monkeypatch.setattr(choosing, "picture_gain", lambda _, features_ND: float(features_ND.shape[1] == 512))
+    for chosen in (encoded("chosen", "auto"), encoded("chosen", "auto")):
+        assert chosen.plan.config.network.name == "patches" and cuts == [1]
+        assert torch.equal(chosen.vectors_ND, named.vectors_ND)
+        assert (chosen.responses_ND is None) == (named.responses_ND is None) == ("method" not in options)
 
 
 def test_what_the_comparison_looked_at_is_not_known_from_before(data: Path, tmp_path: Path) -> None:

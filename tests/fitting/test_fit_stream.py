@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from _slow import rest_slow
 from _toy import assert_same
 from pals import fit
 from pals.data import Pictures
+from pals.data.shards import ShardPictures
 from pals.fitting import Findings
 from pals.training.engine import Engine
 from pals.util.errors import InputError
@@ -125,6 +127,17 @@ def test_without_room_on_the_disk_pictures_are_streamed(data: Path, tmp_path: Pa
         fitted(data, tmp_path / "other", stream=False, **SOLVED)
 
 
+def test_without_room_on_the_disk_shards_are_streamed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards, said = packed(data, tmp_path / "shards"), list[str]()
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("pals.data.source.shutil.disk_usage", lambda _: usage)
+    fitted(data, tmp_path / "run", said, images=shards, **SOLVED)
+    (line,) = [line for line in said if line.startswith("They need 0.0 GB, and 0.0 GB are free")]
+    assert line.endswith(": each picture is decoded whenever it is needed.")
+    with pytest.raises(InputError, match=r"The decoded pictures cannot be kept in .*: they need"):
+        fitted(data, tmp_path / "other", images=shards, stream=False, **SOLVED)
+
+
 def test_bad_pictures_of_a_stream(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
@@ -149,12 +162,22 @@ def packed(data: Path, folder: Path) -> Path:
     return folder
 
 
-def test_shards_instead_of_a_folder(stored: Path, data: Path, tmp_path: Path) -> None:
+def test_shards_instead_of_a_folder(stored: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = packed(data, tmp_path / "shards")
+    decoded, once = Counter[tuple[int, int]](), ShardPictures.decode
+
+    def spy(source: ShardPictures, row: int) -> Any:
+        decoded[row, source.size] += 1
+        return once(source, row)
+
+    monkeypatch.setattr(ShardPictures, "decode", spy)
     fitted(data, tmp_path / "run", images=shards, **SOLVED)
     assert_alike(stored / "solved", tmp_path / "run")
-    with pytest.raises(InputError, match="leave out --no-stream"):
-        fitted(data, tmp_path / "other", images=shards / "part-{0..1}.tar", stream=False, **SOLVED)
+    assert set(decoded.values()) == {1}
+    fitted(data, tmp_path / "stream", images=shards, stream=True, **SOLVED)
+    assert_alike(stored / "solved", tmp_path / "stream")
+    assert max(decoded.values()) > 1
+    monkeypatch.setattr(ShardPictures, "decode", once)
     (shards / "part-1.tar").write_bytes((shards / "part-1.tar").read_bytes()[:9000])
     with pytest.raises(InputError, match=r"part-1\.tar: the tar file is cut off.*Fetch or write this shard again\."):
         fitted(data, tmp_path / "other", images=shards, **SOLVED)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from _report import HOSTILE, picture, report
 from pals.fitting.page import contents, sections, values
 from pals.fitting.page.render import embedded, render, write_report
 from pals.fitting.page.svg import tag
+from pals.fitting.report_json import confusion_cells, people
 from pals.util.errors import InputError
 
 SECTIONS = ["overview", "doubtful", "people", "confusion", "classes", "examples", "training", "repeat"]
@@ -373,3 +376,29 @@ def test_curves_show_what_is_known() -> None:
     assert drawn[2]["names"] == ["covering"] and "Accuracy" not in drawn[2]["note"]
     assert sections.curves({"curves": [{"epoch": 1, "selected": 3}]})[0]["title"] == "Items trusted"
     assert sections.curves({"curves": [{"epoch": 1}]}) == []
+
+
+def as_cells(count_CC: list[list[float]]) -> dict[str, list[float]]:
+    """The cells of a table that are not empty, as a run writes them."""
+    result, answer = np.nonzero(np.array(count_CC))
+    return {"result": result.tolist(), "answer": answer.tolist(), "count": np.array(count_CC)[result, answer].tolist()}
+
+
+def test_a_confusion_may_be_given_by_its_cells() -> None:
+    whole, sparse = report(6, 5, 3, images=False), report(6, 5, 3, images=False)
+    for part in (sparse, *sparse["annotators"]):
+        part["confusion"] = as_cells(part["confusion"])
+    assert render(sparse) == render(whole)
+    for broken in ({"result": [5], "answer": [0], "count": [1]}, {"result": [-1], "answer": [0], "count": [1]}, {"result": []}):
+        with pytest.raises(InputError, match="not a table of 5 x 5 numbers"):
+            render({**sparse, "confusion": broken})
+
+
+def test_a_confusion_is_written_without_its_empty_cells() -> None:
+    """With 2,000 classes a table for each of 30 people would be 1.6 GB of zeros."""
+    confusion = pd.DataFrame(
+        {"worker": ["ann", "ann", "bob"], "result": ["b", "b", "a"], "answer": ["a", "elsewhere", "a"], "count": [2, 1, 1]}
+    )
+    assert confusion_cells(confusion, ["a", "b"]) == {"result": [0, 1], "answer": [0, 0], "count": [1, 2]}
+    people_of = people(pd.DataFrame({"worker": ["bob", "cho"]}), confusion, ["a", "b"])
+    assert [person["confusion"]["count"] for person in people_of] == [[1], []]

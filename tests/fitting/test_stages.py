@@ -198,7 +198,7 @@ def test_the_responses_to_patches_are_kept_while_there_is_room(folder: Path, mon
     roomy = encode(load(planned(folder, "roomy")))
     assert roomy.inputs.shape == (30, 512)
     assert roomy.responses_ND is not None and roomy.responses_ND.shape == (30, 9216)
-    monkeypatch.setattr("pals.fitting.encode.MOST_RESPONSES", 30 * 9216 * 4 - 1)
+    monkeypatch.setattr("pals.fitting.patches.MOST_RESPONSES", 30 * 9216 * 4 - 1)
     narrow = encode(load(planned(folder, "narrow")))
     assert narrow.responses_ND is None
     assert torch.allclose(narrow.inputs, roomy.inputs, atol=1e-5)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from _context import Offered
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
 from pals.labeling import likeliest_neighbors, pseudo_label
@@ -20,7 +20,7 @@ from pals.methods import Batch, Problem, method_options
 from pals.methods.pals import PALS
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import Network, Output
+from pals.vision.backbones import Network
 
 OFFICIAL = {
     "preset": "official",
@@ -80,30 +80,12 @@ SMALL = {
 }
 
 
-@dataclass
-class StubContext:
-    """What a run would offer, with numbers of our own; remembers what was asked for."""
-
-    features_ND: Tensor
-    predicted_NC: Tensor
-    epoch: int = 1
-    epochs: int = 11
-    batch_size: int = 8
-    phase: str = "main"
-    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(5))
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
-    asked: list[str] = field(default_factory=list)
+class StubContext(Offered):
+    """For PALS, which asks for features and probabilities."""
 
     def features(self, network: nn.Module | None = None) -> Tensor:
         self.asked.append("features")
         return self.features_ND
-
-    def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
-        self.asked.append(view)
-        return self.predicted_NC
-
-    def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
-        raise AssertionError("PALS asks for features and probabilities alone")
 
 
 def context(candidates: CandidateSets, **values: Any) -> StubContext:

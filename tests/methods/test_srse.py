@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from _allocations import Allocations
+from _context import Offered
 from _toy import WIDTH, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
 from pals.data import Dataset
 from pals.labeling import agreeing_counts
@@ -301,19 +301,12 @@ def test_consensus_needs_all_three() -> None:
 
 
 @dataclass
-class StubContext:
-    """What a run would offer, with numbers of our own; remembers which views were asked for."""
+class StubContext(Offered):
+    """For SRSE, which asks for features and probabilities at once, and for those of the strong view."""
 
-    features_ND: Tensor
-    predicted_NC: Tensor
-    strong_NC: Tensor | None = None
     epoch: int = 3
     epochs: int = 100
-    batch_size: int = 8
-    phase: str = "main"
-    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(5))
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(5))
-    asked: list[str] = field(default_factory=list)
+    strong_NC: Tensor | None = None
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
         self.asked.append(view)
@@ -323,9 +316,6 @@ class StubContext:
         self.asked.append(view)
         assert self.strong_NC is not None
         return self.strong_NC
-
-    def features(self) -> Tensor:
-        raise AssertionError("features and predictions come from one pass")
 
 
 def context(candidates: CandidateSets, **values: Any) -> StubContext:

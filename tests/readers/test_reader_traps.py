@@ -303,3 +303,22 @@ def test_no_cell_is_a_formula(write: Write) -> None:
     assert not [c for c in cells.to_numpy().ravel() if c[0:1] in tuple("=+-@\t\r") and c != "-3"]
     same(again(votes, write), votes)
     assert set(again(votes, write).items) == set(votes.items)
+
+
+SEVERAL_IN_JSON = """{"item": "a", "worker": "ann", "label": "newt|frog"}
+{"item": "a", "worker": "bob", "label": "newt"}
+{"item": "b", "worker": "bob", "label": "frog"}
+"""
+SEVERAL_IN_CSV = "item,worker,label\na,ann,newt; frog\na,bob,newt\nb,bob,frog\n"
+
+
+@pytest.mark.parametrize(("name", "text"), [("votes.jsonl", SEVERAL_IN_JSON), ("votes.csv", SEVERAL_IN_CSV)])
+def test_a_label_that_looks_like_several_is_pointed_out(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    (note,) = (note for note in read_votes(tmp_path / name).summary.notes if "several" in note)
+    assert note.startswith("1 label looks like several labels ('newt") and "put | between" in note
+
+
+def test_a_label_with_a_separator_of_its_own_is_not(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,black/white\nb,ann,black\n")
+    assert not [note for note in read_votes(tmp_path / "votes.csv").summary.notes if "several" in note]

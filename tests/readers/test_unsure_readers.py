@@ -320,3 +320,29 @@ def test_any_marks_come_back(
         )
 
     assert in_order(again) == in_order(votes)
+
+
+COCO = {
+    "images": [{"id": 1, "file_name": "a"}, {"id": 2, "file_name": "b"}],
+    "categories": [{"id": 1, "name": "gull"}, {"id": 2, "name": "tern"}, {"id": 3, "name": "Can't tell"}],
+    "annotations": [{"image_id": 1, "category_id": 1}, {"image_id": 2, "category_id": 3}],
+}
+DATUMARO = {
+    "categories": {"label": {"labels": [{"name": "gull"}, {"name": "tern"}, {"name": "Can't tell"}]}},
+    "items": [{"id": item, "annotations": [{"type": "label", "label_id": label}]} for item, label in (("a", 0), ("b", 2))],
+}
+LISTED = "".join(f"<label><name>{name}</name></label>" for name in ("gull", "tern", "Can't tell"))
+CVAT = f"""<annotations><meta><task><labels>{LISTED}</labels></task></meta>
+<image name="a"><tag label="gull"/></image><image name="b"><tag label="Can't tell"/></image></annotations>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "who"),
+    [(json.dumps(COCO), "c.json", None), (json.dumps(DATUMARO), "ann.json", "ann"), (CVAT, "ann.xml", "ann")],
+    ids=["coco", "datumaro", "cvat"],
+)
+def test_dont_know_is_no_class_even_if_the_file_lists_it(text: str, name: str, who: str | None, write: Write) -> None:
+    votes = read_votes(write(text, name))
+    assert votes.class_names == ("gull", "tern")
+    assert said(votes) == {("a", who): "gull", ("b", who): "-"}
+    assert read_votes(write(text, name), no_answer=()).class_names == ("gull", "tern", "Can't tell")

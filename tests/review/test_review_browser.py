@@ -132,7 +132,20 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     asked["ana"] += [ana.answer(Keys.ENTER), ana.answer("d")]  # as suggested, don't know
     assert not set(asked["ana"]) & set(asked["ben"])
 
+    shown = ana.item
+    ana.press("?")
+    ana.until(lambda: ana.find("#help").is_displayed())
+    ana.press("d")  # not an answer while the help is open
+    ana.press(Keys.ESCAPE)
+    ana.until(lambda: not ana.find("#help").is_displayed())
+    ana.press("mc")
+    ana.until(lambda: ana.find("#several-hint").is_displayed())
+    ana.press(Keys.ESCAPE)
+    ana.until(lambda: not ana.find("#several-hint").is_displayed())
+    assert ana.find("#unsure").get_attribute("aria-pressed") == "false"
+
     wrong = ana.answer("2")
+    assert wrong == shown
     ana.press("u")
     ana.until(lambda: ana.item == wrong)
     ana.press("m")
@@ -235,6 +248,9 @@ def test_many_classes_are_found_by_typing(tmp_path: Path, browsers: Browsers, se
     second = page.answer("D")  # with Shift: don't know
     page.press("/u")
     assert page.run("return document.activeElement.id") == "find"
+    page.until(lambda: page.text("#found") == "No class has “u” in its name")
+    accessible(page)
+    page.press(Keys.ARROW_DOWN + Keys.ENTER)  # nothing to choose
     page.press(Keys.ESCAPE)
     page.until(lambda: page.run("return document.activeElement.id") != "find")
     page.press("u")
@@ -256,7 +272,7 @@ def test_without_pictures_the_names_do(tmp_path: Path, browsers: Browsers, serve
     server, page = serve(tmp_path / "run"), browsers()
     assert "has no pictures" in server.process.stdout.readline() if server.process.stdout else False
     page.open(f"{server.address}item?order=everything")
-    assert "there is no picture to show" in page.text(".no-picture") and "Most similar items" in page.text("#card")
+    assert "This run has no pictures" in page.text(".no-picture") and "Most similar items" in page.text("#card")
     accessible(page)
     page.answer("3")
     page.open(f"{server.address}grid?order=everything")

@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -173,6 +174,15 @@ def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
     assert said == {tables.items[tables.number[key]]: ("digit 1",) for key in keys}
     assert "Nothing left here" in ana.get("grid?order=class&value=digit+1").text
     assert ana.get("grid?order=answered").text.count("you: digit 1") == len(keys)
+
+
+def test_a_search_finds_what_has_an_answer(desk: Desk) -> None:
+    ana, tables = Client(desk), desk.scene().shown
+    answer(ana, tables.keys[0], "label", "digit 1")
+    name = quote(tables.items[0])
+    assert "See what was found" in ana.get(f"item?order=search&value={name}").text
+    found = ana.get(f"grid?order=search&value={name}").text
+    assert found.count('class="tile"') == 1 and "you: digit 1" in found and "1 item</span>" in found
 
 
 def test_two_grids_show_different_items(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +385,7 @@ def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
     for path, status, words in (
         ("item/abc", 404, "no such item"),
         ("item?order=nonsense", 400, "Unknown order &#39;nonsense&#39;"),
-        ("nowhere", 404, "Not Found"),
+        ("nowhere", 404, "There is no such page."),
     ):
         answer = client.get(path, accept="text/html,*/*")
         assert answer.status == status and words in answer.text and 'href="/secret-token/item"' in answer.text
@@ -399,7 +409,7 @@ def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "some.tar", "w") as tar:
         for number in range(3, 6):
             tar.add(folder / f"{number:03d}.png", f"{number:03d}.png")
-    assert set(ENDINGS) == set(KINDS_OF_SHARDS)
+    assert set(ENDINGS) == {*KINDS_OF_SHARDS, ".arrow"}  # and the folders of Hugging Face datasets
     for images in (tmp_path / "some.tar", tmp_path):
         assert is_of_shards(images, "003") and not is_of_shards(folder, "003.png")
         pictures = PicturesInShards(images, tmp_path / "run")

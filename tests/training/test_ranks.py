@@ -21,9 +21,9 @@ from _toy import Answer, assert_same, run_all, toy_data, toy_trainer, without_se
 from pals.data.source import TensorRows
 from pals.runs import processes
 from pals.training.engine import EngineConfig
-from pals.training.ranks import ALONE, ElsewhereError, Ranks, started_as
+from pals.training.ranks import ALONE, ElsewhereError, Ranks, joined, started_as
 from pals.util.errors import InputError
-from pals.util.files import read_json_lines
+from pals.util.files import read_json, read_json_lines
 from pals.vision.backbones import build_network
 
 SHARED = EngineConfig(device="cpu", sync_norms=True)
@@ -70,6 +70,8 @@ def everything(ranks: Ranks) -> dict[str, Any]:
     found["gathered"] = ranks.gathered(ranks.rows(torch.arange(7)), 7).tolist()
     found["same"] = ranks.same({"x": torch.full((3 - ranks.rank,), ranks.rank == 0)})["x"].tolist()
 
+    with joined() as again:  # of those who have met already
+        found["met"] = again == ranks
     marks = {"code": "a", "data": "b" if ranks.is_first else "c"}
     found["other data"] = said(lambda: ranks.refuse_differences(marks))
 
@@ -126,6 +128,7 @@ def test_all_hear_what_the_first_says(asked: Asked) -> None:
     for found in asked[1:]:
         assert found["any"] == (True, False)
         assert found["told"] == 5
+        assert found["met"]
         assert found["same"] == [True, True, True]
 
 
@@ -188,6 +191,16 @@ def test_an_address_in_use_is_a_sentence(pals: Callable[..., Answer], monkeypatc
     assert answer.code == wrong.code == 2
     assert f"cannot meet at 127.0.0.1:{port}: it is in use." in answer.err
     assert "--processes 3, but torchrun has started 2." in wrong.err
+
+
+def test_the_report_of_torchrun_has_the_sentence(
+    pals: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    assert pals("train", "nonsense", "--out", "run").code == 2
+    said = read_json(tmp_path / "error.json")["message"]["extraInfo"]["py_callstack"]
+    assert said.startswith("pals.util.errors.InputError: Unknown data set 'nonsense'")
+    assert len(said.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,12 @@ def test_pictures_train_alike_in_memory_in_a_file_and_decoded_on_the_fly(tmp_pat
     np.save(tmp_path / "pixels.npy", np.asarray(data.train.inputs))
     made = [picture_trainer(data, data.train.inputs)]
     shard = write_tar(tmp_path / "all.tar", [(path.name, path.read_bytes()) for path in paths])
-    sources = (open_array(tmp_path / "pixels.npy"), Pictures(paths, SIDE), ShardPictures(shard, SIDE))
+    packed = ShardPictures(shard, SIDE)
+    sources = (open_array(tmp_path / "pixels.npy"), Pictures(paths, SIDE), packed, packed.kept(tmp_path))
     made += [picture_trainer(data, source) for source in sources]
     first, *others = [without_seconds(run_all(trainer)) for trainer in made]
     assert first[0]["loss"] != first[2]["loss"]
-    assert others == [first] * 3
+    assert others == [first] * 4
     for trainer in made[1:]:
         assert_same(trainer.state(), made[0].state())
 

@@ -7,7 +7,7 @@ a bench only says which, and starts them.
 from __future__ import annotations
 
 from pals.bench.grid import read_grid
-from pals.bench.launch import LAUNCHERS, Outcome, Work, launch, run_job, work_of
+from pals.bench.launch import LAUNCHERS, Outcome, Work, launch, run_job, work_for, work_of
 from pals.bench.plan import Job, State, plan, state
 from pals.bench.results import Result, collect, read_records, read_result, record, write_records
 from pals.bench.stop import Stop
@@ -35,6 +35,7 @@ __all__ = [
     "state",
     "summarise",
     "verdict",
+    "work_for",
     "work_of",
     "write_records",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,19 @@ EXPLAIN = {
     "average": "plain average over the candidates",
     "truth": "true labels (upper bound)",
 }
+
+
+class Scope(NamedTuple):
+    """How much is run if nobody says otherwise, and where the results go."""
+
+    folder: Path
+    seeds: list[int]
+    epochs: int | None
+    "None: as many as the settings of the digits say."
+
+
+FULL = Scope(Path("runs/demo"), [1, 2, 3], None)
+QUICK = Scope(Path("runs/demo-quick"), [1], 10)
 
 
 def demo_runs(

@@ -9,10 +9,10 @@ from pals.bench.local import on_this_machine
 from pals.bench.on_ray import on_ray
 from pals.bench.on_slurm import on_slurm
 from pals.bench.stop import Stop
-from pals.bench.work import Outcome, Tell, Work, run_job, work_of
+from pals.bench.work import Outcome, Tell, Work, run_job, work_for, work_of
 from pals.util.errors import unknown
 
-__all__ = ["LAUNCHERS", "Outcome", "Tell", "Work", "launch", "run_job", "work_of"]
+__all__ = ["LAUNCHERS", "Outcome", "Tell", "Work", "launch", "run_job", "work_for", "work_of"]
 
 LAUNCHERS: Mapping[str, Callable[..., Iterator[Outcome]]] = {
     "local": on_this_machine,

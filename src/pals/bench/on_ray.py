@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pals.bench.stop import Stop
-from pals.bench.work import Outcome, Tell, Work, run_job
+from pals.bench.work import Outcome, Tell, Work, outcome_of_all, run_job
+from pals.training.ranks import GO_ON, PATIENCE, started_as
 from pals.util.errors import InputError
+from pals.util.files import read_json, write_json
 
 POLL = 0.5
 
 
 def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options: Mapping[str, Any]) -> Iterator[Outcome]:
     """`jobs` at a time on each GPU of the cluster, or one per CPU where it has none. All machines must see the run folders.
-    `options` go to `ray.init`. After a stop tasks end with their epoch, or as soon as they begin."""
+    Runs that several processes share are trained one after the other. `options` go to `ray.init`. After a stop tasks end with
+    their epoch, or as soon as they begin."""
     try:
         import ray
     except ImportError:
@@ -32,6 +41,10 @@ def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options:
             ) from None
     try:
         wants_gpu = ray.cluster_resources().get("GPU", 0) > 0 and any(w.values["engine"]["device"] != "cpu" for w in works)
+        if works[0].processes > 1:
+            _refuse_few(ray.cluster_resources(), "GPU" if wants_gpu else "CPU", works[0].processes)
+            yield from (_by_several(work, gpu=wants_gpu) for work in works)
+            return
         share: dict[str, Any] = {"num_gpus": 1 / jobs} if wants_gpu else {"num_cpus": 1}
         task = ray.remote(max_retries=1, **share)(run_job)  # a run whose machine is lost goes on elsewhere
         running = {task.remote(work): work for work in works}
@@ -50,3 +63,70 @@ def _outcome(ray: Any, reference: Any, work: Work) -> Outcome:
     except ray.exceptions.RayError as error:
         return Outcome(work.name, work.folder, "failed", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
     return outcome
+
+
+def _refuse_few(there: Mapping[str, float], kind: str, processes: int) -> None:
+    """Ray would wait for more of them for ever."""
+    if there.get(kind, 0) < processes:
+        raise InputError(
+            f"The Ray cluster has {there.get(kind, 0):g} {kind}s, but each of {processes} processes needs one. Lower "
+            f"--processes, or add machines."
+        )
+
+
+class _FailedError(Exception):
+    """Carries an outcome from one of several processes to the command."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+def _by_several(work: Work, *, gpu: bool) -> Outcome:
+    """By Ray's TorchTrainer. It waits in a thread: in the main one it would take Ctrl-C for itself, and end at once."""
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    folder, name = Path(work.base), f"ray-{uuid.uuid4().hex[:8]}"
+    told = folder / name / "outcome.json"  # versions of Ray differ in what a process may give back
+    trainer = TorchTrainer(
+        _share,
+        train_loop_config={"work": work, "tell": str(told)},
+        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if gpu else "gloo", timeout_s=int(PATIENCE.total_seconds())),
+        scaling_config=ScalingConfig(num_workers=work.processes, use_gpu=gpu),
+        run_config=RunConfig(storage_path=str(folder), name=name),
+    )
+    pool = ThreadPoolExecutor(1)
+    try:
+        ended = pool.submit(trainer.fit)
+        while not wait([ended], POLL).done:
+            pass
+        ended.result()
+        return Outcome(**read_json(told))
+    except Exception as error:  # each version of Ray has its own
+        return _why(error, work)
+    finally:
+        pool.shutdown(wait=False)
+        shutil.rmtree(folder / name, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if it was made for this alone
+
+
+def _share(config: Mapping[str, Any]) -> None:
+    """In each process: Ray has introduced them to each other."""
+    outcome = run_job(config["work"])
+    if outcome.kind == "failed":
+        raise _FailedError(outcome)
+    if started_as().is_first:
+        write_json(Path(config["tell"]), asdict(outcome))
+
+
+def _why(error: Exception, work: Work) -> Outcome:
+    failures = getattr(error, "worker_failures", {})
+    told = [failure.outcome for _, failure in sorted(failures.items()) if isinstance(failure, _FailedError)]
+    died = [rank for rank, failure in sorted(failures.items()) if not isinstance(failure, _FailedError)]
+    if told and not died:
+        return outcome_of_all(told)
+    who, what = (f"Process {died[0]} of {work.processes}: ", failures[died[0]]) if died else ("", error)
+    why = f"{type(what).__name__}: {str(what).strip().splitlines()[0].rstrip('.')}"
+    return Outcome(work.name, work.folder, "failed", f"{who}{why}. {GO_ON}")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pals.bench.stop import Stop
-from pals.bench.work import Outcome, Tell, Work, run_job
+from pals.bench.work import Outcome, Tell, Work, outcome_of_all, run_job
+from pals.training.ranks import GO_ON
 from pals.util.errors import InputError
 
 POLL = 1.0
@@ -17,9 +18,13 @@ MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs l
 
 
 class Resumable:
-    """`run_job`; when its time is up or its place is wanted for others, it is queued again."""
+    """`run_job`, by each task of a job; when its time is up or its place is wanted for others, it is queued again."""
 
     def __call__(self, work: Work) -> Outcome:
+        if work.processes > 1:
+            from submitit.helpers import TorchDistributedEnvironment
+
+            TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
         return run_job(work)
 
     def checkpoint(self, work: Work) -> Any:
@@ -29,16 +34,18 @@ class Resumable:
 
 
 def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options: Mapping[str, Any]) -> Iterator[Outcome]:
-    """One job array, `jobs` of it at a time, one GPU each. `options` go to submitit's executor: slurm_partition=gpu,
-    timeout_min=600; cluster=local runs them here. Stopping ends the waiting, not the jobs."""
+    """One job array, `jobs` of it at a time, one task and one GPU for each process of a run. `options` go to submitit's
+    executor: slurm_partition=gpu, timeout_min=600; cluster=local runs them here. Stopping ends the waiting, not the jobs."""
     try:
         import submitit
     except ImportError:
         raise InputError("submitit is not installed. Run: pip install 'pals-learn[slurm]'") from None
-    gpus = int(any(work.values["engine"]["device"] != "cpu" for work in works))
+    tasks = _tasks_per_node(works[0].processes, options.get("nodes", 1))
+    gpus = tasks * any(work.values["engine"]["device"] != "cpu" for work in works)
     wishes = {
         "name": "pals",
         "timeout_min": MINUTES,
+        "tasks_per_node": tasks,
         "gpus_per_node": gpus,
         "slurm_array_parallelism": jobs,
         **options,
@@ -58,10 +65,27 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
         time.sleep(POLL)
 
 
+def _tasks_per_node(processes: int, nodes: Any) -> int:
+    if not isinstance(nodes, int) or nodes < 1 or processes % nodes:
+        raise InputError(f"{processes} processes cannot be shared out evenly among {nodes} nodes. Change --processes or nodes.")
+    return processes // nodes
+
+
 def _outcome(job: Any, work: Work) -> Outcome:
-    error = job.exception()
-    if error is None:
-        outcome: Outcome = job.result()
-        return outcome
-    last = (str(error).strip() or type(error).__name__).splitlines()[-1]
-    return Outcome(work.name, work.folder, "failed", f"Job {job.job_id}: {last} (see {job.paths.stderr})")
+    tasks = [job.task(number) for number in range(job.num_tasks)]
+    for task in tasks:
+        error = task.exception()
+        if error is not None:
+            why = f"Job {job.job_id}: {_last_words(error, task, work)} (see {task.paths.stderr})"
+            return Outcome(work.name, work.folder, "failed", f"{why}. {GO_ON}")
+    return outcome_of_all([task.result() for task in tasks])
+
+
+def _last_words(error: Exception, task: Any, work: Work) -> str:
+    """The last line of what an error says. A process that was killed says nothing: submitit then quotes its log."""
+    from submitit.core.utils import UncompletedJobError
+
+    if not isinstance(error, UncompletedJobError):
+        return (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
+    who = "it" if work.processes == 1 else f"process {task.task_id} of {work.processes}"
+    return f"{who} ended without a word"

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from pals.bench.stop import Stop
 from pals.runs import Run
 from pals.runs.settings import RunConfig
 from pals.training.engine import forget_compiled, release_memory
+from pals.training.ranks import LostError, joined
 from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.util.locks import BusyError
@@ -33,9 +34,10 @@ class Work:
     """All that a process needs to know of a run: plain values, no objects."""
 
     name: str
-    recipe: str
+    recipe: str | None
     folder: str
     base: str
+    "Folder for what a launcher leaves behind."
     values: Mapping[str, Any]
     data_dir: str | None = None
     stop: str | None = None
@@ -50,6 +52,10 @@ class Work:
     "Plug-in files that the user named."
     changed: tuple[str, ...] = ()
     "Settings in which it is not the recipe's."
+    processes: int = 1
+    "So many share the run, on a cluster."
+    stop_after: int | None = None
+    "Stop after this many epochs."
 
 
 @dataclass(frozen=True)
@@ -92,18 +98,42 @@ def work_of(
     )
 
 
+def work_for(
+    config: RunConfig,
+    folder: Path,
+    base: Path,
+    *,
+    data_dir: Path | None = None,
+    stop: Stop | None = None,
+    processes: int = 1,
+    stop_after: int | None = None,
+) -> Work:
+    """A run of nobody's recipe. `base` lies outside of its folder, which holds the run alone."""
+    return Work(
+        name=f"{config.method_name} seed {config.seed}",
+        recipe=None,
+        folder=str(folder.resolve()),
+        base=str(base.resolve()),
+        values=config.to_dict(),
+        data_dir=None if data_dir is None else str(data_dir.resolve()),
+        stop=None if stop is None else str(stop.file),
+        command=tuple(sys.argv),
+        plugins=plugin_files(),
+        processes=processes,
+        stop_after=stop_after,
+    )
+
+
 def run_job(work: Work, tell: Tell = lambda event: None) -> Outcome:
-    """Do it in this process: skip it when done, go on where it was cut off. A failure is an outcome, not an exception."""
+    """Do it in this process, which may be one of several that share the run: skip it when done, go on where it was cut off. A
+    failure is an outcome, not an exception."""
     started = time.perf_counter()
     folder = Path(work.folder)
     outcome: Literal["done", "skipped", "stopped", "busy", "failed"]
     message, accuracy = "", None
     try:
-        if _asked(work):
-            outcome = "stopped"
-        else:
-            load_plugins(work.plugins)
-            outcome, accuracy = _train(work, tell)
+        load_plugins(work.plugins)
+        outcome, accuracy = _train(work, tell)
     except BusyError as busy:
         outcome, message = "busy", busy.who
     except InputError as error:
@@ -114,18 +144,26 @@ def run_job(work: Work, tell: Tell = lambda event: None) -> Outcome:
     return Outcome(work.name, work.folder, outcome, message, accuracy, time.perf_counter() - started)
 
 
+def outcome_of_all(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of a run that several processes share: what the first says, unless it only knows that another has ended."""
+    return min(outcomes, key=lambda outcome: outcome.message == str(LostError()))
+
+
 def _train(work: Work, tell: Tell) -> tuple[Literal["done", "skipped", "stopped"], float | None]:
     config, folder = RunConfig.of(work.values), Path(work.folder)
-    if state(folder, config).kind == "done":
-        return "skipped", None
-    _share_compiled(config)
-    data_dir = None if work.data_dir is None else Path(work.data_dir)
-    about = {name: getattr(work, name) for name in ("recipe", "at_a_time", "command", "changed")}
-    run = Run(config, folder, data_dir, about=about)
-    tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
-    last: Mapping[str, Any] = {}
-    for last in run.epochs(asked=lambda: _asked(work)):
-        tell({"work": work.name, "record": last})
+    with joined() as ranks:
+        if ranks.any(_asked(work)):
+            return "stopped", None
+        if ranks.once(lambda: state(folder, config).kind) == "done":
+            return "skipped", None
+        _share_compiled(config)
+        data_dir = None if work.data_dir is None else Path(work.data_dir)
+        about = {name: getattr(work, name) for name in ("recipe", "at_a_time", "command", "changed")}
+        run = Run(config, folder, data_dir, about=about, ranks=ranks)
+        tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
+        last: Mapping[str, Any] = {}
+        for last in run.epochs(work.stop_after, lambda: _asked(work)):
+            tell({"work": work.name, "record": last})
     if not run.trainer.progress.done:
         return "stopped", None
     error_file(folder).unlink(missing_ok=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pals.cli.base import app, say
-from pals.cli.crowd import Cache, Run, Terminal, TruthFile
+from pals.cli.crowd import Terminal
+from pals.cli.options import Cache, Run, TruthFile
 from pals.util.errors import InputError
 from pals.util.words import how_many
 

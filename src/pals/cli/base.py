@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -47,7 +48,6 @@ app = typer.Typer(
     cls=Commands,
     help="Learn a classifier from ambiguous, noisy labels.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -77,6 +77,10 @@ def main() -> None:
             app()
     except InputError as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:
+            from pals.runs.processes import tell_torchrun
+
+            tell_torchrun(error)
         sys.exit(2)
 
 

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pals.cli.base import STOPPING_RUN, DataDir, Device, Plugin, Set, app, console, errors, say
+from pals.cli.base import DataDir, Device, Plugin, Set, app, console, errors, say
+from pals.cli.launching import Cluster, Launcher, launch_and_show, show_troubles
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.cli.tables import show
@@ -19,14 +20,8 @@ from pals.util.errors import InputError
 from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
-    from pals.bench import Job, Outcome, State
+    from pals.bench import Job, State
     from pals.bench.paper.recipe import Recipe
-    from pals.util.interrupt import Stopped
-
-STOPPING = {
-    "local": STOPPING_RUN,
-    "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
-}
 
 
 @app.command()
@@ -45,8 +40,8 @@ def bench(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for all runs, laid out as cell/method/schedule/seed.")] = Path("runs/bench"),
     jobs: Annotated[int, typer.Option(min=1, help="Parallel runs per GPU, or in total without a GPU.")] = 1,
-    launcher: Annotated[str, typer.Option(help="Where to run: local, ray or slurm.")] = "local",
-    cluster: Annotated[list[str] | None, typer.Option(help="Launcher option, e.g. slurm_partition=gpu. Repeatable.")] = None,
+    launcher: Launcher = "local",
+    cluster: Cluster = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and estimate their time without running anything.")
     ] = False,
@@ -64,7 +59,7 @@ def bench(
 
     Example:  pals bench --table 1 --methods PALS --cells 'cifar10-*' --seeds 3 --epochs 50 --dry-run
     """
-    from pals.bench import plan, state, write_records
+    from pals.bench import Stop, plan, state, work_of, write_records
     from pals.util.config import override
 
     recipes = _recipes(names or [], table, grid, words(methods), words(cells))
@@ -76,14 +71,17 @@ def bench(
     if dry_run:
         _print_plan(planned, states)
         return
-    outcomes, stopped = _run(missing, out, data_dir, launcher, jobs, override({}, cluster or []), drop_checkpoints)
+    stop, options = Stop(out), override({}, cluster or [])
+    common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
+    works = [work_of(job, out, **common, at_a_time=_at_a_time(launcher, jobs, len(missing), options)) for job in missing]
+    outcomes, stopped = launch_and_show(works, launcher, jobs, stop, options)
     if any(state(job.folder).kind == "done" for job in planned):
         if set_:  # these are no table's numbers
             _list_results(planned)
         else:
             _show_tables(recipes, out, epochs)
         say(f"Run folders: {out}  (a record of each: {write_records(out)})")
-    _show_troubles(outcomes)
+    show_troubles(outcomes)
     if stopped:
         left = len(missing) - sum(outcome.kind in ("done", "skipped") for outcome in outcomes)
         errors.print(f"Stopped with {how_many(left, 'run')} to do. The same command goes on where they are.", highlight=False)
@@ -129,54 +127,11 @@ def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
         say(f"How long {how_many(len(times) - len(known), 'run')} will take is not known.")
 
 
-def _run(
-    missing: Sequence[Job],
-    out: Path,
-    data_dir: Path | None,
-    launcher: str,
-    jobs: int,
-    options: Mapping[str, Any],
-    drop_checkpoints: bool,
-) -> tuple[list[Outcome], Stopped | None]:
-    """What became of each run that was begun, and who stopped it, if anybody did."""
-    from pals.bench import Stop, launch, work_of
-    from pals.util.display import Reporter, Shown
-
-    stop, shown, outcomes = Stop(out), dict[str, Shown](), list["Outcome"]()
-    common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
-    works = [work_of(job, out, **common, at_a_time=_at_a_time(launcher, jobs, len(missing), options)) for job in missing]
-    with Reporter(console).showing() as reporter:
-
-        def tell(event: Mapping[str, Any]) -> None:
-            name = event["work"]
-            if "record" in event and name in shown:
-                shown[name].record(event["record"])
-            elif "total" in event:
-                if event["done"]:
-                    reporter.line(f"{name}: continuing after epoch {event['done']}.")
-                shown[name] = reporter.begin(name, event["total"], event["done"])
-
-        with stop.on_signal(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
-            for outcome in launch(works, launcher, jobs=jobs, stop=stop, tell=tell, options=options):
-                outcomes.append(outcome)
-                line = f"{len(outcomes)}/{len(works)} {_said(outcome)}"
-                begun = shown.pop(outcome.name, None)
-                begun.end(line) if begun is not None else reporter.line(line)
-            return outcomes, stop.stopped if stop.asked else None
-
-
 def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) -> int:
     """Runs that will share a device: a Slurm gives each its own, but without one all are begun at once."""
     if launcher == "slurm":
         return runs if options.get("cluster") == "local" else 1
     return min(jobs, runs)
-
-
-def _said(outcome: Outcome) -> str:
-    if outcome.kind in ("failed", "busy"):
-        return f"{outcome.name}: {outcome.kind}: {outcome.message}"
-    score = f", accuracy {outcome.accuracy:.2f}" if outcome.accuracy is not None else ""
-    return f"{outcome.name}: {outcome.kind}{score} ({outcome.seconds:.0f} s)"
 
 
 def _show_tables(recipes: Sequence[Recipe], out: Path, epochs: int | None) -> None:
@@ -196,15 +151,3 @@ def _list_results(planned: Sequence[Job]) -> None:
             result = read_result(job.folder)
             table.add_row(escape(job.recipe.name), str(job.seed), f"{result.accuracy:.2f}", f"{result.seconds:.0f}")
     console.print(table)
-
-
-def _show_troubles(outcomes: Sequence[Outcome]) -> None:
-    failed: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        if outcome.kind == "busy":
-            say(f"Left alone: {outcome.name}: {outcome.message}")
-        if outcome.kind == "failed":
-            failed.setdefault(outcome.message, []).append(outcome.name)
-    for message, names in failed.items():  # a reason that many share is said once
-        text = escape(f"{', '.join(names)}: {message}")
-        errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)

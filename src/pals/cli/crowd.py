@@ -11,7 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pals.cli import completion
 from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
+from pals.cli.options import (
+    AllProbabilities,
+    Cache,
+    Encoding,
+    Format,
+    ItemColumn,
+    LabelColumn,
+    Run,
+    SkipBad,
+    Stream,
+    Sure,
+    TaxonomyFile,
+    Trust,
+    TruthFile,
+    WorkerColumn,
+)
 from pals.fitting.monitor import AfterEpoch, Monitor, trust_words
 from pals.fitting.time_left import Count
 from pals.util.display import Reporter, showing_count
@@ -23,40 +40,6 @@ if TYPE_CHECKING:
     from pals.fitting import Findings
     from pals.runs import Run as TrainingRun
 
-Run = Annotated[Path, typer.Argument(help="Run folder written by `pals fit`.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read.")]
-Stream = Annotated[
-    bool | None,
-    typer.Option(
-        "--stream/--no-stream",
-        help="Decode pictures on the fly instead of caching them (default: only if the disk is too full).",
-    ),
-]
-Cache = Annotated[Path | None, typer.Option(help="Cache folder for decoded pictures (default: $PALS_CACHE or ~/.cache/pals).")]
-Format = Annotated[
-    str | None, typer.Option("--format", help="Format of the answers, e.g. long or label-studio (default: detected).")
-]
-ItemColumn = Annotated[str | None, typer.Option(help="Column with the picture's name.")]
-WorkerColumn = Annotated[str | None, typer.Option(help="Column with the person's name.")]
-TruthFile = Annotated[
-    Path | None,
-    typer.Option("--truth", help="File of true labels (item, label), for all items or some. Used only to grade the result."),
-]
-Encoding = Annotated[str | None, typer.Option(help="Text encoding of the answers if not UTF-8, e.g. cp1252.")]
-Trust = Annotated[
-    list[str] | None, typer.Option("--trust", help="Person whose answers are always taken as correct. Repeatable.")
-]
-TaxonomyFile = Annotated[
-    Path | None,
-    typer.Option("--taxonomy", help="Class hierarchy (label and parent, paths, or JSON); answers may name any node."),
-]
-Sure = Annotated[
-    float | None, typer.Option(help="With a taxonomy: report the deepest node above this probability (default: 0.9).")
-]
-AllProbabilities = Annotated[
-    bool, typer.Option("--all-probabilities", help="Also write probabilities.csv, with every class of every item.")
-]
-LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
 EXAMPLE = Path("runs/example")
 """Where the results of the example go if nobody says otherwise."""
 
@@ -85,7 +68,10 @@ def fit(
     names: Annotated[Path | None, typer.Option(help="With --features: text file that names the item of each row.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Image encoder: auto, a name from `pals encoders`, timm:NAME, or a weights file."),
+        typer.Option(
+            help="Image encoder: auto, a name from `pals encoders`, timm:NAME, or a weights file.",
+            autocompletion=completion.fit_encoders,
+        ),
     ] = None,
     network: Annotated[
         str | None, typer.Option(help="Network to train, by name or timm:NAME (default: chosen by data and device).")
@@ -101,7 +87,10 @@ def fit(
             "--mirror/--no-mirror", help="Whether mirrored pictures keep their class; turn off for letters and digits."
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="closed-form, or a method from `pals methods` to train.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="closed-form, or a method from `pals methods` to train.", autocompletion=completion.fit_methods),
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
     folds: Annotated[
         int | None, typer.Option(help="Cross-fitting folds; 0 turns it off, which is faster but less reliable.")
@@ -292,7 +281,7 @@ def predict(
         typer.Argument(
             metavar="ITEMS...",
             help="A folder of pictures, one picture, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
-            "pictures, a folder of such, or a pattern ('shards-{000..009}.tar').",
+            "pictures, a folder of such, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],

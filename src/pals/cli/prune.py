@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pals.cli.base import DataDir, Device, app, say
-from pals.cli.crowd import Cache, Encoding, Format, ItemColumn, LabelColumn, SkipBad, Terminal, TruthFile, WorkerColumn
+from pals.cli.crowd import Terminal
+from pals.cli.options import Cache, Encoding, Format, ItemColumn, LabelColumn, SkipBad, TruthFile, WorkerColumn
 from pals.util.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from pals.cli import completion
 from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
+from pals.cli.launching import Cluster, Launcher, hand_over
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
 from pals.util.errors import InputError
 
@@ -25,10 +27,13 @@ app.add_typer(data_app, name="data")
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results (default: runs/demo; with --quick runs/demo-quick).")
+    ] = None,
     seeds: Seeds = None,
     seed: Seed = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs per run (default: 60; with --quick 10).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed and ten epochs instead of three and sixty: 30 s.")] = False,
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps. For networks this small a CPU is quickest.")
     ] = "cpu",
@@ -36,12 +41,14 @@ def demo(
 ) -> None:
     """Train on handwritten digits with noisy candidate labels and compare with two baselines.
 
-    Example:  pals demo --seeds 1 --epochs 10 --out /tmp/demo
+    Example:  pals demo --quick
     """
-    from pals.bench.demo import demo_runs, summarise
+    from pals.bench.demo import FULL, QUICK, demo_runs, summarise
     from pals.util.display import Reporter
 
-    numbers = chosen_seeds(seeds, seed, [1, 2, 3])
+    scope = QUICK if quick else FULL
+    numbers, out = chosen_seeds(seeds, seed, scope.seeds), out or scope.folder
+    epochs = scope.epochs if epochs is None else epochs
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
@@ -93,9 +100,16 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
 
 @app.command()
 def train(
-    data: Annotated[str | None, typer.Argument(help="Data set, e.g. digits or cifar10.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method to train; see `pals methods`.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Named preset of the method's options; see `pals methods NAME`.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="Data set, e.g. digits or cifar10.", autocompletion=completion.data_sets)
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method to train; see `pals methods`.", autocompletion=completion.methods)
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Named preset of the method's options; see `pals methods NAME`.", autocompletion=completion.presets),
+    ] = None,
     partial_rate: Annotated[float | None, typer.Option(help="q: probability that a wrong label is a candidate.")] = None,
     noise_rate: Annotated[float | None, typer.Option(help="eta: probability that the true label is left out.")] = None,
     protocol: Annotated[str | None, typer.Option(help="Protocol for drawing candidates: g1, g2, g3 or g4.")] = None,
@@ -104,7 +118,10 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Learn from the features of an encoder: a name from `pals encoders`, timm:NAME, or a weights file."),
+        typer.Option(
+            help="Learn from the features of an encoder: a name from `pals encoders`, timm:NAME, or a weights file.",
+            autocompletion=completion.encoders,
+        ),
     ] = None,
     weights: Annotated[
         Path | None, typer.Option(help="With --encoder timm:NAME: its weights file, or timm to download them.")
@@ -128,6 +145,8 @@ def train(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Number of processes that share each batch: one per GPU, or CPU cores.")
     ] = None,
+    launcher: Launcher = "local",
+    cluster: Cluster = None,
     plugin: Plugin = None,
 ) -> None:
     """Train a method on a data set with noisy candidate labels.
@@ -137,8 +156,10 @@ def train(
     Example:  pals train digits --method pals --partial-rate 0.5 --noise-rate 0.3 --seeds 3 --out runs/digits
 
     On two GPUs:  pals train cifar10 --processes 2 --out runs/two, or torchrun --nproc-per-node 2 -m pals train ...
+
+    On a cluster:  pals train cifar10 --processes 8 --launcher slurm --cluster slurm_partition=gpu --out /shared/runs/eight
     """
-    from pals.runs import RunConfig, check_base, default_folder
+    from pals.runs import RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
 
     flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
@@ -151,7 +172,15 @@ def train(
     if out is None or len(numbers) > 1:
         check_base(base, runs="seed-*")
         folders = [base / f"seed-{number}" for number in numbers]
-    if _is_alone(processes):
+    started = _started(processes)
+    if launcher != "local" or cluster:
+        if started > 1:
+            raise InputError(f"--launcher {launcher}, but torchrun has started {started} processes. Leave out one of the two.")
+        for remark in _remarks(configs[0]):
+            say(remark)
+        hand_over(configs, folders, base, data_dir, processes or 1, stop_after, launcher, override({}, cluster or []))
+        _print_scores(summarise_seeds(base, folders))
+    elif started > 1 or processes in (None, 1):
         _train(configs, base, folders, data_dir, stop_after)
     else:
         from pals.runs.processes import run_by
@@ -159,14 +188,14 @@ def train(
         raise typer.Exit(run_by(processes or 1, sys.argv[1:]))
 
 
-def _is_alone(processes: int | None) -> bool:
-    """Whether no processes have to be started: one is enough, or this is one of them."""
+def _started(processes: int | None) -> int:
+    """So many processes run this command already."""
     from pals.training.ranks import started_as
 
     started = started_as().size
     if processes is not None and started > 1 and started != processes:
         raise InputError(f"--processes {processes}, but torchrun has started {started}. Leave out one of the two.")
-    return started > 1 or processes in (None, 1)
+    return started
 
 
 def _train(configs: list[RunConfig], base: Path, folders: list[Path], data_dir: Path | None, stop_after: int | None) -> None:
@@ -235,7 +264,8 @@ def evaluate(
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Method whose options to show.")] = None, plugin: Plugin = None
+    name: Annotated[str | None, typer.Argument(help="Method whose options to show.", autocompletion=completion.methods)] = None,
+    plugin: Plugin = None,
 ) -> None:
     """List the methods, or show one method's options and presets.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pals.cli.base import Plugin, app, say
-from pals.cli.crowd import Run, Trust
+from pals.cli.options import Run, Trust
 
 
 @app.command()

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pals.crowd.answers import Answers
-from pals.crowd.blocks import dense, in_parallel, precision, row_blocks
+from pals.crowd.blocks import BLOCK, dense, in_parallel, precision, row_blocks
 from pals.crowd.levels import Levels, initial_levels
 from pals.crowd.posterior import ItemPosterior, Posterior
 from pals.crowd.unsure import Caution, Unsure, first_caution, first_unsure, learned_unsure
@@ -131,8 +131,8 @@ def initial_annotators(
     return Annotators(
         count_PC=csr_matrix(shape) if sparse else np.zeros(shape, dtype=precision(shape)),
         total_WC=np.zeros((people, classes)),
-        common_CC=half_right(classes, first),
-        wrong_CC=all_wrong(classes, first),
+        common_CC=_with_first(np.zeros((classes, classes)), half_right(classes, first)),
+        wrong_CC=_with_first(np.zeros((classes, classes)), all_wrong(classes, first)),
         habit_WC=(count_WC + everyone_C) / (count_WC.sum(axis=1, keepdims=True) + 1),
         care_W=np.full(people, CARE_PSEUDO_COUNTS[0] / sum(CARE_PSEUDO_COUNTS)),
         hard_C=np.full(classes, HARD_PSEUDO_COUNTS[0] / sum(HARD_PSEUDO_COUNTS) if hard else 0.0),
@@ -150,7 +150,7 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
     written over."""
     classes, hard = answers.num_classes, bool(before.hard_C.any())
     if answers.plain:
-        unsure, hard_CC = None, found.said_of_hard(answers) if hard else np.zeros((classes, classes))
+        unsure, hard_CC = None, found.said_of_hard(answers) if hard else 0.0
         count_PC = found.counts(answers, before.count_PC if reuse else None)
     else:
         assert isinstance(found, ItemPosterior)
@@ -162,8 +162,8 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
         before,
         count_PC=count_PC,
         total_WC=sums.total_WC,
-        common_CC=sums.careful_CC + half_right(classes, before.first),
-        wrong_CC=wrong_CC + all_wrong(classes, before.first),
+        common_CC=_with_first(sums.careful_CC, half_right(classes, before.first)),
+        wrong_CC=_with_first(wrong_CC, all_wrong(classes, before.first)),
         care_W=(sums.careful_W + CARE_PSEUDO_COUNTS[0]) / (sums.total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS)),
         hard_C=_share_of_hard(answers, found) if hard else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, sums.careful_PC),
@@ -223,7 +223,8 @@ def _sparse_sums(answers: Answers, count_PC: Any, before: Annotators) -> _Sums:
     """The same of counts that are kept only where there are any (Q), without levels."""
     classes, people, first_P = answers.num_classes, answers.num_workers, count_PC.indptr
     pair_W = np.searchsorted(answers.worker_P, np.arange(people + 1))
-    total_WC, careful_W, shared_CC = np.zeros((people, classes)), np.zeros(people), before.shared_CC
+    total_WC, careful_W = np.zeros((people, classes)), np.zeros(people)
+    common, common_C = before.common_CC.ravel(), before.common_CC.sum(axis=1)
 
     def add(part: slice) -> np.ndarray:
         pairs = slice(pair_W[part.start], pair_W[part.stop])
@@ -236,14 +237,16 @@ def _sparse_sums(answers: Answers, count_PC: Any, before: Annotators) -> _Sums:
         )
         class_Q, count_Q, own = count_PC.indices[cells].astype(np.int64), count_PC.data[cells], part.stop - part.start
         place_Q = class_Q * classes + label_Q
-        careful_Q = care_Q * shared_CC.ravel()[place_Q]
+        careful_Q = care_Q * (common[place_Q] / common_C[class_Q])
         careful_Q *= count_Q / (careful_Q + blind_Q)
         total_WC[part] = np.bincount(worker_Q * classes + class_Q, count_Q, own * classes).reshape(own, classes)
         careful_W[part] = np.bincount(worker_Q, careful_Q, own)
         return np.bincount(place_Q, careful_Q, classes**2)
 
-    parts = in_parallel(add, row_blocks(first_P[pair_W], 1))
-    careful = sum(parts, np.zeros(classes**2))
+    parts = in_parallel(add, row_blocks(first_P[pair_W], 1, max(BLOCK, classes**2)))
+    careful = next(parts)
+    for part in parts:
+        careful += part
     return _Sums(total_WC, careful_W, careful.reshape(classes, classes), np.empty((0, classes)))
 
 
@@ -296,14 +299,21 @@ def _by_label(answers: Answers, count_PC: np.ndarray) -> np.ndarray:
     return count_CC.T.copy()
 
 
-def half_right(classes: int, first: float) -> np.ndarray:
-    """Answers per class to begin with, half of them right and half spread over all labels."""
-    return first * (0.5 * np.eye(classes) + 0.5 / classes)
+def half_right(classes: int, first: float) -> tuple[float, float]:
+    """Answers per class to begin with, half of them right and half spread over all labels: the class itself, and another."""
+    return first * (0.5 + 0.5 / classes), first * (0.5 / classes)
 
 
-def all_wrong(classes: int, first: float) -> np.ndarray:
-    """Wrong answers per class to begin with, spread over all others."""
-    return first * (1 - np.eye(classes)) / (classes - 1)
+def all_wrong(classes: int, first: float) -> tuple[float, float]:
+    """Wrong answers per class to begin with, spread over all others: the class itself, and another."""
+    return 0.0, first / (classes - 1)
+
+
+def _with_first(count_CC: np.ndarray, first: tuple[float, float]) -> np.ndarray:
+    """The counts and what they begin with."""
+    total_CC = count_CC + first[1]
+    np.fill_diagonal(total_CC, np.diag(count_CC) + first[0])
+    return total_CC
 
 
 def _rows(count_CC: np.ndarray) -> np.ndarray:

@@ -68,6 +68,11 @@ class Answers:
         given = self.given_NS
         return csr_matrix((given.data, self.kind_S[given.indices], given.indptr), shape=(self.num_items, kinds))
 
+    @cached_property
+    def named_KC(self) -> np.ndarray:
+        """K x C, bool: the labels of each kind."""
+        return self.of_kinds(np.eye(self.num_classes, dtype=bool)).astype(bool)
+
     def of_symbols(self, value_PC: Any) -> Any:
         """S x C, an array or sparse: the sum over the pairs of each symbol."""
         return value_PC if self.plain else self.members_SP @ value_PC

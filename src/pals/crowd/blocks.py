@@ -26,11 +26,11 @@ def precision(*shapes: tuple[int, int]) -> type[np.floating[Any]]:
     return np.float32 if max(rows * columns for rows, columns in shapes) > SINGLE else np.float64
 
 
-def row_blocks(first_X: np.ndarray, columns: int) -> list[slice]:
+def row_blocks(first_X: np.ndarray, columns: int, block: int = BLOCK) -> list[slice]:
     """Slices of things (X) with several rows each, of which thing x has those from `first_X[x]` to `first_X[x + 1]`: as many
-    at once as make a block, and at least one."""
+    at once as make a block, and at least one. Work that makes a table of its own of every part asks for larger ones."""
     cuts, things = [0], len(first_X) - 1
-    step = max(1, BLOCK // max(columns, 1))
+    step = max(1, block // max(columns, 1))
     while cuts[-1] < things:
         start = cuts[-1]
         stop = int(np.searchsorted(first_X, first_X[start] + step, side="right")) - 1

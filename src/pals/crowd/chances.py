@@ -19,29 +19,31 @@ known: results differ by less than a hundredth of that."""
 
 
 class Counts:
-    """Counts of (class, label) for every kind of answer, so that an answer's own part can be taken out."""
+    """Counts of (class, label) for every kind of answer, so that an answer's own part can be taken out. What is left is never
+    less than `least`: of the class itself, and of another label."""
 
-    def __init__(self, answers: Answers, count_CC: np.ndarray, least_CC: np.ndarray) -> None:
-        self.count_KC, self.least_KC = answers.of_kinds(count_CC), answers.of_kinds(least_CC)
+    def __init__(self, answers: Answers, count_CC: np.ndarray, least: tuple[float, float]) -> None:
+        self.count_KC, self.named_KC, self.least = answers.of_kinds(count_CC), answers.named_KC, least
         self.total_C = count_CC.sum(axis=1)
-        self.share_KC = self.count_KC / self.total_C
 
     def of_all(self, kind_S: np.ndarray, who_S: np.ndarray) -> np.ndarray:
         """S x C: probability of these kinds, whoever says them."""
-        chance_SC: np.ndarray = self.share_KC[kind_S]
+        chance_SC: np.ndarray = self.count_KC[kind_S]
+        chance_SC /= self.total_C
         return chance_SC
 
     def at(self, kind_T: np.ndarray, who_T: np.ndarray, class_T: np.ndarray) -> np.ndarray:
         """Probability of each of these kinds for an item of a class. Kinds and people are given with the class, as places in
         tables."""
-        chance_T: np.ndarray = self.share_KC.ravel()[kind_T]
+        chance_T: np.ndarray = self.count_KC.ravel()[kind_T]
+        chance_T /= self.total_C[class_T]
         return chance_T
 
     def without(self, kind_T: np.ndarray, who_T: np.ndarray, class_T: np.ndarray, own_T: np.ndarray) -> np.ndarray:
         """The same, without their own part of the counts."""
         chance_T: np.ndarray = self.count_KC.ravel()[kind_T]
         chance_T -= own_T
-        np.maximum(chance_T, self.least_KC.ravel()[kind_T], out=chance_T)
+        np.maximum(chance_T, np.where(self.named_KC.ravel()[kind_T], *self.least), out=chance_T)
         chance_T /= self.total_C[class_T] - own_T
         return chance_T
 
@@ -56,15 +58,16 @@ class Chances:
 
     def __init__(self, answers: Answers, annotators: Annotators, before: ItemPosterior | None = None) -> None:
         self.answers, self.annotators, self.before = answers, annotators, before
-        self.common, self.wrong = _tables(answers, annotators)
+        self.common = _common(answers, annotators)
         care_S = annotators.care_W[answers.worker_S]
         habit_P = annotators.habit_WC[answers.worker_P, answers.label_P]
         self.care_S = annotators.strength * care_S
         self.blind_S = annotators.strength * (1 - care_S) * (answers.members_SP @ habit_P)
         self.count_SC: Any = answers.of_symbols(annotators.count_PC)  # an array, or sparse
         self.hard = bool(annotators.hard_C.any())
-        self.named_KC = answers.of_kinds(np.eye(answers.num_classes))
-        self.hard_HC = self._log_hard()
+        if self.hard:  # else nobody asks for these large tables
+            self.wrong = _wrong(answers, annotators)
+            self.hard_HC = self._log_hard()
 
     @cached_property
     def easy_SC(self) -> np.ndarray:
@@ -103,8 +106,10 @@ class Chances:
 
     def _log_hard(self) -> np.ndarray:
         """Logarithm of the probability of each kind, or each symbol, for hard items."""
-        kind_K = np.arange(len(self.named_KC))
-        chance_HC = 0.5 * self.named_KC + 0.5 * self.wrong.of_all(kind_K, np.zeros_like(kind_K))
+        kind_K = np.arange(len(self.answers.named_KC))
+        chance_HC = self.wrong.of_all(kind_K, np.zeros_like(kind_K))
+        chance_HC *= 0.5
+        chance_HC[self.answers.named_KC] += 0.5
         if self.annotators.unsure is not None:
             chance_HC = self._mixed(chance_HC[self.answers.kind_S], np.arange(len(self.care_S)))
         log_HC: np.ndarray = np.log(chance_HC)
@@ -193,7 +198,7 @@ class Chances:
         chance_T = self._mixed(chance_T, own.symbol_T)
         if not self.hard:
             return chance_T, chance_T
-        named_T = self.named_KC.ravel()[kind_T]
+        named_T = answers.named_KC.ravel()[kind_T]
         mistaken_T = (careful_T + own.hard_T) * (1 - named_T)
         hard_T = 0.5 * named_T + 0.5 * self.wrong.without(kind_T, own.class_T, own.class_T, mistaken_T)
         return chance_T, self._mixed(hard_T, own.symbol_T)
@@ -293,17 +298,20 @@ def log_sum(value_NT: np.ndarray) -> np.ndarray:
     return softmax(value_NT)[0]
 
 
-def _tables(answers: Answers, annotators: Annotators) -> tuple[Counts | RingCounts, Counts | RingCounts]:
-    """What people with care say, and what they say wrongly; with a taxonomy level by level."""
+def _common(answers: Answers, annotators: Annotators) -> Counts | RingCounts:
+    """What people with care say; with a taxonomy level by level."""
     classes, first, levels = answers.num_classes, annotators.first, annotators.levels
     if levels is None:
-        common = Counts(answers, annotators.common_CC, half_right(classes, first))
-        return common, Counts(answers, annotators.wrong_CC, all_wrong(classes, first))
-    least = 0.5 * first / classes
-    return (
-        RingCounts(levels, answers, annotators.common_CC, levels.share_MWC, least),
-        RingCounts(levels, answers, annotators.wrong_CC, levels.wrong_M1C, least),
-    )
+        return Counts(answers, annotators.common_CC, half_right(classes, first))
+    return RingCounts(levels, answers, annotators.common_CC, levels.share_MWC, 0.5 * first / classes)
+
+
+def _wrong(answers: Answers, annotators: Annotators) -> Counts | RingCounts:
+    """What they say wrongly."""
+    classes, first, levels = answers.num_classes, annotators.first, annotators.levels
+    if levels is None:
+        return Counts(answers, annotators.wrong_CC, all_wrong(classes, first))
+    return RingCounts(levels, answers, annotators.wrong_CC, levels.wrong_M1C, 0.5 * first / classes)
 
 
 def _places(row_S: np.ndarray, symbol_T: np.ndarray, class_T: np.ndarray, classes: int) -> np.ndarray:

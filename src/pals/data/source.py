@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -18,10 +21,12 @@ from torch import Tensor
 from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
 from pals.util.memory import available_memory
-from pals.vision.images import BadImageError, How, decode
+from pals.vision.images import BadImageError, How, NoRoomError, decode
 
 NUMPY_TO_TORCH = {np.dtype(name): getattr(torch, name) for name in ("uint8", "float16", "float32", "float64")}
 """What items may be made of."""
+MOST_OF_DISK = 0.9
+"""Of what is free: more than that is not taken for decoded pictures."""
 BLOCK = 16 << 20
 """Bytes that are looked at together where all rows are to be seen once."""
 
@@ -185,6 +190,65 @@ class DecodedPictures(ItemSource):
             except BadImageError as error:
                 raise InputError(f"{error} Fix this picture, or leave it out.") from None
         return taken
+
+    def kept(self, folder: str | Path) -> KeptPictures:
+        """The same pictures, each decoded once: then it is read from a file in this folder, which goes with the process."""
+        return KeptPictures(self, Path(folder))
+
+
+class KeptPictures(DecodedPictures):
+    """Pictures that are decoded when they are first asked for, and from then on lie in a file without a name. Once the disk is
+    full, those that are not in it yet are decoded whenever they are asked for."""
+
+    def __init__(self, source: DecodedPictures, folder: Path) -> None:
+        """Raises `NoRoomError` if there is no room for all of them."""
+        super().__init__(len(source), source.size, source.how, source.threads)
+        self._source, self._full, self._done_N = source, False, torch.zeros(len(source), dtype=torch.bool)
+        self._file = _nameless(folder, self.nbytes)
+        weakref.finalize(self, self._file.close)
+        self._rows = TensorRows(_mapped(self._file, self.shape))
+
+    def decode(self, row: int) -> np.ndarray:
+        if self._done_N[row]:
+            return self._rows[row].numpy()
+        pixels = self._source.decode(row)
+        self._keep(row, pixels)
+        return pixels
+
+    def take(self, row_M: Tensor) -> Tensor:
+        return self._rows.take(row_M) if self._done_N[row_M].all() else super().take(row_M)
+
+    def _keep(self, row: int, pixels: np.ndarray) -> None:
+        """By a write, which fails where there is no room; through the mapping it would kill the process."""
+        if not self._full:
+            try:
+                written = os.pwrite(self._file.fileno(), np.ascontiguousarray(pixels).data, row * pixels.nbytes)
+            except OSError:
+                written = 0
+            self._full = written < pixels.nbytes
+            self._done_N[row] = not self._full
+
+
+def _nameless(folder: Path, size: int) -> IO[bytes]:
+    """A file of this size, which takes up room only where it is written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if size > MOST_OF_DISK * free:
+            raise NoRoomError(folder, False, f"they need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free")
+        file = tempfile.TemporaryFile(dir=folder, prefix="pals-")  # noqa: SIM115 (lives as long as its owner)
+        file.truncate(size)
+    except OSError as error:
+        raise NoRoomError(folder, False, error.strerror or str(error)) from None
+    return file
+
+
+def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Tensor:
+    if not prod(shape):
+        return torch.zeros(shape, dtype=torch.uint8)  # nothing cannot be mapped
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(np.memmap(file, np.uint8, "r", shape=shape))
 
 
 class Pictures(DecodedPictures):

@@ -80,7 +80,7 @@ class Kept:
         buffer = io.BytesIO()
         tables = {**vars(self.standing), **self.typical._asdict(), "easy_KCC": self.easy_KCC}
         short = {name: table.astype(np.float32) for name, table in tables.items()}
-        np.savez_compressed(buffer, allow_pickle=False, names=np.array(self.names, dtype=str), **short)
+        np.savez_compressed(buffer, names=np.array(self.names, dtype=str), **short)
         write_bytes(folder / FILE_NAME, buffer.getbuffer())
 
     @classmethod

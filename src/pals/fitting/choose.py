@@ -62,7 +62,7 @@ def is_open(given: Mapping[str, Any], facts: Facts) -> bool:
 
 def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[str, Any], list[str]]:
     """How labels come from features that stay as they are (`fixed`), or from pictures: the method, and for how long."""
-    if _is_solved(given, facts, fixed):
+    if is_solved(given, facts, fixed):
         head = {"head": "linear"} if facts.side is not None else {"name": "linear"}
         return {"method": {"name": CLOSED_FORM}, "network": head}, []
     method = dict(given.get("method") or {}).get("name", "pals")
@@ -74,7 +74,7 @@ def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[
     return chosen, reasons
 
 
-def _is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
+def is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
     """The closed form is for features that stay as they are; whoever names a method, a head or epochs wants training."""
     method = dict(given.get("method") or {})
     wide = facts.width is not None and min(facts.width, facts.answered) > LARGEST

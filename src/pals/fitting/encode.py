@@ -6,22 +6,21 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from pals.data import Inputs
 from pals.fitting.load import Loaded, as_encoder
 from pals.fitting.monitor import Monitor
+from pals.fitting.patches import PatchSettings, by_patches
 from pals.fitting.pictures import LOOKING
 from pals.fitting.plan import Plan
 from pals.fitting.time_left import said_once
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
 from pals.runs import claim_folder
-from pals.runs.features import Features, body_of, features_mark, read_features, write_features
+from pals.runs.features import Features, read_features, write_features
 from pals.runs.networks import (
     Statistics,
-    cut_patches,
     feature_statistics,
     starting_network,
     with_weights_found,
@@ -31,11 +30,8 @@ from pals.training.encoding import encode as encode_pictures
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network, build_network
-from pals.vision.backbones.patches import PatchNetwork, Responses
+from pals.vision.backbones.patches import PatchNetwork
 from pals.vision.images import default_cache
-
-REDUCED = 10_000  # items whose responses are brought to principal components at a time
-MOST_RESPONSES = 512 << 20  # bytes of responses to patches that are kept, in memory and on disk
 
 
 @dataclass(frozen=True)
@@ -124,39 +120,36 @@ def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
 
 
 def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Features:
-    """They are cut from these very pictures, so that their features are kept in the run's folder, where an update finds them.
-    All responses are kept as well, if there is room and they are compared."""
+    """They are cut from these very pictures, so that their features are kept in the run's folder, where an update finds
+    them."""
     plan, images = loaded.plan, loaded.items.inputs
-    more = (*loaded.statistics, plan.config.seed, plan.data.mirror, plan.solved)
-    mark = features_mark(loaded.mark, plan.config.network.name, encoder, more)
-    for folder in (plan.folder, *(() if plan.data.earlier is None else (Path(plan.data.earlier).parent,))):
-        found = read_features(folder, mark)
-        if found is not None:
-            encoder.load_state_dict(found.learned, strict=False)
-            if folder != plan.folder:
-                write_features(plan.folder, mark, found)
-            return found
-    cut_patches(encoder, images, loaded.statistics, plan.config.seed)
+    settings = PatchSettings(loaded.statistics, plan.config.seed, plan.data.mirror, plan.solved)
+    mark = settings.mark(loaded.mark, encoder)
+    found = _known(plan, mark)
+    if found is not None:
+        encoder.load_state_dict(found.learned, strict=False)
+        return found
 
-    def features_of(network: Network) -> Tensor:
+    def look(network: Network) -> Tensor:
         with monitor.counting(LOOKING) as count:
             timed = said_once(count, monitor.say, LOOKING)
             encoder = as_encoder(plan, network, loaded.statistics)
             return encode_pictures(images, encoder, plan.config.engine.device, progress=timed)
 
-    if plan.solved or not bytes_of_responses(encoder, len(images)):
-        made = Features(features_of(encoder), learned=body_of(encoder))
-    else:
-        responses_ND = features_of(Responses(encoder))
-        with torch.no_grad():
-            features_ND = torch.cat([encoder.reduced(part_BD) for part_BD in torch.split(responses_ND, REDUCED)])
-        made = Features(features_ND, responses_ND, body_of(encoder))
+    made = by_patches(encoder, images, settings, look)
     write_features(plan.folder, mark, made)
     return made
 
 
-def bytes_of_responses(encoder: PatchNetwork, items: int) -> int:
-    """What the responses of a patch network to so many pictures take, all of which are compared; 0 where they are too many and
-    their principal components must do."""
-    needed = 4 * items * encoder.components.shape[1]
-    return needed if needed <= MOST_RESPONSES else 0
+def _known(plan: Plan, mark: str) -> Features | None:
+    """What this run, the comparison of encoders or the run before an update has made under this mark; the first keeps it."""
+    found = read_features(plan.folder, mark)
+    if found is not None:
+        return found
+    if plan.seen is not None and plan.seen.mark == mark:
+        found = plan.seen.made
+    elif plan.data.earlier is not None:
+        found = read_features(Path(plan.data.earlier).parent, mark)
+    if found is not None:
+        write_features(plan.folder, mark, found)
+    return found

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from pals.crowd.closed_form import picture_gain
 from pals.fitting.monitor import Monitor
+from pals.fitting.patches import PatchSettings, SeenPatches, by_patches
 from pals.fitting.pictures import read_pictures
 from pals.fitting.votes import answered
 from pals.readers import Votes
 from pals.runs.encoders import size_for
-from pals.runs.settings import VotesConfig
+from pals.runs.features import content_mark
+from pals.runs.networks import Statistics, frozen_network, patches_name
+from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.runs.store import encode_kept
 from pals.training.encoding import encode
 from pals.util.words import how_many
+from pals.vision.backbones import Network
+from pals.vision.backbones.patches import PatchNetwork
 from pals.vision.encoders import ENCODERS, PATCHES, Encoder, availability, find_encoder
+from pals.vision.images import image_statistics
 
 DEFAULT = "efficientnet-lite0"
 SAMPLE = 400
@@ -31,42 +39,80 @@ class Choice(NamedTuple):
     reason: str
     encoded: int = 0
     "Pictures that this encoder looked at for the first time when it was compared."
+    seen: SeenPatches | None = None
+    "What patches made of them, if they are chosen."
 
 
-def choose_encoder(data: VotesConfig, votes: Votes, side: int, cache: Path, device: str = "cpu") -> Choice:
+@dataclass(frozen=True)
+class Trial:
+    """What encoders are compared on, and what the run will do with the one that is chosen."""
+
+    data: VotesConfig
+    votes: Votes
+    side: int
+    "Of the pictures: the median of the shorter ones, in pixels."
+    cache: Path
+    device: str
+    seed: int
+    solved: bool
+    "Nothing will be trained on the features."
+
+    @cached_property
+    def sample(self) -> list[str]:
+        row = np.flatnonzero(answered(self.votes))
+        return [self.votes.items[r] for r in row[:: -(-len(row) // SAMPLE)]]
+
+
+def choose_encoder(trial: Trial) -> Choice:
     """Patches or EfficientNet-Lite0: whichever helps more to predict answers that were left out, on a sample of pictures."""
     found = availability(ENCODERS[DEFAULT])
     if not found.ready:
         return Choice(PATCHES, f"Encoder: {PATCHES}, cut from your own pictures. {found.reason}")
-    row = np.flatnonzero(answered(votes))
-    sample = [votes.items[r] for r in row[:: -(-len(row) // SAMPLE)]]
-    tried = {name: _try(name, data, votes, sample, size_for(name, side), cache, device) for name in (DEFAULT, PATCHES)}
+    tried = {name: _try(name, trial) for name in (DEFAULT, PATCHES)}
     best, other = sorted(tried, key=lambda name: -tried[name].gain)
-    on = f"on {how_many(len(sample), 'picture')}"
+    on = f"on {how_many(len(trial.sample), 'picture')}"
     if tried[best].gain <= 0:
         reason = f"Encoder: {DEFAULT}; neither it nor {PATCHES} helps to predict people's answers ({on})."
         return Choice(DEFAULT, reason, tried[DEFAULT].encoded)
     likelier = f"{on} it makes an answer {np.expm1(tried[best].gain):.1%} likelier, {other} {np.expm1(tried[other].gain):.1%}"
     reason = f"Encoder: {best}, which predicts people's answers better than {other} ({likelier})."
-    return Choice(best, reason, tried[best].encoded)
+    return Choice(best, reason, tried[best].encoded, tried[best].seen)
 
 
 class Tried(NamedTuple):
     gain: float
-    encoded: int
+    encoded: int = 0
+    seen: SeenPatches | None = None
 
 
-def _try(name: str, data: VotesConfig, votes: Votes, sample: list[str], size: int, cache: Path, device: str) -> Tried:
-    inputs, names, _ = read_pictures(replace(data, size=size, skip_bad=True), sample, cache, None, Monitor())
-    part, _ = votes.match(names)
-    features_ND, encoded = _features(name, inputs[:], cache, device)
+def _try(name: str, trial: Trial) -> Tried:
+    data = replace(trial.data, size=size_for(name, trial.side), skip_bad=True)
+    inputs, names, _ = read_pictures(data, trial.sample, trial.cache, None, Monitor())
+    part, _ = trial.votes.match(names)
+    if name == PATCHES:
+        seen = _by_patches(inputs[:], trial)
+        return Tried(picture_gain(part, seen.made.features_ND), seen=seen)
+    features_ND, encoded = _pretrained(name, inputs[:], trial)
     return Tried(picture_gain(part, features_ND), encoded)
 
 
-def _features(name: str, images: Tensor, cache: Path, device: str) -> tuple[Tensor, int]:
-    """And how many pictures had to be encoded; what patches make of a sample is not kept."""
-    if name == PATCHES:
-        return encode(images, find_encoder(PATCHES, images=images), device), 0
+def _pretrained(name: str, images: Tensor, trial: Trial) -> tuple[Tensor, int]:
+    """And how many pictures had to be encoded."""
     found = find_encoder(name)
     as_they_are = Encoder(name, found.network, None, found.mean, found.std, found.sha256, found.licence)
-    return encode_kept(images, as_they_are, cache, device)
+    return encode_kept(images, as_they_are, trial.cache, trial.device)
+
+
+def _by_patches(images: Tensor, trial: Trial) -> SeenPatches:
+    """As the run does it, which has no need to do it again if the sample is all there is."""
+    mirror, statistics = trial.data.mirror, Statistics(*image_statistics(images))
+    settings = PatchSettings(statistics, trial.seed, mirror, trial.solved)
+    with torch.random.fork_rng(devices=[]):
+        network = frozen_network(NetworkConfig(patches_name(mirror), frozen=True), images.shape[-1], trial.seed)
+    assert isinstance(network, PatchNetwork)
+    mark = settings.mark(content_mark(images), network)
+
+    def look(network: Network) -> Tensor:
+        return encode(images, Encoder(PATCHES, network, None, *statistics, None, ""), trial.device)
+
+    return SeenPatches(mark, by_patches(network, images, settings, look))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,18 +15,18 @@ from torch import Tensor
 
 from pals.crowd import Consensus, dawid_skene
 from pals.data import Inputs, Items
-from pals.data.source import in_blocks, subset
+from pals.data.source import subset
 from pals.fitting.earlier import earlier_posterior
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.monitor import Monitor
 from pals.fitting.pictures import READING, ReadPictures, read_pictures
 from pals.fitting.plan import Plan
-from pals.fitting.time_left import Count
 from pals.fitting.vectors import read_matrix, row_names
 from pals.fitting.votes import answered_first
 from pals.labels.candidates import CandidateSets
 from pals.readers import Votes
 from pals.runs.about import read_about
+from pals.runs.features import content_mark
 from pals.runs.networks import Statistics, frozen_network, input_statistics, patches_name
 from pals.runs.settings import VotesConfig
 from pals.runs.store import Ahead
@@ -86,7 +85,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     """Decode the pictures (once: the cache keeps them, unless they are streamed), or read the vectors. Refuses other inputs
     than the run began with."""
     monitor, encoder = monitor or Monitor(), encoder_of(plan)
-    known = None if plan.data.images is None else input_statistics(plan.config.network, plan.data.size)
+    known = None if plan.data.images is None else input_statistics(plan.config.network)
     started = time.perf_counter()
     with _looking(plan, encoder, known) as ahead:
         watch = None if ahead is None else ahead.see
@@ -205,16 +204,6 @@ def _marked(inputs: Inputs, monitor: Monitor) -> str:
         return content_mark(inputs)
     with monitor.counting(READING) as count:
         return content_mark(inputs, count)
-
-
-def content_mark(inputs: Inputs, count: Count = lambda done, total: None) -> str:
-    """Changes with any pixel or number, and with the order of the items."""
-    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype)).encode(), digest_size=12)
-    done = 0
-    for part in in_blocks(inputs):
-        mark.update(part.contiguous().numpy().data)
-        count(done := done + len(part), len(inputs))
-    return mark.hexdigest()
 
 
 def _refuse_other_inputs(folder: Path, mark: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pals.data import Inputs, Pictures
-from pals.data.shards import ShardPictures, Stream
+from pals.data.shards import ShardPictures, Stream, is_saved
 from pals.data.shards.stream import KINDS
 from pals.data.source import DecodedPictures, subset, within_memory
 from pals.fitting.monitor import Monitor
@@ -72,9 +72,11 @@ def _size(shards: ShardPictures, row: int) -> tuple[int, int] | None:
 
 
 def shards_of(images: str) -> ShardPictures | None:
-    """The tar or Parquet files that are named, or lie in the folder in place of pictures; None if there are only pictures."""
+    """The tar or Parquet files that are named, or lie in the folder in place of pictures, or the data set that was saved there;
+    None if there are only pictures."""
     path = Path(images)
-    named = any(file.suffix in KINDS for file in path.glob("*")) if path.is_dir() else path.suffix in KINDS
+    inside = path.is_dir() and (is_saved(path) or any(file.suffix in KINDS for file in path.glob("*")))
+    named = inside or (not path.is_dir() and path.suffix in KINDS)
     stream = Stream.of(images) if named else None
     return _indexed(images, stream.fingerprint()) if stream is not None and stream.packed else None
 
@@ -94,13 +96,13 @@ def read_pictures(
     watch: Watch | None = None,
 ) -> ReadPictures:
     """stream: decode each whenever it is needed; None: if the disk has no room for all. The pixels are the same. `watch` sees
-    those that are decoded now."""
+    those of files that are decoded now. Those of shards are decoded when they are first needed, and kept for this command."""
     shards = shards_of(data.images or "")
     if shards is not None:
-        if stream is False:
-            raise InputError("Pictures in shards are always decoded whenever they are needed: leave out --no-stream.")
         row_of = {name: row for row, name in enumerate(shards.names)}
-        return _streamed(shards.at(data.size, data.resize), [row_of[name] for name in names], names, data, monitor)
+        source: DecodedPictures = shards.at(data.size, data.resize)
+        source = source if stream else _kept(source, cache, stream, monitor)
+        return _streamed(source, [row_of[name] for name in names], names, data, monitor)
     if stream:
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
     try:
@@ -108,8 +110,23 @@ def read_pictures(
     except NoRoomError as error:
         if stream is False:
             raise
-        monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded whenever it is needed.")
+        _say_no_room(error, cache, monitor)
         return _streamed(_files(data, names), range(len(names)), names, data, monitor)
+
+
+def _kept(source: DecodedPictures, cache: Path, stream: bool | None, monitor: Monitor) -> DecodedPictures:
+    """Each decoded once; not kept if there is no room for all, unless that was asked for."""
+    try:
+        return source.kept(cache)
+    except NoRoomError as error:
+        if stream is False:
+            raise
+        _say_no_room(error, cache, monitor)
+        return source
+
+
+def _say_no_room(error: NoRoomError, cache: Path, monitor: Monitor) -> None:
+    monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded whenever it is needed.")
 
 
 def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None) -> ReadPictures:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pals.crowd.consensus import DAWID_SKENE
-from pals.fitting.choose import Facts, choose, is_open
-from pals.fitting.encoders import Choice, choose_encoder
+from pals.fitting.choose import Facts, choose, is_open, is_solved
+from pals.fitting.encoders import Choice, Trial, choose_encoder
+from pals.fitting.patches import SeenPatches
 from pals.fitting.pictures import shorter_side
 from pals.fitting.vectors import read_matrix
 from pals.fitting.votes import MatchedVotes, answered, fingerprint, match_votes
@@ -17,7 +18,7 @@ from pals.methods import preset_for
 from pals.readers import Votes
 from pals.runs import check_folder, load_run_config
 from pals.runs.encoders import AUTO
-from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig
+from pals.runs.settings import UNTRAINED, RunConfig, VotesConfig, checked_seed
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
@@ -49,6 +50,8 @@ class Plan:
     "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
     compared: int = 0
     "Pictures that were encoded when encoders were compared."
+    seen: SeenPatches | None = None
+    "What patches made of them then."
 
     @property
     def data(self) -> VotesConfig:
@@ -97,14 +100,14 @@ def plan(
     _refuse_folds(sources.folds, matched.votes)
     mark = fingerprint(matched.votes)
     reasons: list[str] = []
-    compared = 0
+    found: Choice | None = None
     if earlier is None and sources.answers_only:
         values = merge(ANSWERS_ONLY, given)
     elif earlier is None:
         facts = _facts(sources, matched.votes, given)
         found = _compare(given, facts, sources, matched.votes, cache or default_cache())
         if found is not None:
-            given, compared = merge(given, {"network": {"name": found.name, "frozen": True}}), found.encoded
+            given = merge(given, {"network": {"name": found.name, "frozen": True}})
         values, reasons = choose(given, facts)
         reasons = reasons if found is None else [found.reason, *reasons[1:]]
         values = merge(_usual_method(values["method"], facts), values)
@@ -116,7 +119,8 @@ def plan(
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, compared)
+    encoded, seen = (0, None) if found is None else (found.encoded, found.seen)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, encoded, seen)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -158,7 +162,8 @@ def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: V
     """The encoder that a comparison chose, where it is open."""
     if not is_open(given, facts) or facts.side is None:
         return None
-    return choose_encoder(data, votes, facts.side, cache, _device(given))
+    seed, solved = checked_seed(given.get("seed")), is_solved(given, facts, fixed=True)
+    return choose_encoder(Trial(data, votes, facts.side, cache, _device(given), seed, solved))
 
 
 def _device(given: Mapping[str, Any]) -> str:

@@ -148,23 +148,20 @@ def examples(labels: pd.DataFrame, votes: Votes) -> tuple[list[dict[str, Any]], 
     return records(easy[keys]), hard_shown
 
 
-def confusion_matrix(confusion: pd.DataFrame, class_names: Sequence[str], worker: str | None = None) -> list[list[float]]:
-    """Rows: the result, columns: what was answered, of all people or of one. Answers that name no class have no column."""
-    number = {name: c for c, name in enumerate(class_names)}
-    part = confusion if worker is None else confusion[confusion["worker"] == worker]
-    part = part[part["answer"].isin(number)]
-    matrix = np.zeros((len(class_names), len(class_names)))
-    rows, columns = (part[name].map(number).to_numpy(dtype=np.int64) for name in ("result", "answer"))
-    np.add.at(matrix, (rows, columns), part["count"].to_numpy(dtype=np.float64))
-    values: list[list[float]] = np.round(matrix, 3).tolist()
-    return values
+def confusion_cells(confusion: pd.DataFrame, class_names: Sequence[str]) -> dict[str, list[Any]]:
+    """Who was answered as what, how often: numbers of classes, and counts, wherever there are any. A table of all classes by
+    all classes would be nearly empty where they are many. Answers that name no class are left out."""
+    number = pd.Series(range(len(class_names)), index=list(class_names))
+    named = confusion[confusion["answer"].isin(number.index)]
+    count = named.groupby([named["result"].map(number), named["answer"].map(number)])["count"].sum().round(3)
+    result, answer = (count.index.get_level_values(level).tolist() for level in ("result", "answer"))
+    return {"result": result, "answer": answer, "count": count.tolist()}
 
 
 def people(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {**row, "confusion": confusion_matrix(confusion, class_names, row["worker"])}
-        for row in records(annotators.head(PEOPLE))
-    ]
+    shown, of_person = records(annotators.head(PEOPLE)), dict(list(confusion.groupby("worker")))
+    nothing = confusion.iloc[:0]
+    return [{**row, "confusion": confusion_cells(of_person.get(row["worker"], nothing), class_names)} for row in shown]
 
 
 def pictures(names: Iterable[str], votes: Votes, images: Inputs) -> dict[str, str]:

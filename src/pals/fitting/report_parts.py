@@ -78,7 +78,7 @@ def taxonomy(findings: Findings) -> dict[str, Any]:
 
 
 def mix_ups(findings: Findings) -> dict[str, Any]:
-    return {"confusion": report_json.confusion_matrix(findings.confusion, findings.result.votes.class_names)}
+    return {"confusion": report_json.confusion_cells(findings.confusion, findings.result.votes.class_names)}
 
 
 def people(findings: Findings) -> dict[str, Any]:

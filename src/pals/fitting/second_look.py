@@ -43,7 +43,7 @@ class SecondLook:
 
     def save(self, folder: Path) -> None:
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **vars(self))
+        np.savez_compressed(buffer, **vars(self))
         write_bytes(folder / FILE_NAME, buffer.getbuffer())
 
     @classmethod

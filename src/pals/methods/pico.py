@@ -62,8 +62,8 @@ class PiCO(Contrastive):
         label_B = best_of(logits_BC.detach(), allowed_BC)
         confidence_BC = self.confidence_NC[batch.index_B]
         if self.settled:
-            vote_B = best_of(similarity(embedding_BD.detach(), self.prototype_CD), allowed_BC)
-            confidence_BC = self.moved_confidence(batch.index_B, members(vote_B, self.num_classes).float())
+            score_BC = similarity(embedding_BD.detach(), self.prototype_CD)
+            confidence_BC = self.voted_confidence(batch.index_B, score_BC, allowed_BC)
             pool_PD = self.pool(embedding_BD, key_BD)
             contrast_B = supervised_contrast(embedding_BD, pool_PD, self.positives(label_B), c.temperature)
         else:

@@ -135,8 +135,7 @@ class PiCOPlus(PiCO):
         logits_BC, embedding_BD, key_BD, mixed_logits_BC = self._forward(batch)
 
         score_BC = similarity(embedding_BD.detach(), self.prototype_CD)
-        vote_BC = members(best_of(score_BC, allowed_BC), self.num_classes).float()
-        confidence_BC = self.moved_confidence(index_B, vote_BC)
+        confidence_BC = self.voted_confidence(index_B, score_BC, allowed_BC)
         guess_BC = (score_BC / c.guess_temperature).softmax(dim=1)
         target_BC = torch.where(reliable_B[:, None], confidence_BC, guess_BC)
         entropy_B = soft_cross_entropy(logits_BC, target_BC)

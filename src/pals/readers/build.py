@@ -161,7 +161,7 @@ def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks) -
     names = [str(marks.bare.get(name, name)) for name in table.label.names]
     if all(re.fullmatch(r"[0-9]+(\.0+)?", name) for name in names if name):
         names = [name.partition(".")[0] for name in names]  # class numbers in a column with gaps are written 1.0
-    return replace(table, label=_recoded(table.label, names))
+    return replace(table, label=_recoded(table.label, names), classes=marks.classes(table.classes))
 
 
 def _answers(table: Table) -> np.ndarray:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pals.readers.summary import some
 from pals.util.words import how_many
 
+BETWEEN = "|;,/+&"
+"""What people write between several labels."""
 UNSEEN = frozenset({"Cc", "Cf"})
 """Categories of characters that nobody sees."""
 
@@ -21,6 +23,10 @@ def odd_names(items: Sequence[str], classes: Sequence[str]) -> Iterator[str]:
             len(broken), "label has a line break or control character", "labels have line breaks or control characters"
         )
         yield f"{count} inside ({some(broken, len(broken))}); check the quotes in the file"
+    joined = list(_joined(classes))
+    if joined:
+        count = how_many(len(joined), "label looks like several labels", "labels look like several labels each")
+        yield f"{count} ({some(joined, len(joined))}); in tables put | between several labels, in JSON make them a list"
     for what, names in (("Items", items), ("Classes", classes)):
         capitals = _alike(names, [name.casefold() for name in names])
         if capitals:
@@ -28,6 +34,17 @@ def odd_names(items: Sequence[str], classes: Sequence[str]) -> Iterator[str]:
         unseen = _alike(names, list(map(_seen, names)))
         if unseen:
             yield f"{what} that look the same, with other or unseen characters in them: {some(unseen, len(unseen))}"
+
+
+def _joined(classes: Sequence[str]) -> Iterator[str]:
+    """Those that consist of others."""
+    known = set(classes)
+    for name in classes:
+        for mark in BETWEEN:
+            pieces = name.split(mark)
+            if len(pieces) > 1 and all(piece.strip() in known for piece in pieces):
+                yield name
+                break
 
 
 def _alike(names: Sequence[str], keys: Sequence[str]) -> list[str]:

@@ -65,6 +65,10 @@ class Marks:
         word = _folded(name)
         return word in self.dont_know or (word.rstrip("?.! ") or "?") in self.dont_know
 
+    def classes(self, listed: Sequence[str] | None) -> tuple[str, ...] | None:
+        """The classes that a file lists, without words of those who do not know."""
+        return None if listed is None else tuple(name for name in listed if not self.is_unknown(name))
+
     def leaves(self, names: Sequence[str]) -> list[str]:
         """The same with the classes below it for every node of the taxonomy; what was marked stays so."""
         if self.taxonomy is None:

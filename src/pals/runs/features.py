@@ -13,7 +13,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from pals.data import Inputs
+from pals.data.source import in_blocks
 from pals.model.saved import checksum
+from pals.training.inference import OnBatch
 from pals.util.files import write_bytes
 from pals.vision.backbones import Network
 
@@ -31,6 +34,16 @@ class Features:
     "To patches, where they are not too many to be kept."
     learned: dict[str, Tensor] = field(default_factory=dict)
     "State of an encoder that was learned from the pictures themselves."
+
+
+def content_mark(inputs: Inputs, progress: OnBatch = lambda done, total: None) -> str:
+    """Changes with any pixel or number, and with the order of the items."""
+    mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype)).encode(), digest_size=12)
+    done = 0
+    for part in in_blocks(inputs):
+        mark.update(part.contiguous().numpy().data)
+        progress(done := done + len(part), len(inputs))
+    return mark.hexdigest()
 
 
 def features_mark(content: str, network: str, encoder: Network, more: Sequence[object]) -> str:

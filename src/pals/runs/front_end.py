@@ -94,7 +94,7 @@ def make_front_end(
         raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")
     size = size_for(config.name, side)
     if config.name != PATCHES:
-        statistics = input_statistics(replace(config, frozen=True), size)
+        statistics = input_statistics(replace(config, frozen=True))
         if statistics is None:
             raise InputError(
                 f"The network {config.name!r} has no pretrained weights to look at pictures with: name one of `pals encoders`, "

@@ -19,7 +19,7 @@ from pals.util.errors import InputError
 from pals.vision.backbones import Network, build_network, load_weights
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.patches import PICTURES, PatchNetwork, learn_patches
-from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm
+from pals.vision.backbones.timm import DOWNLOAD, PREFIX, build_timm, native_statistics
 from pals.vision.encoders import ENCODERS, PATCHES, find_encoder
 
 
@@ -68,7 +68,7 @@ def _take_over(network: Network, class_names: Sequence[str], model: Model, path:
                 own[name][mine] = theirs[name][other]
 
 
-def input_statistics(network: NetworkConfig, size: int) -> Statistics | None:
+def input_statistics(network: NetworkConfig) -> Statistics | None:
     """Those that the weights a network starts from were made for; None: the pictures' own."""
     if network.weights is None and not network.frozen:
         return None
@@ -80,8 +80,7 @@ def input_statistics(network: NetworkConfig, size: int) -> Statistics | None:
         part = Model.load(network.weights, "cpu").about.classifier
         return Statistics(part.mean, part.std) if part.is_image else None
     if network.name.startswith(PREFIX):
-        made = build_timm(network.name, (3, size, size), 2)
-        return Statistics(made.mean, made.std)
+        return Statistics(*native_statistics(network.name))
     return Statistics(*IMAGENET)
 
 

@@ -42,6 +42,16 @@ def run_by(processes: int, arguments: Sequence[str]) -> int:
     return 0
 
 
+def tell_torchrun(error: InputError) -> None:
+    """What went wrong, for the report with which torchrun ends: the sentence, where it would tell how to get a traceback."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    try:
+        raise InputError(str(error)) from None
+    except InputError as plain:
+        get_error_handler().record_exception(plain.with_traceback(None))
+
+
 def _explain(codes: Mapping[int, int], processes: int) -> int:
     """The exit code of the process that failed first. One that could not say why gets a sentence."""
     followed = (ENDED_BY_OTHERS, -signal.SIGTERM, 128 + signal.SIGTERM)

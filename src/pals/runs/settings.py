@@ -183,7 +183,7 @@ class RunConfig:
             network=build(NetworkConfig, full["network"], "network"),
             train=build(TrainConfig, full["train"], "train"),
             engine=build(EngineConfig, full["engine"], "engine"),
-            seed=_checked_seed(values.get("seed")),
+            seed=checked_seed(values.get("seed")),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
     return sections
 
 
-def _checked_seed(seed: Any) -> int:
+def checked_seed(seed: Any) -> int:
     if seed is None:
         return 1
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:

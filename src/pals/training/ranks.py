@@ -281,7 +281,9 @@ def joined() -> Iterator[Ranks]:
     if not ranks.several:
         yield ranks
         return
-    _connect()
+    met = dist.is_initialized()  # whoever started them, as Ray does, has seen to it, and will to its end
+    if not met:
+        _connect()
     try:
         yield ranks
     except (ElsewhereError, LostError):
@@ -292,7 +294,8 @@ def joined() -> Iterator[Ranks]:
         if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
             raise LostError from None
         raise
-    dist.destroy_process_group()
+    if not met:
+        dist.destroy_process_group()
 
 
 def _connect() -> None:
@@ -306,5 +309,6 @@ def _connect() -> None:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = "it is in use" if "EADDRINUSE" in str(error) else str(error).splitlines()[0]
         raise InputError(
-            f"The processes of this run cannot meet at {address}: {reason}. Choose another port (torchrun --master-port)."
+            f"The processes of this run cannot meet at {address}: {reason}. Choose another port (torchrun --master-port, or "
+            f"the variable MASTER_PORT)."
         ) from None

@@ -23,7 +23,7 @@ from pals.model import Description, Model, Part
 from pals.runs import NetworkConfig, starting_network
 from pals.util.errors import InputError
 from pals.vision.backbones import NETWORKS
-from pals.vision.backbones.timm import TimmNetwork, build_timm
+from pals.vision.backbones.timm import TimmNetwork, build_timm, native_statistics
 
 MISSING = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
 needs_timm = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -116,6 +116,54 @@ def test_local_weights_with_and_without_a_head(timm: Any, tmp_path: Path, name: 
     expected = source.eval()(pictures(3))
     assert torch.equal(made.encode(pictures(3)), expected)
     assert not torch.equal(network(name, seed=6).eval().encode(pictures(3)), expected)
+
+
+OPENAI = {
+    "patch_embed.proj": "conv1",
+    "pos_embed": "positional_embedding",
+    "cls_token": "class_embedding",
+    "blocks.": "transformer.resblocks.",
+    "norm1": "ln_1",
+    "norm2": "ln_2",
+    "qkv.": "in_proj_",
+    "attn.proj": "attn.out_proj",
+    "mlp.fc1": "mlp.c_fc",
+    "mlp.fc2": "mlp.c_proj",
+    "head.weight": "proj",
+}
+
+
+@needs_timm
+@pytest.mark.parametrize("prefix", ["visual.", "module.visual."])
+def test_the_image_tower_of_a_clip_as_openai_saves_it(timm: Any, tmp_path: Path, prefix: str) -> None:
+    """With the text tower beside it, and a projection to the texts that has no bias."""
+    torch.manual_seed(5)
+    source = timm.create_model("test_vit", num_classes=7, img_size=(32, 32))
+    state = {"transformer.resblocks.0.ln_1.weight": torch.ones(3), "logit_scale": torch.ones(())}
+    for key, value in source.state_dict().items():
+        name = "ln_post." + key.removeprefix("norm.") if key.startswith("norm.") else key
+        for ours, theirs in OPENAI.items():
+            name = name.replace(ours, theirs)
+        bare = {
+            "class_embedding": value.flatten(),
+            "positional_embedding": value.squeeze(0),
+            "proj": value.t() if value.ndim == 2 else value,
+        }
+        if key != "head.bias":
+            state[f"{prefix}{name}"] = bare.get(name, value)
+    torch.save(state, tmp_path / "clip.pt")
+    made = network("test_vit", seed=6, weights=tmp_path / "clip.pt").eval()
+    source.reset_classifier(0)
+    assert torch.equal(made.encode(pictures(3)), source.eval()(pictures(3)))
+
+
+@needs_timm
+def test_what_pictures_are_standardised_by_is_known_without_the_network(timm: Any) -> None:
+    for name in ("timm:vit_base_patch32_clip_224.openai", "timm:vit_base_patch16_siglip_224.webli", "timm:test_vit"):
+        with torch.device("meta"):
+            about = timm.create_model(name.removeprefix("timm:")).pretrained_cfg
+        assert native_statistics(name) == (about["mean"], about["std"])
+    assert native_statistics("timm:vit_base_patch32_clip_224.openai") != native_statistics("timm:test_vit")
 
 
 @needs_timm

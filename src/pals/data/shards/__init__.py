@@ -1,4 +1,5 @@
-"""What items lie in, where they are too many to be held: folders, .npy files, WebDataset tar files, Parquet with pictures.
+"""What items lie in, where they are too many to be held: folders, .npy files, WebDataset tar files, Parquet with
+pictures, data sets saved by Hugging Face datasets.
 
 Each kind gives its items a chunk at a time, from any of them on; a `Stream` is several of them in order. Neither a file nor the
 number of its items has to fit into memory, and who was stopped can go on in the middle. Nothing here knows networks or labels.
@@ -10,6 +11,7 @@ from pals.data.shards.base import BadShardError, Chunk, Picture, Shard
 from pals.data.shards.parquet import ParquetShard, require_pyarrow
 from pals.data.shards.pictures import ShardPictures
 from pals.data.shards.plain import PictureFiles, Rows
+from pals.data.shards.saved import SavedDataset, is_saved
 from pals.data.shards.stream import START, Place, Stream, Stretch
 from pals.data.shards.tar import TarShard
 
@@ -22,10 +24,12 @@ __all__ = [
     "PictureFiles",
     "Place",
     "Rows",
+    "SavedDataset",
     "Shard",
     "ShardPictures",
     "Stream",
     "Stretch",
     "TarShard",
+    "is_saved",
     "require_pyarrow",
 ]

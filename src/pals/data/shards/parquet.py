@@ -10,18 +10,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pals.data.shards.base import CHUNK_BYTES, NO_PICTURE, BadShardError, Chunk, Item, chunked, stamp_of
+from pals.data.shards.base import CHUNK_BYTES, BadShardError, Chunk, Item, chunked, stamp_of
+from pals.data.shards.columns import image_column, items_of, name_column
 from pals.readers.footer import Claim, claimed_by
 from pals.readers.limits import CELLS_PER_BYTE, Limits
 from pals.readers.parquet import ParquetError, damage
 from pals.util.errors import InputError
-from pals.util.words import listed
-from pals.vision.images import BadImageError
-from pals.vision.images.listing import printable
-
-NAMES = ("item", "path", "id", "__key__")
-"""Columns that may name the items, the best first."""
-BYTES, PATH = "bytes", "path"  # the fields of a picture as Hugging Face datasets writes it
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ class ParquetShard:
             # a few pages of a row group at a time, never a whole one
             file = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
         with file:
-            column = self._image_column(file.schema_arrow)
+            column = image_column(file.schema_arrow, self.path)
             first = 0
             for group, rows in enumerate(claim.groups):
                 if first < stop and start < first + rows:
@@ -92,7 +86,7 @@ class ParquetShard:
                 first += rows
 
     def _group(self, file: Any, group: int, column: str, rows: range, wanted: range) -> Iterator[Item]:
-        name = next((name for name in NAMES if name in file.schema_arrow.names and name != column), None)
+        name = name_column(file.schema_arrow, column)
         columns = [column] if name is None else [column, name]
         at = rows.start
         mean = self._claim.largest / max(self._claim.groups)
@@ -103,34 +97,12 @@ class ParquetShard:
                 if here:
                     batch.validate(full=True)
                     part = batch.slice(here.start - at, len(here))
-                    yield from self._rows(here, part.column(0), None if name is None else part.column(1))
+                    yield from items_of(self.path, here, part.column(0), None if name is None else part.column(1))
                 at += len(batch)
                 if at >= wanted.stop:
                     return
             if at != rows.stop:
                 raise ParquetError(f"there are {at - rows.start:,} rows where {len(rows):,} are claimed. Write it again.")
-
-    def _rows(self, rows: range, images: Any, names: Any) -> Iterator[Item]:
-        for row, image, name in zip(rows, images, rows if names is None else names, strict=True):
-            cell = image.as_py()
-            data, path = (cell.get(BYTES), cell.get(PATH)) if isinstance(cell, dict) else (cell, None)
-            called = _text(None if names is None else name.as_py()) or _text(path) or f"{self.path.name}:{row}"
-            yield Item(called, data or BadImageError(f"{self.path}, row {row} (from 0)", NO_PICTURE))
-
-    def _image_column(self, schema: Any) -> str:
-        """`image`, or the only one that holds bytes."""
-        import pyarrow as pa
-
-        def holds_bytes(kind: Any) -> bool:
-            if pa.types.is_struct(kind):
-                return any(field.name == BYTES and holds_bytes(field.type) for field in kind)
-            return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-        found = [field.name for field in schema if holds_bytes(field.type)]
-        if "image" in found or len(found) == 1:
-            return "image" if "image" in found else found[0]
-        what = f"several columns with bytes ({listed(found)})" if found else "no column with the bytes of pictures"
-        raise BadShardError(str(self.path), f"it has {what}; name the one of pictures image (found: {listed(schema.names)})")
 
 
 def require_pyarrow(what: str) -> None:
@@ -138,7 +110,3 @@ def require_pyarrow(what: str) -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise InputError(f"{what} needs the package pyarrow: pip install 'pals-learn[parquet]'.") from None
-
-
-def _text(name: object) -> str:
-    return "" if name is None else printable(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name))

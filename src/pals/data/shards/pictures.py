@@ -1,4 +1,5 @@
-"""The pictures of shards in any order: tar files by the offsets of their members, Parquet files by row groups."""
+"""The pictures of shards in any order: tar files by the offsets of their members, Parquet files by row groups, saved data
+sets by rows."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from pals.data.shards.base import BadShardError, Item, Picture
 from pals.data.shards.parquet import ParquetShard
+from pals.data.shards.saved import SavedDataset
 from pals.data.shards.stream import Stream
 from pals.data.shards.tar import Location, TarShard
 from pals.data.source import DecodedPictures
@@ -25,7 +27,8 @@ GROUPS = 4
 
 
 class ShardPictures(DecodedPictures):
-    """Pictures in tar or Parquet files, which are looked through once for where each of them lies. `names` are the items'."""
+    """Pictures in tar or Parquet files, or in a data set that Hugging Face datasets saved. They are looked through once for
+    where each picture lies. `names` are the items'."""
 
     def __init__(
         self, shards: str | Path | Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None
@@ -96,12 +99,23 @@ class _ParquetIndex:
         return self._groups(self.shard, rows)[row - rows.start].picture
 
 
-def _index(shard: object, groups: _Groups) -> _TarIndex | _ParquetIndex:
+class _SavedIndex:
+    def __init__(self, shard: SavedDataset) -> None:
+        self.shard, self.names = shard, shard.names()
+
+    def picture(self, row: int) -> Picture:
+        return self.shard.read(row).picture
+
+
+def _index(shard: object, groups: _Groups) -> _TarIndex | _ParquetIndex | _SavedIndex:
     if isinstance(shard, TarShard):
         return _TarIndex(shard)
     if isinstance(shard, ParquetShard):
         return _ParquetIndex(shard, groups)
-    raise InputError(f"{getattr(shard, 'path', shard)} is no shard: name tar or Parquet files, or a folder of such.")
+    if isinstance(shard, SavedDataset):
+        return _SavedIndex(shard)
+    where = getattr(shard, "path", shard)
+    raise InputError(f"{where} is no shard: name tar or Parquet files, a folder of such, or a saved data set.")
 
 
 def _broken(error: BadShardError) -> InputError:

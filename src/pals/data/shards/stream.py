@@ -14,13 +14,14 @@ from typing import NamedTuple
 from pals.data.shards.base import BadShardError, Chunk, Shard
 from pals.data.shards.parquet import ParquetShard
 from pals.data.shards.plain import PictureFiles, Rows
+from pals.data.shards.saved import SavedDataset, is_saved
 from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
 from pals.vision.images import BadImage, list_images
 
 KINDS: dict[str, type[TarShard | ParquetShard]] = {".tar": TarShard, ".parquet": ParquetShard, ".pq": ParquetShard}
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-CHOICE = "Name a folder of pictures, one picture, an .npy file, or shards (.tar, .parquet)."
+CHOICE = "Name a folder of pictures, one picture, an .npy file, or shards (.tar, .parquet, a saved Hugging Face data set)."
 MOST_NAMES = 1_000_000  # that braces may stand for
 
 
@@ -64,8 +65,8 @@ class Stream:
 
     @classmethod
     def of(cls, named: Path | str | Sequence[Path | str]) -> Stream:
-        """What the user names: a folder of pictures, one picture, an .npy file, tar or Parquet files, a folder of such, or a
-        pattern: `shards-{000..009}.tar`, `shards-*.tar`."""
+        """What the user names: a folder of pictures, one picture, an .npy file, tar or Parquet files, a folder of such, a
+        folder that Hugging Face datasets saved, or a pattern: `shards-{000..009}.tar`, `shards-*.tar`."""
         given = [named] if isinstance(named, Path | str) else list(named)
         paths = [path for one in given for path in _expanded(str(one))]
         if not any(path.exists() for path in paths):
@@ -101,7 +102,7 @@ class Stream:
     @property
     def packed(self) -> bool:
         """Whether pictures lie in files with many of them each."""
-        return all(isinstance(span.shard, TarShard | ParquetShard) for span in self.spans)
+        return all(isinstance(span.shard, TarShard | ParquetShard | SavedDataset) for span in self.spans)
 
     def fingerprint(self) -> str:
         """Of names, sizes and times of all files, and of what is taken of them."""
@@ -147,7 +148,9 @@ def _shards(path: Path) -> list[Shard]:
 
 
 def _in_folder(folder: Path) -> list[Shard]:
-    """Its pictures; where it has none, its shards."""
+    """The data set that was saved there, or its pictures; where it has none, its shards."""
+    if is_saved(folder):
+        return [SavedDataset(folder)]
     try:
         return [PictureFiles(folder, list_images(folder))]
     except InputError:

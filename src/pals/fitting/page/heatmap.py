@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,12 +52,12 @@ class MixUp:
 
 
 def matrix(value: object, names: Sequence[str]) -> np.ndarray | None:
-    """The counts as an array; None where there are none to show."""
+    """The counts as an array, from one or from the cells that are not empty; None where there are none to show."""
     if not value or not names:
         return None
     try:
-        count_CC = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+        count_CC = _filled(value, len(names)) if isinstance(value, Mapping) else np.asarray(value, dtype=float)
+    except (TypeError, ValueError, IndexError, KeyError):
         count_CC = np.zeros(0)
     if count_CC.shape != (len(names), len(names)):
         raise InputError(
@@ -66,6 +66,16 @@ def matrix(value: object, names: Sequence[str]) -> np.ndarray | None:
         )
     count_CC = np.nan_to_num(count_CC, nan=0.0, posinf=0.0, neginf=0.0).clip(min=0)
     return count_CC if count_CC.any() else None
+
+
+def _filled(value: Mapping[str, Sequence[float]], classes: int) -> np.ndarray:
+    """The table of which these are the cells."""
+    result_X, answer_X = (np.asarray(value[key], dtype=np.int64) for key in ("result", "answer"))
+    if min(result_X.min(initial=0), answer_X.min(initial=0)) < 0:
+        raise IndexError("a class before the first")
+    count_CC = np.zeros((classes, classes))
+    count_CC[result_X, answer_X] = np.asarray(value["count"], dtype=float)
+    return count_CC
 
 
 def arrange(count_CC: np.ndarray) -> np.ndarray:

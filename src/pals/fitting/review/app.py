@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, TypeGuard
 from urllib.parse import parse_qs, quote, unquote
 
@@ -232,8 +233,9 @@ class Web:
 
     def _failed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._problem(request, error.detail, error.status_code) or Response(
-            f"{error.detail}\n", error.status_code, media_type="text/plain", headers=dict(error.headers or {})
+        words = "There is no such page." if error.detail == HTTPStatus.NOT_FOUND.phrase else error.detail
+        return self._problem(request, words, error.status_code) or Response(
+            f"{words}\n", error.status_code, media_type="text/plain", headers=dict(error.headers or {})
         )
 
     def _problem(self, request: Request, words: str, status: int) -> Response | None:

@@ -11,13 +11,14 @@ import numpy as np
 
 from pals.fitting.review.export import answers_csv, none_of_these
 from pals.fitting.review.loop import Update, base_of, newest
-from pals.fitting.review.orders import Order, Orders, Progress
+from pals.fitting.review.orders import Kind, Order, Orders, Progress
 from pals.fitting.review.pictures import Pictures
 from pals.fitting.review.shards import PicturesInShards, is_of_shards
 from pals.fitting.review.shown import ENOUGH, Shown
 from pals.fitting.review.store import Answer, Round, Said, Store
 from pals.util.errors import InputError
 
+LOOKED_AT: tuple[Kind, ...] = ("answered", "search")  # on the grid
 GRID = 60  # items on one page of the grid
 TRIES = 20  # items that somebody else may take first
 
@@ -95,11 +96,11 @@ class Desk:
         return Next(None, *numbers)
 
     def page(self, person: str, order: Order) -> tuple[list[int], int]:
-        """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered is
-        shown as it is, the last first."""
+        """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered,
+        the last first, and what was searched for is shown whoever has answered it: nobody is asked, somebody looks."""
         scene = self.scene()
-        if order.kind == "answered":
-            items = scene.progress.answered(person)[::-1]
+        if order.kind in LOOKED_AT:
+            items = scene.progress.answered(person)[::-1] if order.kind == "answered" else scene.orders.items(order)
             return items[:GRID].tolist(), len(items)
         open_, free = self._open(scene, person, scene.orders.items(order))
         got = self.store.claim([scene.shown.items[item] for item in free[:GRID].tolist()], person)

@@ -1,4 +1,4 @@
-"""The pictures of a run whose pictures lie in tar or Parquet files: taken out one at a time, by name."""
+"""The pictures of a run whose pictures lie in tar, Parquet or Arrow files: taken out one at a time, by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pals.vision.images.decoding import decode_bytes, read_header_bytes
 if TYPE_CHECKING:
     from pals.data.shards import ShardPictures
 
-ENDINGS = (".tar", ".parquet", ".pq")
+ENDINGS = (".tar", ".parquet", ".pq", ".arrow")
 
 
 def is_of_shards(images: Path, item: str) -> bool:

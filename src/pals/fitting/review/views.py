@@ -84,7 +84,7 @@ class View:
     def _no_picture(self, item: str) -> str:
         """Why there is none to show; "" where there is one."""
         if self.desk.pictures is None:
-            return "This run has feature vectors or answers alone: there is no picture to show."
+            return "This run has no pictures: only feature vectors or answers."
         try:
             self.desk.pictures.check(item)
         except NoPictureError as error:

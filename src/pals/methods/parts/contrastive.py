@@ -140,6 +140,10 @@ class Contrastive(Method):
         """phi of the items' confidence and the rest of the target."""
         return torch.lerp(target_BC, self.confidence_NC[index_B], self.phi)
 
+    def voted_confidence(self, index_B: Tensor, score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
+        """The items' confidence, moved towards the allowed label of the highest score."""
+        return self.moved_confidence(index_B, members(best_of(score_BC, allowed_BC), self.num_classes).float())
+
     def pool(self, embedding_BD: Tensor, key_BD: Tensor) -> Tensor:
         """P x D: what the embeddings are compared with."""
         return torch.cat([embedding_BD, key_BD, self.queue_MD])

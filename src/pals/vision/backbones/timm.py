@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,10 +15,13 @@ from torch import Tensor, nn
 
 from pals.util.errors import InputError
 from pals.vision.backbones.base import Network, Output
+from pals.vision.backbones.imagenet import IMAGENET
 
 PREFIX = "timm:"
 DOWNLOAD = "timm"
 """The word that, in place of a weights file, lets timm fetch its own pretrained weights."""
+CLIP_HEADS = ("visual.proj", "module.visual.proj")
+"""What maps pictures to the space of texts, in files that hold both networks of a CLIP."""
 
 
 class TimmNetwork(Network):
@@ -75,9 +78,20 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
 
 def native_size(name: str) -> int:
     """Pixels a side of the pictures that timm's weights of this network were trained with."""
-    timm, name = _known(name)
-    about = timm.get_pretrained_cfg(name)
+    about = _about(name)
     return 224 if about is None else int(about.input_size[1])
+
+
+def native_statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of those pictures; as `TimmNetwork` has them, without making one."""
+    about = _about(name)
+    return IMAGENET if about is None else (tuple(about.mean), tuple(about.std))
+
+
+def _about(name: str) -> Any:
+    """What timm knows of the weights of this network; None without any."""
+    timm, name = _known(name)
+    return timm.get_pretrained_cfg(name)
 
 
 def _known(name: str) -> tuple[ModuleType, str]:
@@ -144,13 +158,14 @@ def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], 
         state = timm.models.load_state_dict(str(path), weights_only=True)
         heads = body.pretrained_cfg.get("classifier") or ()
         state = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-        sizes = [len(state[f"{head}.weight"]) for head in _tuple(heads) if f"{head}.weight" in state]
+        classes = _outputs(state, _tuple(heads))
     except Exception as error:  # readers of damaged files fail in many ways; torch's advice to trust a file is not repeated
         reason = "it is damaged, or holds Python objects besides tensors" if "weights" in str(error) else _first_line(error)
-        raise InputError(f"Cannot read the weights file {path}: {reason}.") from None
+        raise InputError(
+            f"Cannot read the weights file {path}: {reason}. Fetch it again, or save it anew as tensors alone."
+        ) from None
     if not state:  # timm would take nothing for no file at all, and download one
         raise InputError(f"{path} holds no weights. Save the `state_dict()` of the model there.")
-    classes = sizes[0] if sizes else 0
     overlay = {"state_dict": state, "num_classes": classes, "custom_load": False, "label_offset": 0}
     try:
         whole = _made(timm, name, input_shape, num_classes=classes, pretrained=True, pretrained_cfg_overlay=overlay)
@@ -161,6 +176,13 @@ def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], 
         ) from None
     wanted = body.state_dict()
     body.load_state_dict({key: value for key, value in whole.state_dict().items() if key in wanted})
+
+
+def _outputs(state: Mapping[str, Tensor], heads: tuple[str, ...]) -> int:
+    """How many outputs the head in a file has; 0 without one. That of a CLIP as OpenAI saves it lies the other way round."""
+    own = [len(state[f"{head}.weight"]) for head in heads if f"{head}.weight" in state]
+    clip = [state[name].shape[1] for name in CLIP_HEADS if name in state]
+    return next(iter(own + clip), 0)
 
 
 def _feature_width(body: nn.Module, name: str, input_shape: tuple[int, ...]) -> int:

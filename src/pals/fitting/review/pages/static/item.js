@@ -123,13 +123,21 @@ async function search() {
     if (!one.leaf) row.classList.add("inner");
     return row;
   }));
-  list.hidden = !hits.length;
-  field.setAttribute("aria-expanded", hits.length > 0);
+  if (words && !hits.length) list.append(nothing(words));
+  list.hidden = !words;
+  field.setAttribute("aria-expanded", words !== "");
   field.setAttribute("aria-activedescendant", hits.length ? "found-0" : "");
 }
 
+function nothing(words) {
+  const row = document.createElement("li");
+  [row.role, row.className, row.textContent] = ["option", "soft", `No class has “${words}” in its name`];
+  row.setAttribute("aria-disabled", "true");
+  return row;
+}
+
 function searchKey(event) {
-  const rows = [...document.querySelectorAll("#found li")];
+  const rows = [...document.querySelectorAll("#found li[data-label]")];
   const at = rows.findIndex((row) => row.getAttribute("aria-selected") === "true");
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step && rows.length) {
@@ -160,11 +168,12 @@ function choose(label) {
 const COMMANDS = {
   u: undo, "?": () => help.showModal(), z: () => magnify(zoom ? -zoom : 1), "+": () => magnify(1), "-": () => magnify(-1),
   c: () => toggle("several"), m: () => toggle("unsure"), d: () => answer("dont-know"), n: () => answer("none-of-these"), s: () => answer("skip"),
+  Escape: () => { if (several) toggle("several"); if (unsure) toggle("unsure"); },
   Enter: enter, ArrowRight: () => once(next), ArrowLeft: back,
 };
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (help.open || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   if (event.target.id === "find") { searchKey(event); return; }
   const saving = several && chosen.size && event.target.closest(".choices, #several"); // where a click has left the focus
   if (typing(event) || (event.key === "Enter" && !saving && event.target.closest("button, a, summary"))) return;
@@ -183,10 +192,10 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("input", (event) => { if (event.target.id === "find") search(); });
 
 document.addEventListener("click", (event) => {
-  const target = event.target.closest("button, li[role=option], #frame");
+  const target = event.target.closest("button, li[data-label], #frame");
   if (!target) return;
   if (target.matches(".choice")) pick(target.dataset.label);
-  else if (target.matches("li[role=option]")) choose(target.dataset.label);
+  else if (target.matches("li[data-label]")) choose(target.dataset.label);
   else if (target.dataset.kind) answer(target.dataset.kind);
   else if (target.dataset.zoom) magnify(Number(target.dataset.zoom));
   else if (target.id === "frame") magnify(zoom ? -zoom : 1);

@@ -1,0 +1,45 @@
+"""What the shell offers after an option. The names are looked up when Tab is pressed, so that commands start no later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import typer
+
+
+def methods(incomplete: str) -> list[str]:
+    from pals.methods import METHODS
+
+    return _beginning(METHODS, incomplete)
+
+
+def fit_methods(incomplete: str) -> list[str]:
+    return _beginning(("closed-form", *methods("")), incomplete)
+
+
+def presets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Those of the method that was named before, or of PALS."""
+    from pals.methods import METHODS
+
+    method = ctx.params.get("method") or "pals"
+    return _beginning(METHODS[method].PRESETS if method in METHODS else (), incomplete)
+
+
+def encoders(incomplete: str) -> list[str]:
+    from pals.vision.encoders import ENCODERS
+
+    return _beginning(ENCODERS, incomplete)
+
+
+def fit_encoders(incomplete: str) -> list[str]:
+    return _beginning(("auto", *encoders("")), incomplete)
+
+
+def data_sets(incomplete: str) -> list[str]:
+    from pals.data import DATASETS
+
+    return _beginning(DATASETS, incomplete)
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,99 @@
+"""Having runs done by a launcher, and showing how they go: for `pals bench` and `pals train`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from pals.cli.base import STOPPING_RUN, console, errors, say
+from pals.util.errors import InputError
+
+if TYPE_CHECKING:
+    from pals.bench import Outcome, Stop, Work
+    from pals.runs.settings import RunConfig
+    from pals.util.interrupt import Stopped
+
+Launcher = Annotated[str, typer.Option(help="Where to run: local, ray or slurm.")]
+Cluster = Annotated[list[str] | None, typer.Option(help="Launcher option, e.g. slurm_partition=gpu. Repeatable.")]
+
+STOPPING = {
+    "local": STOPPING_RUN,
+    "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
+}
+
+
+def hand_over(
+    configs: Sequence[RunConfig],
+    folders: Sequence[Path],
+    base: Path,
+    data_dir: Path | None,
+    processes: int,
+    stop_after: int | None,
+    launcher: str,
+    options: Mapping[str, Any],
+) -> None:
+    """`pals train` by a cluster: each run by so many processes there. What the launcher leaves behind lies beside `base`."""
+    from pals.bench import Stop, work_for
+
+    beside = base.with_name(f"{base.name}.cluster")
+    stop = Stop(beside)
+    common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "processes": processes, "stop_after": stop_after}
+    works = [work_for(config, folder, beside, **common) for config, folder in zip(configs, folders, strict=True)]
+    outcomes, stopped = launch_and_show(works, launcher, len(works), stop, options)
+    for outcome in outcomes:
+        if outcome.kind in ("failed", "busy"):
+            raise InputError(outcome.message if len(works) == 1 else f"{outcome.name}: {outcome.message}")
+    if stopped:
+        raise stopped
+
+
+def launch_and_show(
+    works: Sequence[Work], launcher: str, jobs: int, stop: Stop, options: Mapping[str, Any]
+) -> tuple[list[Outcome], Stopped | None]:
+    """What became of each run that was begun, and who stopped it, if anybody did."""
+    from pals.bench import launch
+    from pals.util.display import Reporter, Shown
+
+    shown, outcomes = dict[str, Shown](), list["Outcome"]()
+    with Reporter(console).showing() as reporter:
+
+        def tell(event: Mapping[str, Any]) -> None:
+            name = event["work"]
+            if "record" in event and name in shown:
+                shown[name].record(event["record"])
+            elif "total" in event:
+                if event["done"]:
+                    reporter.line(f"{name}: continuing after epoch {event['done']}.")
+                shown[name] = reporter.begin(name, event["total"], event["done"])
+
+        with stop.on_signal(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
+            for outcome in launch(works, launcher, jobs=jobs, stop=stop, tell=tell, options=options):
+                outcomes.append(outcome)
+                line = f"{len(outcomes)}/{len(works)} {_said(outcome, why=len(works) > 1)}"
+                begun = shown.pop(outcome.name, None)
+                begun.end(line) if begun is not None else reporter.line(line)
+            return outcomes, stop.stopped if stop.asked else None
+
+
+def _said(outcome: Outcome, *, why: bool) -> str:
+    """Of a single run why it failed is said at the end, which is now."""
+    if outcome.kind in ("failed", "busy"):
+        return f"{outcome.name}: {outcome.kind}{f': {outcome.message}' if why else ''}"
+    score = f", accuracy {outcome.accuracy:.2f}" if outcome.accuracy is not None else ""
+    return f"{outcome.name}: {outcome.kind}{score} ({outcome.seconds:.0f} s)"
+
+
+def show_troubles(outcomes: Sequence[Outcome]) -> None:
+    failed: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.kind == "busy":
+            say(f"Left alone: {outcome.name}: {outcome.message}")
+        if outcome.kind == "failed":
+            failed.setdefault(outcome.message, []).append(outcome.name)
+    for message, names in failed.items():  # a reason that many share is said once
+        text = escape(f"{', '.join(names)}: {message}")
+        errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,220 @@
+"""`pals train --launcher slurm|ray`: one run, several processes of a cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from _ranks import variables
+from _toy import Answer
+from pals.bench import Outcome, Stop, Work, launch, on_ray, on_slurm, work_for
+from pals.bench.work import outcome_of_all
+from pals.runs.settings import RunConfig
+from pals.training.log import read_epochs
+from pals.training.ranks import LostError
+
+Pals = Callable[..., Answer]
+DIGITS = ("train", "digits", "--method", "average", "--device", "cpu", "--epochs", "2", "--set", "engine.sync_norms=true")
+needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs the extra slurm")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+
+
+def failed(message: str) -> Outcome:
+    return Outcome("run", "folder", "failed", message)
+
+
+def four_processes(tmp_path: Path, device: str = "cpu") -> Work:
+    config = RunConfig.of({"data": {"name": "digits"}, "method": {"name": "average"}, "engine": {"device": device}})
+    return work_for(config, tmp_path / "run", tmp_path / "run.cluster", processes=4)
+
+
+class FakeTask:
+    """What one process gave."""
+
+    def __init__(self, number: int, given: Outcome | Exception) -> None:
+        self.task_id, self.given = number, given
+        self.paths = SimpleNamespace(stderr=f"{number}.err")
+
+    def exception(self) -> Exception | None:
+        return self.given if isinstance(self.given, Exception) else None
+
+    def result(self) -> Outcome | Exception:
+        return self.given
+
+
+class FakeJob:
+    """Is done at once."""
+
+    job_id = "7"
+
+    def __init__(self, tasks: list[FakeTask]) -> None:
+        self.num_tasks, self.task = len(tasks), tasks.__getitem__
+
+    def done(self) -> bool:
+        return True
+
+
+class FakeExecutor:
+    """Takes jobs and says at once that they are done."""
+
+    wishes: ClassVar[dict[str, Any]] = {}
+    given: ClassVar[list[Outcome | Exception]] = []
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        assert folder.parent.name == "run.cluster"
+
+    def update_parameters(self, **wishes: Any) -> None:
+        FakeExecutor.wishes = wishes
+
+    def map_array(self, work: Any, works: list[Work]) -> list[Any]:
+        tasks = [FakeTask(number, given) for number, given in enumerate(self.given)]
+        return [FakeJob(tasks) for _ in works]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((Outcome("run", "folder", "done"), Outcome("run", "folder", "done")), ""),
+        ((failed(str(LostError())), failed("Process 1 of 4: Disk full.")), "Process 1 of 4: Disk full."),
+        ((failed("No data."), failed("No data.")), "No data."),
+    ],
+)
+@needs_submitit
+def test_tasks_of_a_slurm_job(
+    given: list[Outcome | Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many as there are processes, each with a GPU; who knows why it failed is heard."""
+    import submitit
+
+    monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
+    monkeypatch.setattr(on_slurm, "POLL", 0)
+    monkeypatch.setattr(FakeExecutor, "given", given)
+    options = {"nodes": 2}
+    (outcome,) = launch([four_processes(tmp_path, "auto")], "slurm", stop=Stop(tmp_path), options=options)
+    assert outcome.message == said
+    assert (FakeExecutor.wishes["tasks_per_node"], FakeExecutor.wishes["gpus_per_node"]) == (2, 2)
+
+
+@needs_submitit
+def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import submitit
+    from submitit.core.utils import UncompletedJobError
+
+    monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
+    monkeypatch.setattr(on_slurm, "POLL", 0)
+    monkeypatch.setattr(FakeExecutor, "given", [failed(str(LostError())), UncompletedJobError("log\nof many lines")])
+    (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
+    words = "Job 7: process 1 of 4 ended without a word (see 1.err). The same command goes on from the last checkpoint."
+    assert outcome.message == words
+
+
+def test_who_knows_why_is_heard() -> None:
+    lost, first, second = failed(str(LostError())), failed("one"), failed("two")
+    assert outcome_of_all([lost, second]) is second
+    assert outcome_of_all([first, second]) is first
+    assert outcome_of_all([lost, lost]) is lost
+
+
+def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
+    work = four_processes(tmp_path)
+    error = RuntimeError("Training failed")
+    assert on_ray._why(error, work).message.startswith("RuntimeError: Training failed. The same command")
+    lost = on_ray._FailedError(failed(str(LostError())))
+    error.worker_failures = {0: lost, 2: on_ray._FailedError(failed("Disk full."))}  # type: ignore[attr-defined]
+    assert on_ray._why(error, work).message == "Disk full."
+    error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]
+    assert on_ray._why(error, work).message.startswith("Process 2 of 4: OSError: gone. The same command")
+
+
+@pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
+def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    answer = pals(*DIGITS, "--launcher", launcher, "--processes", "2", "--out", "run")
+    assert answer.code == 2
+    assert f"pip install 'pals-learn[{launcher}]'" in answer.err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--launcher", "cloud"), "Known: local, ray, slurm"),
+        (("--cluster", "a=1"), "The local launcher has no options"),
+        (
+            ("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"),
+            "cannot be shared out evenly among 2 nodes",
+        ),
+    ],
+)
+@needs_submitit
+def test_bad_wishes_are_a_sentence(arguments: tuple[str, ...], said: str, pals: Pals) -> None:
+    answer = pals(*DIGITS, *arguments, "--out", "run")
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_launchers_exclude_each_other(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables(0, 2, 29500).items():
+        monkeypatch.setenv(name, value)
+    answer = pals(*DIGITS, "--launcher", "slurm", "--out", "run")
+    assert answer.code == 2
+    assert "--launcher slurm, but torchrun has started 2 processes." in answer.err
+
+
+def test_a_cluster_with_too_few_cores_is_a_sentence() -> None:
+    on_ray._refuse_few({"CPU": 2}, "CPU", 2)
+    with pytest.raises(Exception, match="The Ray cluster has 0 GPUs, but each of 2 processes needs one"):
+        on_ray._refuse_few({"CPU": 2}, "GPU", 2)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run as one process makes it."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    subprocess.run([sys.executable, "-m", "pals", *DIGITS, "--out", str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def assert_as_one(folder: Path, one: Path) -> None:
+    here, there = ([epoch["loss"] for epoch in read_epochs(at)] for at in (folder, one))
+    assert here == pytest.approx(there, abs=1e-5)
+    assert "2 processes" in (folder / "log.jsonl").read_text()
+
+
+@pytest.mark.slow
+@needs_submitit
+def test_tasks_of_submitit_train_one_run(pals: Pals, one: Path) -> None:
+    command = (*DIGITS, "--processes", "2", "--launcher", "slurm", "--cluster", "cluster=local", "--out", "run")
+    first = pals(*command, "--stop-after", "1")
+    assert first.code == 0, first.err
+    assert "Not finished yet" in first.out
+    answer = pals(*command)
+    assert answer.code == 0, answer.err
+    assert answer.out.count("Test accuracy") == 1
+    assert_as_one(Path("run"), one)
+    wrong = pals(*command, "--set", "train.batch_size=9")
+    assert wrong.code == 2
+    assert "train.batch_size is 64 there and 9 here" in wrong.err
+    assert len(wrong.err.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+@needs_ray
+def test_workers_of_ray_train_one_run(tmp_path: Path, one: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # names of sockets are limited
+        wishes = ("--launcher", "ray", "--cluster", "num_cpus=2", "--cluster", f"_temp_dir={short}")
+        command = [sys.executable, "-m", "pals", *DIGITS, "--processes", "2", *wishes, "--out", "run"]
+        environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}  # or it leaves a file in the home folder
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert_as_one(tmp_path / "run", one)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

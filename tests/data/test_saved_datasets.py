@@ -1,0 +1,124 @@
+"""Pictures in folders that Hugging Face datasets saved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from _shards import png
+from pals.data.shards import SavedDataset, ShardPictures, Stream, is_saved
+from pals.fitting.pictures import names_in, shards_of
+from pals.util.errors import InputError
+from pals.vision.images import decode_bytes
+
+NUMBERS = range(70)  # more than are looked at together
+
+
+def as_saved(folder: Path) -> Path:
+    """What it is known by."""
+    folder.mkdir()
+    (folder / "state.json").write_text("{}")
+    (folder / "data-00000-of-00001.arrow").write_bytes(b"")
+    return folder
+
+
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    folder = as_saved(tmp_path / "ponds")
+    assert is_saved(folder) and not is_saved(tmp_path)
+    with pytest.raises(InputError, match=r"ponds was saved by Hugging Face datasets.*pip install 'pals-learn\[datasets\]'"):
+        ShardPictures(folder, 8)
+
+
+@pytest.fixture(scope="module")
+def hf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        patch.setenv("HF_DATASETS_OFFLINE", "1")
+        datasets = pytest.importorskip("datasets")
+        datasets.disable_progress_bars()
+        yield datasets
+
+
+@pytest.fixture(scope="module")
+def ponds(hf: Any) -> Any:
+    columns = {"image": [{"bytes": png(n), "path": f"{n:04}.png"} for n in NUMBERS], "label": [n % 3 for n in NUMBERS]}
+    kinds = hf.Features({"image": hf.Image(), "label": hf.ClassLabel(names=["frog", "newt", "toad"])})
+    return hf.Dataset.from_dict(columns, features=kinds)
+
+
+@pytest.fixture(scope="module")
+def saved(ponds: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "ponds"
+    ponds.save_to_disk(str(folder), num_shards=3)
+    return folder
+
+
+def pixels(numbers: Iterator[int] | range) -> torch.Tensor:
+    return torch.stack([torch.from_numpy(decode_bytes(png(number), "", 8)) for number in numbers])
+
+
+def test_any_row_of_a_saved_data_set(saved: Path) -> None:
+    source = ShardPictures(saved, 8, threads=3)
+    assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
+    row_M = torch.randperm(len(NUMBERS), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(source[row_M], pixels(NUMBERS)[row_M])
+
+
+def test_a_saved_data_set_streams_and_is_shared_out(saved: Path) -> None:
+    stream = Stream.of(saved)
+    assert stream.known_count == len(NUMBERS) and stream.packed
+    whole = [name for stretch in stream.stretches(9) for name in stretch.chunk.names]
+    shares = [n for i in (1, 2) for stretch in stream.share(i, 2).stretches(9) for n in stretch.chunk.names]
+    assert whole == shares == [f"{number:04}.png" for number in NUMBERS]
+    assert stream.fingerprint() == Stream.of(saved).fingerprint()
+
+
+def test_fit_finds_the_pictures(saved: Path) -> None:
+    assert names_in(str(saved)) == [f"{number:04}.png" for number in NUMBERS]
+    assert shards_of(str(saved.parent / "nothing")) is None
+
+
+def test_rows_that_were_selected_and_named(ponds: Any, tmp_path: Path) -> None:
+    named = ponds.select([5, 3, 60]).add_column("id", ["e", "c", ""])
+    named.save_to_disk(str(tmp_path / "some"))
+    source = ShardPictures(tmp_path / "some", 8)
+    assert source.names == ("e", "c", "0060.png")
+    assert torch.equal(source[:], pixels(iter([5, 3, 60])))
+
+
+def test_bytes_without_a_name(hf: Any, tmp_path: Path) -> None:
+    hf.Dataset.from_dict({"photo": [png(1), None]}).save_to_disk(str(tmp_path / "raw"))
+    source = ShardPictures(tmp_path / "raw", 8)
+    assert source.names == ("raw:0", "raw:1")
+    assert torch.equal(source[:1], pixels(iter([1])))
+    with pytest.raises(InputError, match=r"raw, row 1 \(from 0\): there is no picture in it"):
+        source[1]
+
+
+def test_saved_data_sets_that_cannot_be_read(hf: Any, ponds: Any, tmp_path: Path) -> None:
+    hf.DatasetDict(train=ponds.select([0]), test=ponds.select([1])).save_to_disk(str(tmp_path / "splits"))
+    with pytest.raises(InputError, match=r"holds several splits\. Name one of them: .*train or .*test\."):
+        ShardPictures(tmp_path / "splits", 8)
+    assert ShardPictures(tmp_path / "splits" / "test", 8).names == ("0001.png",)
+    hf.Dataset.from_dict({"label": [1]}).save_to_disk(str(tmp_path / "no pictures"))
+    with pytest.raises(InputError, match=r"it has no column with the bytes of pictures"):
+        ShardPictures(tmp_path / "no pictures", 8)
+    cut = tmp_path / "splits" / "train"
+    (file,) = cut.glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:300])
+    with pytest.raises(InputError, match=r"train: the saved data set is incomplete or damaged \(.*Fetch or write"):
+        ShardPictures(cut, 8)
+    assert SavedDataset(cut).count() == 0
+    (stretch,) = Stream.of(cut).stretches(9, skip_bad=True)
+    assert stretch.bad[0].name == str(cut)
+
+
+def test_predicting_a_saved_data_set_asks_for_one_that_exists(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a saved Hugging Face data set"):
+        Stream.of(tmp_path / "nothing")
