@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from PIL import Image
 
 from _shards import write_samples
+from pals import fit
 from pals.cli import app
 from pals.data import DATASETS, dataset_loader, dataset_options
 from pals.data.example import example
@@ -38,6 +40,7 @@ from pals.vision.backbones import build_network
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = "<!-- not run -->"
+AFTER_A_FIT = "<!-- run after a fit -->"  # in a folder with a run of the example, and what the reader has
 NEED_A_RUN = ("docs/predict.md", "docs/api.md")  # examples that begin with a run of `pals fit`
 IN_ORDER = ("docs/practitioner.md", "docs/researcher.md", "docs/howto.md")  # commands and Python that build on each other
 SAVED = re.compile(r"[Ss]ave this as `([\w.-]+)`:\n\n```\w+\n(.*?)^```", flags=re.M | re.S)
@@ -53,7 +56,7 @@ def code_of(page: Path, language: str) -> str:
         fence = re.match(r" *```(\w*)", line)
         lines.append(line if inside == language and not fence else "")
         if fence:
-            inside = None if inside is not None else "" if last == NOT_RUN else fence[1]
+            inside = None if inside is not None else "" if last in (NOT_RUN, AFTER_A_FIT) else fence[1]
         last = line.strip() or last
     return "\n".join(lines) + "\n"
 
@@ -149,6 +152,8 @@ def bring_example(folder: Path) -> None:
     shutil.copytree(example().images, folder / "photos")
     shutil.copy(example().answers, folder / "answers.csv")
     shutil.copy(example().truth, folder / "truth.csv")
+    shutil.copytree(example().images, folder / "images")
+    shutil.copy(example().answers, folder / "votes.csv")
     pictures = sorted((folder / "photos").glob("*.png"))
     (folder / "new-photos").mkdir()
     for path in pictures[:10]:
@@ -158,6 +163,13 @@ def bring_example(folder: Path) -> None:
     (folder / "names.txt").write_text("\n".join(path.name for path in pictures), encoding="utf-8")
     by_expert = "".join(f"{path.name},fay,{number % 10}\n" for number, path in enumerate(pictures[:5]))
     (folder / "more-answers.csv").write_text(f"picture,person,answer\n{by_expert}", encoding="utf-8")
+
+
+def fill_in(queue: Path) -> None:
+    """What a person does with a spreadsheet of `pals relabel`: three labels, as suggested."""
+    rows = pd.read_csv(queue, dtype=str, keep_default_na=False)
+    rows.loc[:2, "label"], rows.loc[:2, "annotator"] = rows["suggestion"][:3], "eve"
+    rows.to_csv(queue, index=False)
 
 
 @pytest.mark.slow
@@ -178,6 +190,32 @@ def test_pages_run_from_top_to_bottom(name: str, tmp_path: Path, capsys: pytest.
             if line.startswith("pals "):
                 assert not app(shlex.split(line)[1:], standalone_mode=False), line
     assert "\nIt prints\n" not in text or f"\nIt prints\n\n```\n{printed}```\n" in text
+
+
+USES_A_FIT = [page for page in PAGES if AFTER_A_FIT in page.read_text(encoding="utf-8")]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`runs/ponds`, of the example."""
+    folder = tmp_path_factory.mktemp("fitted")
+    bring_example(folder)
+    fit(folder / "photos", folder / "answers.csv", out=folder / "runs" / "ponds", encoder="patches", mirror=False, device="cpu")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", USES_A_FIT, ids=name_of)
+def test_commands_run_after_a_fit(page: Path, fitted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(fitted, tmp_path / "fitted"))
+    monkeypatch.chdir(folder)
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(rf"{re.escape(AFTER_A_FIT)}\n```bash\n(.*?)```", text, flags=re.S)
+    assert len(blocks) == text.count(AFTER_A_FIT)
+    for line in "".join(blocks).splitlines():
+        if line.startswith("pals update"):
+            fill_in(folder / "queue.csv")
+        assert not app(shlex.split(line)[1:], standalone_mode=False), line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
