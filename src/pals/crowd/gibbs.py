@@ -112,8 +112,12 @@ class Chain:
         self.active_W = np.bincount(self.named.worker_E, minlength=people) > 0
         given_C = np.bincount(self.named.label_K, minlength=classes)
         self.label_share_C = (given_C + 1) / (given_C.sum() + classes)
-        self.other_CC = ~np.eye(classes, dtype=bool)
-        self.near_CO = annotators.nearness_CC[self.other_CC].reshape(classes, classes - 1)
+        # Of labels that nobody gives only their sum is drawn: a table of all classes by all would be nearly empty.
+        self.label_L, self.place_P = np.unique(answers.label_P, return_inverse=True)
+        self.own_CL = self.label_L == np.arange(classes)[:, None]
+        near_CC = annotators.nearness_CC
+        self.near_CL = np.where(self.own_CL, 0.0, near_CC[:, self.label_L])
+        self.near_rest_C = (classes - 1 - self.near_CL.sum(axis=1)).clip(min=0) if len(self.label_L) < classes else None
         self.unsure, self.caution = first_unsure(answers, self.label_share_C), first_caution(answers)
         # where it begins
         self.class_N = _pick(np.log(start.posterior_NC + TINY), rng)
@@ -121,7 +125,7 @@ class Chain:
         self.log_population_K = np.log(POPULATION)
         self.way_WK = np.tile(np.array(POPULATION) / sum(POPULATION), (people, 1))
         self.right_C = np.diag(annotators.shared_CC).clip(0.6, 0.98)
-        self.mistake_CC = annotators.mistaken_CC
+        self.mistake_CL = annotators.mistaken_CC[:, self.label_L]
         self.habit_WC = np.tile(self.label_share_C, (people, 1))
         self.strength = annotators.strength
         self.hard = self.log_slope = 0.0
@@ -153,15 +157,14 @@ class Chain:
         care_W1, slip_W1 = self.way_WK[:, [CARE]], self.way_WK[:, [SLIP]]
         right_PC = np.zeros((len(label_P), self.answers.num_classes))
         right_PC[np.arange(len(label_P)), label_P] = (care_W1 * self.right_C)[worker_P, label_P]
-        mistake_PC = (care_W1 * (1 - self.right_C) + slip_W1)[worker_P] * self.mistake_CC[:, label_P].T
+        mistake_PC = (care_W1 * (1 - self.right_C) + slip_W1)[worker_P] * self.mistake_CL[:, self.place_P].T
         blind_P = self.way_WK[worker_P, BLIND] * self.habit_WC[worker_P, label_P]
         return right_PC, mistake_PC, np.broadcast_to(blind_P[:, None], right_PC.shape)
 
     @property
     def _chance_PC(self) -> tuple[np.ndarray, np.ndarray]:
         """Probability of each pair, of easy and of hard items of each class."""
-        hard_CC = 0.5 * np.eye(self.answers.num_classes) + 0.5 * self.mistake_CC
-        return self.easy_PC, hard_CC[:, self.answers.label_P].T
+        return self.easy_PC, (0.5 * self.own_CL + 0.5 * self.mistake_CL)[:, self.place_P].T
 
     def _draw_as_sure(self) -> np.ndarray:
         """Which answers were given as sure ones are, those that are unsure too; and what these are worth."""
@@ -192,12 +195,12 @@ class Chain:
         self._draw_ways(table(everything_T, worker_T, people, 3, way_T))
         blind_WC = table(blind_T, worker_T, people, classes, label_T)
         self.habit_WC = _dirichlet(HABIT_PSEUDO_COUNTS * self.label_share_C + blind_WC, rng)
-        mistake_CC = table(~blind_T & ~right_T, class_T, classes, classes, label_T)
-        label_E, mistaken_E = answers.label_P[pair_E], hard_E & (answers.label_P[pair_E] != class_E)
-        mistake_CC = mistake_CC + table(mistaken_E, class_E, classes, classes, label_E)
+        labels, place_T, mistaken_E = len(self.label_L), self.place_P[new_T // classes], answers.label_P[pair_E] != class_E
+        mistake_CL = table(~blind_T & ~right_T, class_T, classes, labels, place_T)
+        mistake_CL = mistake_CL + table(hard_E & mistaken_E, class_E, classes, labels, self.place_P[pair_E])
         right_C = np.bincount(class_T[right_T], minlength=classes)
         careless_C = np.bincount(class_T[(way_T == CARE) & ~right_T], minlength=classes)
-        self._draw_classes(right_C, careless_C, mistake_CC)
+        self._draw_classes(right_C, careless_C, mistake_CL)
         worker_E = answers.worker_P[pair_E]
         self._draw_strength(np.bincount((worker_E * classes + class_E)[easy_E]), len(new_T))
         self._draw_matrices(count_PC)
@@ -224,7 +227,7 @@ class Chain:
         """How each person answers, and what is usual among people."""
         rng = self.rng
         way_WK = _dirichlet(np.exp(self.log_population_K) + count_WK, rng)
-        if not _implausible(way_WK[self.active_W], self.right_C, self.mistake_CC).any():
+        if not _implausible(way_WK[self.active_W], self.right_C, self.mistake_CL).any():
             self.way_WK = way_WK
         active, log_sum_K = int(self.active_W.sum()), np.log(self.way_WK[self.active_W] + TINY).sum(axis=0)
 
@@ -240,21 +243,21 @@ class Chain:
             if np.log(rng.random()) < then - now:
                 self.log_population_K, now = proposed_K, then
 
-    def _draw_classes(self, right_C: np.ndarray, careless_C: np.ndarray, mistake_CC: np.ndarray) -> None:
+    def _draw_classes(self, right_C: np.ndarray, careless_C: np.ndarray, mistake_CL: np.ndarray) -> None:
         """How often careful people are right, class by class, and which mistakes are made."""
-        rng, classes = self.rng, len(right_C)
+        rng = self.rng
         alpha_G1, beta_G1 = CLASS_PSEUDO_COUNTS * ACCURACIES[:, None], CLASS_PSEUDO_COUNTS * (1 - ACCURACIES[:, None])
         found_GC = gammaln(alpha_G1 + right_C) + gammaln(beta_G1 + careless_C) - gammaln(alpha_G1) - gammaln(beta_G1)
         mean = ACCURACIES[_pick((found_GC.sum(axis=1) + np.log(ACCURACIES))[None], rng)[0]]
         accuracy_C = rng.beta(CLASS_PSEUDO_COUNTS * mean + right_C, CLASS_PSEUDO_COUNTS * (1 - mean) + careless_C)
-        count_CO = mistake_CC[self.other_CC].reshape(classes, classes - 1)
-        likelihood_G = _dirichlet_multinomial(count_CO, CONCENTRATIONS, self.near_CO)
-        concentration_CO = CONCENTRATIONS[_pick(likelihood_G[None], rng)[0]] * self.near_CO
-        drawn_CC = np.zeros((classes, classes))
-        drawn_CC[self.other_CC] = _dirichlet(count_CO + concentration_CO, rng).ravel()
-        kept_C = _implausible(self.way_WK[self.active_W], accuracy_C, drawn_CC)
+        likelihood_G = _dirichlet_multinomial(mistake_CL, CONCENTRATIONS, self.near_CL, len(right_C) - 1)
+        concentration = CONCENTRATIONS[_pick(likelihood_G[None], rng)[0]]
+        drawn_CL = np.where(self.own_CL, 0.0, rng.standard_gamma(mistake_CL + concentration * self.near_CL) + TINY)
+        rest_C = 0.0 if self.near_rest_C is None else rng.standard_gamma(concentration * self.near_rest_C)
+        drawn_CL /= (drawn_CL.sum(axis=1) + rest_C)[:, None]
+        kept_C = _implausible(self.way_WK[self.active_W], accuracy_C, drawn_CL)
         self.right_C = np.where(kept_C, self.right_C, accuracy_C)
-        self.mistake_CC = np.where(kept_C[:, None], self.mistake_CC, drawn_CC)
+        self.mistake_CL = np.where(kept_C[:, None], self.mistake_CL, drawn_CL)
 
     def _draw_strength(self, count_R: np.ndarray, new: int) -> None:
         """How alike people's matrices are to their means (Escobar and West 1995), by the answers in each of their rows."""
@@ -358,10 +361,10 @@ class Chain:
         return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
 
 
-def _implausible(way_WK: np.ndarray, right_C: np.ndarray, mistake_CC: np.ndarray) -> np.ndarray:
+def _implausible(way_WK: np.ndarray, right_C: np.ndarray, mistake_CL: np.ndarray) -> np.ndarray:
     """Of which classes people would name another more often than it. Without this rule two classes could change their names."""
     care, slip, _ = way_WK.mean(axis=0)
-    wrong_C: np.ndarray = care * right_C <= (care * (1 - right_C) + slip) * mistake_CC.max(axis=1)
+    wrong_C: np.ndarray = care * right_C <= (care * (1 - right_C) + slip) * mistake_CL.max(axis=1, initial=0.0)
     return wrong_C
 
 
@@ -377,9 +380,10 @@ def _dirichlet(count_RL: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return share_RL
 
 
-def _dirichlet_multinomial(count_RL: np.ndarray, alpha_G: np.ndarray, base_RL: np.ndarray) -> np.ndarray:
-    """Log-likelihood of rows of counts under Dirichlet priors, one per alpha; each row of `base_RL` has the mean 1."""
-    some_X, total_R, width = count_RL[count_RL > 0], count_RL.sum(axis=1), count_RL.shape[1]
+def _dirichlet_multinomial(count_RL: np.ndarray, alpha_G: np.ndarray, base_RL: np.ndarray, width: int) -> np.ndarray:
+    """Log-likelihood of rows of counts under Dirichlet priors, one per alpha. Each row of `base_RL` has the mean 1 over all
+    labels, so many; those without a column have no counts."""
+    some_X, total_R = count_RL[count_RL > 0], count_RL.sum(axis=1)
     alpha_G1, alpha_GX = alpha_G[:, None], alpha_G[:, None] * base_RL[count_RL > 0]
     rows_G = (gammaln(width * alpha_G1) - gammaln(total_R + width * alpha_G1)).sum(axis=1)
     found_G: np.ndarray = rows_G + (gammaln(some_X + alpha_GX) - gammaln(alpha_GX)).sum(axis=1)

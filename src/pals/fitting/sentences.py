@@ -206,5 +206,5 @@ def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
     ]
     if status["no-answer"]:
-        tiles.append(("Without an answer", f"{status['no-answer']:,}", "labelled by the classifier"))
+        tiles.append(("No answer that counts", f"{status['no-answer']:,}", "labelled by the classifier"))
     return tiles
