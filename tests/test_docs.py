@@ -192,7 +192,7 @@ def test_pages_run_from_top_to_bottom(name: str, tmp_path: Path, capsys: pytest.
     assert "\nIt prints\n" not in text or f"\nIt prints\n\n```\n{printed}```\n" in text
 
 
-USES_A_FIT = [page for page in PAGES if AFTER_A_FIT in page.read_text(encoding="utf-8")]
+USES_A_FIT = [page for page in PAGES if AFTER_A_FIT in page.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_commands_run_after_a_fit(page: Path, fitted: Path, tmp_path: Path, monk
     monkeypatch.chdir(folder)
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(rf"{re.escape(AFTER_A_FIT)}\n```bash\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == text.count(AFTER_A_FIT)
+    assert len(blocks) == text.splitlines().count(AFTER_A_FIT)
     for line in "".join(blocks).splitlines():
         if line.startswith("pals update"):
             fill_in(folder / "queue.csv")
