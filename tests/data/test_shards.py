@@ -163,7 +163,8 @@ def test_memory_does_not_grow_with_a_tar_file(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(10)
-    assert peak(3000) < 300_000  # what tarfile remembers of them would be more than 1 MB
+    # the least of some: other threads of the tests may allocate meanwhile
+    assert min(peak(3000) for _ in range(3)) < 300_000  # what tarfile remembers of them would be more than 1 MB
 
 
 # ---- Parquet

@@ -20,8 +20,11 @@ ROWS = 64
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether it holds a saved data set, or the splits of one."""
-    return (folder / SPLITS).is_file() or ((folder / STATE).is_file() and any(folder.glob("*.arrow")))
+    """Whether it holds a saved data set, or the splits of one. A folder that cannot be read does not."""
+    try:
+        return (folder / SPLITS).is_file() or ((folder / STATE).is_file() and any(folder.glob("*.arrow")))
+    except PermissionError:
+        return False  # whoever reads it says why it cannot be
 
 
 @dataclass(frozen=True)
