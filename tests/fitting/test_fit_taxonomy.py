@@ -296,3 +296,8 @@ def test_a_report_of_any_tree_is_drawn() -> None:
     assert "n399" in render(with_tree({"format": 1}, deep))
     for broken in ("text", [], {}, {"nodes": [3, {}], "levels": None, "within": []}):
         assert "<html" in render({"format": 1, "taxonomy": broken})
+
+
+def test_sure_without_a_tree_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sure = 0.8: there is no taxonomy to roll labels up in\. Name one with --taxonomy"):
+        fit(None, place / "votes.csv", out=tmp_path / "run", no_images=True, sure=0.8)

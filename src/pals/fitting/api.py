@@ -118,6 +118,7 @@ def fit(
     given = _given(sections) | ({} if seed is None else {"seed": seed})
     values = merge(given, settings or {})
     answers = _in_memory(votes, values["data"]) if in_memory else None
+    _refuse_sure_of_nothing(sure, values["data"], answers)
     return run_stages(
         values,
         Path(out),
@@ -174,6 +175,7 @@ def update(
         "engine": {"device": device},
     }
     values = merge(updated_settings(folder, _files(votes), columns, encoding), _given(changes))
+    _refuse_sure_of_nothing(sure, values["data"])
     if added:
         refuse_without_features(folder, values)
     place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
@@ -186,6 +188,13 @@ def update(
         all_probabilities=all_probabilities,
         monitor=monitor_of(progress),
     )
+
+
+def _refuse_sure_of_nothing(sure: float | None, data: Mapping[str, Any], votes: Votes | None = None) -> None:
+    if sure is not None and data.get("taxonomy") is None and (votes is None or votes.taxonomy is None):
+        raise InputError(
+            f"sure = {sure}: there is no taxonomy to roll labels up in. Name one with --taxonomy, or leave out --sure."
+        )
 
 
 def run_stages(
