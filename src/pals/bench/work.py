@@ -162,7 +162,7 @@ def _train(work: Work, tell: Tell) -> tuple[Literal["done", "skipped", "stopped"
         run = Run(config, folder, data_dir, about=about, ranks=ranks)
         tell({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
         last: Mapping[str, Any] = {}
-        for last in run.epochs(work.stop_after, lambda: _asked(work)):
+        for last in run.epochs(stop_after=work.stop_after, asked=lambda: _asked(work)):
             tell({"work": work.name, "record": last})
     if not run.trainer.progress.done:
         return "stopped", None
