@@ -34,7 +34,7 @@ RUNTIME = [Requirement(text) for text in (*PROJECT["dependencies"], *(text for n
 
 ALL_NAMES = "import pals; print(len([getattr(pals, name) for name in pals.__all__]))"
 ALL_EXTRAS = """
-import faiss, onnx, onnxruntime, onnxscript, pyarrow.parquet, ray, starlette, submitit, timm, torchvision, uvicorn
+import datasets, faiss, onnx, onnxruntime, onnxscript, pyarrow.parquet, ray, starlette, submitit, timm, torchvision, uvicorn
 submitit.AutoExecutor(folder="slurm", cluster="local")
 """
 USER_SCRIPT = 'import pals\nvotes = pals.read_votes("answers.csv")\nnumber: int = votes\n'
