@@ -249,7 +249,7 @@ def updated_settings(
     begun = all((run / name).exists() for name in ("config.yaml", "votes.csv"))
     config = load_run_config(run) if begun else None
     if config is None or not isinstance(config.data, VotesConfig) or not _is_finished(run, config.data):
-        raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
+        raise InputError(f"{run} is not a finished run of `pals fit`. Run `pals fit` first, or let it finish.")
     values = config.to_dict()
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
