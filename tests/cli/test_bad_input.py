@@ -106,7 +106,7 @@ VALUES = [
     (["--seeds", "2024"], "--seeds 2024 would be 2,024 runs, of seeds 1 to 2,024. Seed 2024 alone is --seed 2024."),
     (["--seeds", "1,4294967296"], "--seeds 4294967296: a seed is a whole number from 0 to 4294967295."),
     (["--seed", "-4"], "--seed -4: a seed is a whole number from 0 to 4294967295."),
-    (["--seeds", "3", "--seed", "5"], "--seeds and --seed exclude each other; write all seeds as --seeds 1,4,5."),
+    (["--seeds", "3", "--seed", "5"], "--seeds and --seed cannot be combined; write all seeds as --seeds 1,4,5."),
     (["--method", "[/bold]"], "Unknown method '[/bold]': Known: "),
 ]
 
@@ -228,7 +228,7 @@ def test_images_that_are_not_there(refused: Callable[..., str], tmp_path: Path) 
 
 def test_downloads_that_go_nowhere(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PALS_DATA", raising=False)
-    assert refused("data", "fetch", "cifar10") == "Where to? Name a folder with --data-dir, or set PALS_DATA."
+    assert refused("data", "fetch", "cifar10") == "Name a folder for the data with --data-dir, or set PALS_DATA."
     assert "did you mean 'cifar10'?" in refused("data", "fetch", "cifar1", "--data-dir", "data")
 
 

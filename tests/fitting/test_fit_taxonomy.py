@@ -221,7 +221,7 @@ def test_without_a_taxonomy_there_is_none_of_this(place: Path, tmp_path: Path) -
 def test_votes_bring_their_own_tree(place: Path, tmp_path: Path) -> None:
     votes = pals.read_votes(place / "votes.csv", taxonomy=TREE)
     assert "rolled_up" in fit(None, votes, out=tmp_path / "run", **inputs(place)).labels
-    with pytest.raises(InputError, match="which bring their taxonomy"):
+    with pytest.raises(InputError, match="bring their own taxonomy"):
         fit(None, votes, out=tmp_path / "other", taxonomy=place / "tree.csv", **inputs(place))
 
 

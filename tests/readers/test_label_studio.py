@@ -147,5 +147,5 @@ def test_a_path_is_the_node_at_its_end(write: Write) -> None:
     path["value"]["taxonomy"] = [["animal", "amphibian"]]
     assert answers(read(write, [task("a.jpg", annotation(1, path))], taxonomy=TREE)) == [("a.jpg", "1", ("newt", "frog"))]
     path["value"]["taxonomy"] = [["plant", "newt"]]
-    with pytest.raises(InputError, match=r"Unknown label 'plant/newt'.*Mend it, or add it to the taxonomy"):
+    with pytest.raises(InputError, match=r"Unknown label 'plant/newt'.*Fix it, or add it to the taxonomy"):
         read(write, [task("a.jpg", annotation(1, path))], taxonomy=TREE)

@@ -160,7 +160,7 @@ def update(
     its votes.csv, in the run's folder."""
     folder, added = Path(run), added_classes(add_class, items)
     if not added and not _files(votes):
-        raise InputError(f"Nothing to update {folder} with: give files with further answers, or --add-class and --items.")
+        raise InputError(f"Nothing to update {folder} with: give files with new answers, or --add-class and --items.")
     changes: dict[str, dict[str, Any]] = {
         "data": {
             "skip_bad": skip_bad or None,
@@ -321,14 +321,14 @@ def _network(
 def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:
     if (images is None) == (features is None):
         raise InputError(
-            "Give either a folder of pictures or feature vectors (features=...), and not both; with no_images=True neither."
+            "Give either a folder of pictures or feature vectors (features=...), not both; with no_images=True, give neither."
         )
 
 
 def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:
     for name, value in given.items():
         if value is not None:
-            raise InputError(f"--no-images fits the answers alone: leave out {name}, which is about pictures or a classifier.")
+            raise InputError(f"--no-images fits the answers alone: leave out {name}, which needs pictures or a classifier.")
     earlier = load_run_config(folder).data if (folder / "config.yaml").exists() else None
     if isinstance(earlier, VotesConfig) and not earlier.answers_only:
         raise InputError(f"{folder} holds a run with pictures or vectors. Choose another --out for the answers alone.")
@@ -336,5 +336,5 @@ def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:
 
 def _in_memory(votes: Any, data: Mapping[str, Any]) -> Votes:
     if isinstance(votes, Votes) and data.get("taxonomy") is not None:
-        raise InputError("The votes are given as Votes, which bring their taxonomy: read_votes(..., taxonomy=...).")
+        raise InputError("Votes bring their own taxonomy: pass it to read_votes(..., taxonomy=...) instead.")
     return votes if isinstance(votes, Votes) else votes_of_frame(votes, build(VotesConfig, data, "data"))

@@ -162,7 +162,7 @@ def draw_annotators(frequency_NC: Tensor | np.ndarray, labels_per_item: int, see
     good_N = np.isfinite(weight_NC).all(axis=1) & (weight_NC >= 0).all(axis=1) & (weight_NC > 0).any(axis=1)
     if not good_N.all():
         row = int(good_N.argmin())
-        raise InputError(f"Row {row} of the label frequencies must hold shares or counts with a positive sum; drop or mend it.")
+        raise InputError(f"Row {row} of the label frequencies must hold shares or counts with a positive sum; drop or fix it.")
     below_NC = weight_NC.cumsum(axis=1)
     below_NC /= below_NC[:, -1:]
     draw_NL = np.random.default_rng(seed).random((len(weight_NC), labels_per_item))

@@ -258,7 +258,7 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
         return  # none can be read, which is said when they are decoded
     if side < SMALLEST_SIDE:
         raise InputError(
-            f"The pictures in {folder} are {side} pixels high or wide, too few to see anything on. Give the originals, of at "
+            f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
             f"least {SMALLEST_SIDE} pixels."
         )
 

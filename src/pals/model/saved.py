@@ -283,9 +283,9 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} is truncated, damaged or no classifier ({reason}). Restore it, or fit again.") from None
+        raise InputError(f"{path} is truncated, damaged or not a classifier ({reason}). Restore it, or fit again.") from None
     if TEXT not in metadata:
-        raise InputError(f"{path} holds weights but no classifier of this program. Give the {FILE_NAME} that `pals fit` wrote.")
+        raise InputError(f"{path} holds weights, but not a PALS classifier. Give the {FILE_NAME} that `pals fit` wrote.")
     values = _parse(path, metadata[TEXT])
     if values.pop("sha256", None) != checksum(values, tensors):
         raise InputError(f"{path} was changed or damaged: its checksum is wrong. Restore it from a copy, or fit again.")

@@ -72,7 +72,7 @@ def predict_to_file(
         if parts.tally.bad and not skip_bad:
             first = parts.tally.first_bad[0]
             raise InputError(
-                f"{parts.folder} was begun with --skip-bad and left out {first.name} ({first.reason}). Go on with --skip-bad "
+                f"{parts.folder} was started with --skip-bad and left out {first.name} ({first.reason}). Go on with --skip-bad "
                 f"(skip_bad=True), or delete that folder to start again."
             )
         tell(resumed, total)

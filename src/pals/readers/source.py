@@ -255,11 +255,11 @@ class Source:
                     f"a quotation mark in row {int(unclosed[1]) + self.first_row - 1} is never closed",
                     "Close it, or take it away; inside quotes a mark is written twice.",
                 )
-            self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
+            self.refuse(f"the table is damaged ({in_short(reason)})", "Fix that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
             self.refuse(
                 f"row {self.first_row} has more cells than the {len(frame.columns)} names in the first row",
-                "Give every column a name there, or mend the row, say a quotation mark that closes too late.",
+                "Give every column a name there, or fix the row: a quotation mark may close too late.",
             )
         self._refuse_second_header(frame)
         self._refuse_names_twice(data)

@@ -255,7 +255,7 @@ def network_of_file(path: Path) -> str:
     name = next((name for name in _FILE_NETWORKS if _fits(name, found)), None)
     if name is None:
         raise InputError(
-            f"The weights in {path} are those of no network that PALS recognises ({', '.join(_FILE_NETWORKS)}). "
+            f"The weights in {path} do not belong to any network that PALS recognises ({', '.join(_FILE_NETWORKS)}). "
             f"For a network of timm's give its name, {PREFIX}NAME, and the file as its weights."
         )
     return name
