@@ -177,7 +177,7 @@ def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place
     assert (placed.labels.set_index("item").loc[["i02", "i07"], ["label", "status"]] == ["auk", "gold"]).all().all()
     with pytest.raises(InputError, match="--add-class gulls: this is a branch of the taxonomy"):
         update(found.folder, add_class="gulls", items=items, out=tmp_path / "no")
-    with pytest.raises(InputError, match="--add-class tern: there is a class of this name already"):
+    with pytest.raises(InputError, match="--add-class tern: a class of this name already exists"):
         update(found.folder, add_class="tern", items=items, out=tmp_path / "no")
 
 

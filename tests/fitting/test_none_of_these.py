@@ -119,7 +119,7 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
     [
         ("d4", "001.png", "a class of this name already exists"),
         ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is not an item of the run"),
-        ("d3", "\n", "names no item"),
+        ("d3", "\n", "names no items"),
         ("d3", None, "list.txt does not exist. Give a text file"),
         (" ", "001.png", "needs a name"),
     ],

@@ -106,7 +106,10 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [(None, r"There is no file .*mine\.pth"), (b"half", r"'mine' in .*mine\.pth are damaged: their SHA-256 is not 00")],
+    [
+        (None, r"The weights file .*mine\.pth.* does not exist"),
+        (b"half", r"'mine' in .*mine\.pth are damaged: their SHA-256 is not 00"),
+    ],
 )
 def test_missing_and_damaged_weights(pals: Command, tmp_path: Path, content: bytes | None, text: str) -> None:
     library.NETWORKS["mine"] = lambda shape, classes: build_network("small-cnn", shape, classes)

@@ -654,7 +654,7 @@ def test_what_cannot_be_predicted(run: Path, photos: Path, tmp_path: Path) -> No
         predict_folder(tmp_path, photos, device="cpu")
     grey = Model(Description(NAMES, Part("small-cnn", (1, 8, 8), (0.5,), (0.2,))), network(shape=(1, 8, 8)), device="cpu")
     grey.save(tmp_path / FILE_NAME)
-    with pytest.raises(InputError, match="inputs of 1 x 8 x 8, not coloured squares"):
+    with pytest.raises(InputError, match="inputs of 1 x 8 x 8, not square colour pictures"):
         predict_folder(tmp_path, photos, device="cpu")
 
 

@@ -99,7 +99,7 @@ def test_lead_time_is_how_long_it_took(write: Write) -> None:
     assert found.to_frame()["seconds"][0] == 4.25 and pace(found).seconds_W[found.workers.index("1")] == 4.25
     odd = read(write, [task("a.jpg", annotation(1, result("newt"), lead_time="quick"))])
     assert not odd.timed
-    assert any("task 1, annotation 1 holds 'quick', which is no number of seconds" in note for note in odd.summary.notes)
+    assert any("task 1, annotation 1 holds 'quick', which is not a number of seconds" in note for note in odd.summary.notes)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("sure", [True, True, False, True]), ("unsure?", [False, False, True, True])])

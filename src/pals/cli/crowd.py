@@ -281,7 +281,7 @@ def predict(
         typer.Argument(
             metavar="ITEMS...",
             help="A folder of pictures, one picture, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
-            "pictures, a folder of such, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
+            "pictures, a folder of these, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],

@@ -91,7 +91,7 @@ def make_candidates(
     pair_flip: bool = False,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """Draw candidate sets with one of the protocols above.
+    """Draw candidate sets with a noise protocol, g1 to g4.
 
     `group_C` is the super-class of every class; with `pair_flip` (g4 only) a wrong first label is always the next class,
     the last one's next being the first. The generator lives on the device of the truth.

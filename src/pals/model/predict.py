@@ -246,7 +246,7 @@ def _side(about: Description, source: str) -> int:
     channels, height, width = about.input_shape
     if channels != 3 or height != width:
         raise InputError(
-            f"The classifier reads inputs of {channels} x {height} x {width}, not coloured squares: give an .npy file of such."
+            f"The classifier reads inputs of {channels} x {height} x {width}, not square colour pictures: give an .npy file."
         )
     return height
 

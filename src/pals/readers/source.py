@@ -125,7 +125,7 @@ class Source:
         except RecursionError:
             where, found = place, "the JSON is nested too deeply"
         except _TwiceError as error:
-            raise InputError(f"{self.path}{place}: {error}. Keep the value that is meant.") from None
+            raise InputError(f"{self.path}{place}: {error}. Keep only the right value.") from None
         except ValueError as error:  # a number with thousands of digits
             where, found = place, in_short(str(error).partition(";")[0])
         raise InputError(f"{self.path}{where}: {found}. Export or download the file again.")
@@ -324,7 +324,7 @@ def _codec(encoding: str) -> str:
 
 
 def _unknown_encoding(encoding: str) -> InputError:
-    return InputError(f"Unknown encoding {quoted(encoding)}. Known are utf-8, cp1252, latin-1, utf-16 and others.")
+    return InputError(f"Unknown encoding {quoted(encoding)}. Use utf-8, cp1252, latin-1, utf-16 or another standard one.")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
     }
     if data.draws == "official":
         if data.protocol != "g1":
-            raise InputError("The official draws exist for protocol g1 alone; drop data.protocol or data.draws.")
+            raise InputError("The official draws exist only for protocol g1; drop data.protocol or data.draws.")
         noise = official_candidates(dataset.truth, seed=data.seed, **rates)
     else:
         generator = torch.Generator().manual_seed(data.seed)

@@ -227,7 +227,7 @@ def _own_file(known: KnownEncoder) -> Path:
     """Of an encoder that is not of ours."""
     path = Path(known.file)
     if not path.is_file():
-        raise InputError(f"There is no file {path}, which is to hold the weights of {known.name!r}. Put it there.")
+        raise InputError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
     if known.sha256 and file_sha256(path) != known.sha256:
         raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
     return path
