@@ -81,7 +81,7 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
     assert "8 runs: 3 done, 5 to do" in answer.out
     assert answer.out.count("missing") == 4
     assert "cut off at epoch 2 of 2" in answer.out
-    assert "How long 5 runs will take is not known." in answer.out
+    assert "There is no time estimate for 5 runs." in answer.out
     assert "H200" not in answer.out  # what is done takes no time, and does not stand for the rest
     assert sorted(Path("bench").rglob("*")) == files
 
@@ -90,7 +90,7 @@ def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
     answer = pals("bench", "--table", "1", "--methods", "PALS,ALIM-Scale", "--cells", "cifar10-*", "--seeds", "3", "--dry-run")
     assert answer.code == 0
     assert "54 runs: 0 done, 54 to do" in answer.out
-    assert re.search(r"About \d+ h on one H200 for what is to do", answer.out)
+    assert re.search(r"The remaining runs take about \d+ h on one H200", answer.out)
     assert not Path("runs").exists()
 
 
@@ -100,7 +100,7 @@ def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
         ((), "Which runs?"),
         (("table1/cifar10-q0.1-eta0.1/pal",), "did you mean 'table1/cifar10-q0.1-eta0.1/pals'"),
         (("--table", "8"), "Unknown table '8'"),
-        (("--table", "1", "--grid", "toy.yaml"), "exclude each other"),
+        (("--table", "1", "--grid", "toy.yaml"), "cannot be combined"),
         (("--grid", "none.yaml"), "Cannot read the settings file none.yaml"),
         (("--grid", "toy.yaml", "--methods", "PALZ"), "Unknown method 'PALZ'"),
         (("--grid", "toy.yaml", "--cells", "all"), "These are there: few, many"),
@@ -166,7 +166,7 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
     said = running.communicate()[0]
     assert running.returncode == 130, said
     assert "Stopping after this epoch" in said
-    assert "Stopped with 2 runs to do. The same command goes on where they are." in said
+    assert "Stopped with 2 runs left. Run the same command to continue." in said
     for folder in folders:
         progress = load_checkpoint(folder / "checkpoint.pt")["progress"]
         assert 2 <= progress["total"] == len(logged_epochs(folder)) < 300

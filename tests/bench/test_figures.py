@@ -177,7 +177,7 @@ def test_what_the_paper_has_for_a_kept_table_is_found_by_its_record(tmp_path: Pa
         assert paper_points([ten], wanted) == Marks({}, (94.18, 0.10))
     assert paper_points([hundred], False) is None
     assert paper_points([hundred, ten], None) == Marks()
-    with pytest.raises(InputError, match="not the same for all"):
+    with pytest.raises(InputError, match="or different ones"):
         paper_points([hundred, ten], True)
     stranger = tmp_path / ten.name  # no record beside it
     stranger.write_bytes(ten.read_bytes())

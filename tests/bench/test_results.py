@@ -86,7 +86,7 @@ def test_a_record_that_is_none(change: dict[str, str | None], said: str, whole: 
     values = {**record(whole / FOLDERS[0]), **change}
     values = {key: value for key, value in values.items() if not (key in change and value is None)}
     (tmp_path / "r.jsonl").write_text(json.dumps(record(whole / FOLDERS[0])) + "\n" + json.dumps(values) + "\n")
-    with pytest.raises(InputError, match=f"line 2 is no record of a run: it .*{said}"):
+    with pytest.raises(InputError, match=f"line 2 is not a record of a run: it .*{said}"):
         read_records(tmp_path / "r.jsonl")
     with pytest.raises(InputError, match="does not exist"):
         read_records(tmp_path / "none.jsonl")

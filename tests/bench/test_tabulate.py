@@ -367,7 +367,7 @@ def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals:
     assert pals("figure", "selected", run, "--paper", "--out", "c.svg").code == 0
     assert "paper: selected" in (tmp_path / "c.svg").read_text(encoding="utf-8")
     for arguments, words in (
-        ((whole / "few" / "average" / "full" / "seed-1",), "says nothing of selected pairs"),
+        ((whole / "few" / "average" / "full" / "seed-1",), "does not record selected pairs"),
         ((tmp_path,), "not a run folder"),
         ((run, run, "--out", "d.csv"), "holds one run"),
     ):

@@ -113,7 +113,7 @@ def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(on_slurm, "POLL", 0)
     monkeypatch.setattr(FakeExecutor, "given", [failed(str(LostError())), UncompletedJobError("log\nof many lines")])
     (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
-    words = "Job 7: process 1 of 4 ended without a word (see 1.err). The same command goes on from the last checkpoint."
+    words = "Job 7: process 1 of 4 ended without a word (see 1.err). Run the same command to continue from the last checkpoint."
     assert outcome.message == words
 
 
@@ -127,12 +127,12 @@ def test_who_knows_why_is_heard() -> None:
 def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
     work = four_processes(tmp_path)
     error = RuntimeError("Training failed")
-    assert on_ray._why(error, work).message.startswith("RuntimeError: Training failed. The same command")
+    assert on_ray._why(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
     lost = on_ray._FailedError(failed(str(LostError())))
     error.worker_failures = {0: lost, 2: on_ray._FailedError(failed("Disk full."))}  # type: ignore[attr-defined]
     assert on_ray._why(error, work).message == "Disk full."
     error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]
-    assert on_ray._why(error, work).message.startswith("Process 2 of 4: OSError: gone. The same command")
+    assert on_ray._why(error, work).message.startswith("Process 2 of 4: OSError: gone. Run the same command")
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])

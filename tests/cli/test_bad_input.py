@@ -92,7 +92,7 @@ VALUES = [
     (["--noise-rate", "1.5"], "Setting data.noise_rate = 1.5: "),
     (["--partial-rate", "-0.1"], "Setting data.partial_rate = -0.1: "),
     (["--protocol", "g3", "--partial-rate", "0"], "Protocol g3 puts at least one wrong label into every set, but "),
-    (["--set", "data.draws=official", "--protocol", "g2"], "The official draws exist for protocol g1 alone; "),
+    (["--set", "data.draws=official", "--protocol", "g2"], "The official draws exist only for protocol g1; "),
     (["--set", "method.neighbors=90"], "90 neighbours are to vote, but each of the 90 items has only 89 others."),
     (["--set", "network.name=resnet18"], "Network 'resnet18' reads pictures, but one input has shape (6,)."),
     (["--precision", "fp16"], "Precision 'fp16' needs a CUDA device; on the CPU use fp32 or bf16."),
@@ -106,7 +106,7 @@ VALUES = [
     (["--seeds", "2024"], "--seeds 2024 would be 2,024 runs, of seeds 1 to 2,024. Seed 2024 alone is --seed 2024."),
     (["--seeds", "1,4294967296"], "--seeds 4294967296: a seed is a whole number from 0 to 4294967295."),
     (["--seed", "-4"], "--seed -4: a seed is a whole number from 0 to 4294967295."),
-    (["--seeds", "3", "--seed", "5"], "--seeds and --seed exclude each other; write all seeds as --seeds 1,4,5."),
+    (["--seeds", "3", "--seed", "5"], "--seeds and --seed cannot be combined; write all seeds as --seeds 1,4,5."),
     (["--method", "[/bold]"], "Unknown method '[/bold]': Known: "),
 ]
 
@@ -228,7 +228,7 @@ def test_images_that_are_not_there(refused: Callable[..., str], tmp_path: Path) 
 
 def test_downloads_that_go_nowhere(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PALS_DATA", raising=False)
-    assert refused("data", "fetch", "cifar10") == "Where to? Name a folder with --data-dir, or set PALS_DATA."
+    assert refused("data", "fetch", "cifar10") == "Name a folder for the data with --data-dir, or set PALS_DATA."
     assert "did you mean 'cifar10'?" in refused("data", "fetch", "cifar1", "--data-dir", "data")
 
 
@@ -238,7 +238,7 @@ def test_folders_that_hold_something_else(pals: Pals, refused: Callable[..., str
     (tmp_path / "folder" / "notes.txt").write_text("mine")
     (tmp_path / "[x]").mkdir()
     (tmp_path / "[x]" / "notes.txt").write_text("mine")
-    other = "exists and holds no run of this program. Choose another --out, or empty it first."
+    other = "exists, but does not hold a PALS run. Choose another --out, or empty it first."
     assert refused(*TRAIN, "--out", "file") == f"file {other}"
     assert refused(*TRAIN, "--out", "folder") == f"folder {other}"
     assert refused(*TRAIN, "--seeds", "1,2", "--out", "folder") == f"folder {other}"
@@ -298,7 +298,7 @@ def test_a_checkpoint_of_other_data(pals: Pals, refused: Callable[..., str], mon
     """The same settings, but the data set has grown since."""
     pals(*TRAIN, "--out", "run", "--stop-after", "1")
     monkeypatch.setitem(DATASETS, "toy", lambda **_: toy_data(items=120))
-    assert refused(*TRAIN, "--out", "run").startswith("run holds a run on other items or candidate sets than these.")
+    assert refused(*TRAIN, "--out", "run").startswith("run holds a run on different items or candidate sets.")
     message = "The checkpoint run/checkpoint.pt does not fit this data, device or version ("
     assert refused("evaluate", "run", "--device", "cpu").startswith(message)
 

@@ -259,7 +259,7 @@ def test_stop_and_go_on(pals: Pals, tmp_path: Path) -> None:
     assert pals(*command, "--out", "whole").code == 0
     first = pals(*command, "--out", "run", "--stop-after", "2")
     assert first.code == 0
-    assert "Not finished yet: the same command goes on." in first.out
+    assert "Not finished yet: run the same command to continue." in first.out
     assert not (tmp_path / "run" / "summary.json").exists()
     assert len(logged_epochs(tmp_path / "run")) == 2
     assert "run: continuing after epoch 2." in pals(*command, "--out", "run", "--stop-after", "2").out
@@ -366,7 +366,7 @@ def test_a_run_does_not_go_on_with_other_data(pals: Pals, monkeypatch: pytest.Mo
         patch.setitem(DATASETS, "toy", lambda **_: other)
         answer = pals(*command)
     assert answer.code == 2
-    assert "run holds a run on other items or candidate sets than these." in " ".join(answer.err.split())
+    assert "run holds a run on different items or candidate sets." in " ".join(answer.err.split())
     assert pals(*command).code == 0
 
 
@@ -389,7 +389,7 @@ def test_ctrl_c_and_a_request_of_the_system(
         answer = pals(*command)
     assert answer.code == code
     assert "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out
-    assert answer.err == "Stopped. The same command continues from the last checkpoint.\n"
+    assert answer.err == "Stopped. Run the same command to continue from the last checkpoint.\n"
     assert signal.getsignal(number) is before
     again = pals(*command)
     assert again.code == 0
@@ -523,6 +523,6 @@ def test_a_stage_that_never_comes_is_mentioned(pals: Callable[..., Answer]) -> N
     flags = ("--set", "network.name=mlp", "--device", "cpu", "--epochs", "2", "--out", "run")
     answer = pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=2", *flags)
     assert answer.code == 0
-    note = "Note: method.warm_up is 2, but training ends after epoch 2, so what would begin then never does."
+    note = "Note: method.warm_up is 2, but training ends after epoch 2, so it never takes effect."
     assert " ".join(answer.out.split()).count(note) == 1
     assert "Note:" not in pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=1", *flags[:-1], "other").out

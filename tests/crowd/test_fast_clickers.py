@@ -129,7 +129,7 @@ def test_evidence_and_table() -> None:
     result = Result(votes, majority_vote(votes))
     seconds_W, others = pace(votes).seconds_W, pace(votes).others_W[0]
     (words,) = fast(result).values()
-    assert words.startswith(f"a median of {seconds_W[0]:.2f} s an answer, others {others:.1f} s, and agrees with others ")
+    assert words.startswith(f"a median of {seconds_W[0]:.2f} s per answer, others {others:.1f} s, and agrees with others ")
     table = annotators_table(result)
     assert "fast" in table["flags"][0] and table["worker"][0] == "w0" and words in table["evidence"][0]
     assert table.set_index("worker")["seconds"].to_dict() == pytest.approx(

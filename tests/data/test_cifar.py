@@ -269,7 +269,7 @@ def test_a_pickle_that_runs_programs_is_refused(tmp_path):
     for value in hostile:
         path.write_bytes(pickle.dumps({"data": value, "labels": [1]}, protocol=2))
         with pytest.raises(
-            InputError, match=r"data_batch_1 is not one of CIFAR's own files: it wants to use .* It was not run"
+            InputError, match=r"data_batch_1 is not one of CIFAR's own files: it tries to use .* It was not run"
         ):
             load_dataset("cifar10", data_dir=tmp_path)
         assert not trace.exists()

@@ -59,7 +59,7 @@ def refused(name: str, place: Path) -> str:
 
 
 def anew(name: str, folder: Path) -> str:
-    return f"Delete the folder {folder} and run `pals data fetch {name} --data-dir {folder.parent}` to get it anew."
+    return f"Delete the folder {folder} and run `pals data fetch {name} --data-dir {folder.parent}` to get it again."
 
 
 @pytest.mark.parametrize("titled", [bytes, str, None])

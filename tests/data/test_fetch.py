@@ -144,7 +144,7 @@ def test_a_folder_that_lacks_files_is_fetched_anew(tmp_path, site, lacking):
     said: list[str] = []
     assert fetch("toy", tmp_path, Bar(), said.append) == folder
     aside = tmp_path / "toy-folder.incomplete"
-    assert said == [f"{folder} lacks {lacking}: fetching toy anew, and keeping what is there in {aside}."]
+    assert said == [f"{folder} lacks {lacking}: fetching toy again and keeping the old files in {aside}."]
     assert sorted(path.name for path in folder.iterdir()) == ["one", "two"]
     assert {path.stat().st_size for path in folder.iterdir()} == {30_000}  # nothing of the old in the new
     assert {path.name: path.read_text() for path in aside.iterdir()} == dict.fromkeys(mine, "mine")
@@ -179,7 +179,7 @@ def test_the_command_says_that_files_are_missing(tmp_path, site, pals: Callable[
     answer = pals("data", "fetch", "toy", "--data-dir", "data")
     assert answer.code == 0
     kept = "data/toy-folder.incomplete"
-    assert f"data/toy-folder lacks one: fetching toy anew, and keeping what is there in {kept}.\n" in answer.out
+    assert f"data/toy-folder lacks one: fetching toy again and keeping the old files in {kept}.\n" in answer.out
     assert answer.out.endswith("toy is in data/toy-folder\n")
     assert "lacks" not in pals("data", "fetch", "toy", "--data-dir", "data").out
 
@@ -224,7 +224,7 @@ def test_a_complete_part_is_used_as_it_is(tmp_path, site):
 def test_a_server_that_sends_the_wrong_piece(tmp_path, site):
     site.wrong_range = True
     (tmp_path / "toy.tar.gz.part").write_bytes(site.content[:10_000])
-    with pytest.raises(InputError, match=r"another piece of the file.*Delete .*toy.tar.gz.part"):
+    with pytest.raises(InputError, match=r"a different part of the file.*Delete .*toy.tar.gz.part"):
         fetch("toy", tmp_path, Bar())
     assert (tmp_path / "toy.tar.gz.part").stat().st_size == 10_000
 
@@ -290,7 +290,7 @@ def test_the_server_refuses(tmp_path, site):
 def test_no_server(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setitem(ARCHIVES, "toy", Archive("http://127.0.0.1:9/toy.tar.gz", "", "toy-folder", ("one",), ("two",)))
-    with pytest.raises(InputError, match=r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the web connection"):
+    with pytest.raises(InputError, match=r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the internet connection"):
         fetch("toy", tmp_path, Bar())
 
 

@@ -87,5 +87,5 @@ def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"odd\.tar: 3\.png: not a picture of a known format\. Fix"):
         source[2]
     np.save(tmp_path / "rows.npy", np.zeros((2, 3)))
-    with pytest.raises(InputError, match=r"rows\.npy is no shard"):
+    with pytest.raises(InputError, match=r"rows\.npy is not a shard"):
         ShardPictures(tmp_path / "rows.npy", 8)

@@ -185,7 +185,7 @@ def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
     for which in (slice(0, 2), torch.tensor([99])):
         with pytest.raises(InputError, match=r"rows\.npy was cut off while it was in use: 9,000 of 20,128 bytes are left"):
             source[which]
-    with pytest.raises(InputError, match=r"rows\.npy is cut off, or no \.npy file"):
+    with pytest.raises(InputError, match=r"rows\.npy is cut off, or not an \.npy file"):
         open_array(path)
     path.unlink()
     path.write_bytes(whole)

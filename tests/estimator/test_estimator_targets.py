@@ -239,7 +239,7 @@ def test_other_numbers_become_bytes_by_the_range_seen_first() -> None:
     [
         (np.zeros((4, 8, 8, 8), dtype=np.uint8), "1, 3 or 4 channels"),
         (np.zeros((4, 3, 8, 8, 2), dtype=np.uint8), "Pictures are"),
-        (np.zeros((4, 8, 8)), "one and the same colour"),
+        (np.zeros((4, 8, 8)), "the same single colour"),
     ],
 )
 def test_bad_pictures(X: np.ndarray, message: str) -> None:

@@ -88,7 +88,7 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", trust="dora")
     (tmp_path / "list.txt").write_text("new")
-    with pytest.raises(InputError, match=r"has none\. Fit the pictures first"):
+    with pytest.raises(InputError, match=r"has none\. Fit the pictures with --encoder auto"):
         update(found.folder, add_class="d", items=tmp_path / "list.txt", out=tmp_path / "more")
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]
@@ -120,7 +120,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     fit(None, numbered, features=tmp_path / "x.npy", out=tmp_path / "other")
     with pytest.raises(InputError, match="holds a run with pictures or vectors"):
         fit(None, numbered, out=tmp_path / "other", no_images=True)
-    with pytest.raises(InputError, match="with no_images=True neither"):
+    with pytest.raises(InputError, match="with no_images=True, give neither"):
         fit(None, answers(), out=tmp_path / "run")
     with pytest.raises(InputError, match="--no-images if there are no pictures"):
         app(["fit", "votes.csv", "--out", str(tmp_path / "run")], standalone_mode=False)

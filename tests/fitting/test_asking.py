@@ -135,8 +135,8 @@ def test_what_is_kept_is_read_as_it_was(found: Findings, tmp_path: Path) -> None
         ({"costs": {"dan": 3.0}}, "Unknown annotator 'dan'"),
         ({"costs": {"expert": -1.0}}, "--cost expert=-1: a cost is a number above zero"),
         ({"costs": {"expert": float("nan")}}, "a cost is a number above zero"),
-        ({"budget": 0.0}, "--budget 0: give what may be spent"),
-        ({"worth": -1.0}, "--worth -1: give the labels right"),
+        ({"budget": 0.0}, "--budget 0: give the most to spend"),
+        ({"worth": -1.0}, "--worth -1: give how many more right labels"),
         ({"expert_right": 1.5}, "--expert-right 1.5: give the share"),
     ],
 )
@@ -152,13 +152,13 @@ def test_folders_that_say_nothing(run: Path) -> None:
     with pytest.raises(InputError, match=r"labels\.csv is cut off: it has 199 rows"):
         next_answers(run)
     (run / "summary.json").unlink()  # then nobody can tell, but for what stands beside it
-    with pytest.raises(InputError, match="are of different fits"):
+    with pytest.raises(InputError, match="are from different fits"):
         next_answers(run)
     (run / "standing.npz").write_bytes(b"PK nonsense")
     with pytest.raises(InputError, match=r"Cannot read .*standing\.npz"):
         next_answers(run)
     (run / "standing.npz").unlink()
-    with pytest.raises(InputError, match=r"holds no standing\.npz.*Fit again"):
+    with pytest.raises(InputError, match=r"holds no standing\.npz.*Run `pals fit` again"):
         next_answers(run)
 
 
@@ -173,7 +173,7 @@ def test_a_replay(found: Findings, run: Path) -> None:
     assert equal["answers_an_item"].iloc[0] == 1 and rule["answers_an_item"].iloc[0] == 1.05
     assert rule["right"].iloc[-1] == pytest.approx(equal["right"].iloc[-1], abs=0.03)
     assert 1.05 <= got.stop.answers_an_item <= 2.75 and list(got.saved) == ["answers_an_item", "right", "by_the_rule", "saved"]
-    assert any(line.startswith("The rule says enough at ") for line in got.sentences)
+    assert any(line.startswith("The rule stops at ") for line in got.sentences)
 
 
 @pytest.mark.slow
@@ -270,6 +270,6 @@ def test_bad_words(pals: Callable[..., Any], run: Path, words: tuple[str, ...], 
 def test_a_run_of_an_earlier_version_still_has_a_queue(pals: Callable[..., Any], run: Path) -> None:
     (run / "standing.npz").unlink()
     answer = pals("relabel", run, "--out", "queue.csv", "--top", "5")
-    assert answer.code == 0 and "of an earlier version" in " ".join(answer.out.split())
+    assert answer.code == 0 and "an earlier version made it" in " ".join(answer.out.split())
     assert "decision" not in pd.read_csv("queue.csv").columns
     assert pals("relabel", run, "--out", "queue.csv", "--budget", "5").code == 2

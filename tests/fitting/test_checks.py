@@ -54,7 +54,7 @@ def test_a_good_run_warns_of_nothing(good: Findings) -> None:
 def test_a_classifier_that_hardly_knows_more_than_chance(bad: Findings) -> None:
     assert bad.trained.held_out  # it has some weight
     (sentence,) = poor_classifier(bad)
-    assert sentence.startswith("The classifier knows little") and sentence in bad.summary
+    assert sentence.startswith("The classifier is weak") and sentence in bad.summary
     assert sentence in report_data(bad)["warnings"]
 
 
@@ -70,7 +70,7 @@ def test_answers_that_belong_to_other_items(tmp_path: Path) -> None:
 
 def test_a_clicker_is_named_with_evidence(bad: Findings) -> None:
     (sentence,) = suspected_people(bad)
-    assert re.match(r"dan may answer without looking: same answer as before 9\d% of 239 times", sentence)
+    assert re.match(r"dan may be answering without looking: repeated the previous answer 9\d% of 239 times", sentence)
     assert bad.numbers["flags"] == {"dan": ["repeats", "chance"]}
     assert bad.annotators["worker"][0] == "dan"
 
@@ -82,9 +82,9 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     posterior_NC[:, 2] = 0
     moved = replace(good, result=type(good.result)(good.result.votes, posterior_NC))
     (sentence,) = moved_classes(moved)
-    assert re.match(r"The result has other class sizes than the answers suggest: [bc] has .*, [bc] has", sentence)
+    assert re.match(r"The class sizes in the result are not what the answers suggest: [bc] has .*, [bc] has", sentence)
     assert "c has no items instead of about " in sentence
-    assert sentence.endswith("Look at their corrected items before you count anything.")
+    assert sentence.endswith("Look at their corrected items before you rely on any counts.")
 
 
 def test_what_needs_a_look_comes_first() -> None:
@@ -111,4 +111,12 @@ def test_people_who_never_differ_are_named(tmp_path: Path) -> None:
     rows = [(item, who, f"c{label[item]}") for item in range(300) for who in ("ann", "bob", "cho", "dan")]
     found = fit(None, pd.DataFrame(rows, columns=["item", "worker", "label"]), out=tmp_path / "run", no_images=True)
     (line,) = (line for line in found.summary if "same answer" in line)
-    assert line.startswith("4 people (ann, bob, cho and 1 more) give the same answer to all 300 items that they have in")
+    assert line.startswith("4 people (ann, bob, cho and 1 more) gave the same answer to all 300 items they have in")
+
+
+def test_a_line_break_in_a_name_does_not_break_the_sentence(tmp_path: Path) -> None:
+    answers = ["ca\nt", "ca\nt", "dog"]
+    rows = [(f"{item}", who, label) for item in range(9) for who, label in zip("xyz", answers, strict=True)]
+    found = fit(None, pd.DataFrame(rows, columns=["item", "worker", "label"]), out=tmp_path / "run", no_images=True)
+    assert "The most frequent mistake: dog for ca t (9 answers)." in found.summary
+    assert all(line == " ".join(line.splitlines()) for line in found.summary)

@@ -129,7 +129,7 @@ def test_the_same_command_continues_and_another_is_refused(pals: Pals, data: Pat
     before = Path("run/labels.csv").read_bytes()
     again = fit(pals, data)
     assert again.code == 0, again.err
-    assert "its settings are kept" in again.out
+    assert "keeping its settings" in again.out
     assert "Training is finished; writing the results again." in again.out
     assert Path("run/labels.csv").read_bytes() == before
     other = fit(pals, data, "run", "--set", "method.delta=0.5")
@@ -164,7 +164,7 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
 
     answer = pals("update", "run", "filled.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
-    assert "1 class is new ('drak'); mend the file if that is a slip" in answer.out
+    assert "1 class is new ('drak'); fix the file if that is a mistake" in answer.out
     assert f"Network and method are those of {Path('run').resolve()}." in answer.out
     assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
     updated = read_votes("run-updated/votes.csv")
@@ -248,7 +248,7 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     assert not Path("run").exists()
     answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
     assert answer.code == 0, answer.err
-    assert "Pictures are described by imagenet-resnet18, which stays as it is" in answer.out
+    assert "Pictures are described by imagenet-resnet18, which stays frozen" in answer.out
     assert "(method pals, mlp on the features of imagenet-resnet18 at 64 px) in 2 epochs" in answer.out
     model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
     assert model.encoder is not None

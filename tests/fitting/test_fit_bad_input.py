@@ -238,8 +238,8 @@ def test_a_truth_of_other_items_or_classes_is_refused_before_the_training(
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("", ("config.yaml is not of a run of `pals fit`", "another --out", "from a copy")),
-        ("data:\n  name: digits\n", ("config.yaml is not of a run of `pals fit`",)),
+        ("", ("config.yaml does not belong to a run of `pals fit`", "another --out", "from a copy")),
+        ("data:\n  name: digits\n", ("config.yaml does not belong to a run of `pals fit`",)),
         ("bogus: 3\n", ("config.yaml", "Unknown section 'bogus'")),
         ("data: [1\n", ("config.yaml, line 2", "from a copy")),
     ],

@@ -141,7 +141,7 @@ def test_training_says_which_predicts_answers_better(
     ],
 )
 def test_where_it_cannot_be_had(facts: Facts, given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"The closed-form .*: leave out --method"):
+    with pytest.raises(InputError, match=r"Method closed-form .*: leave out --method"):
         choose(given, facts)
 
 

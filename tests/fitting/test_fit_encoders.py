@@ -70,7 +70,7 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[str]]) -> None:
     findings, lines = found
     assert any(line.startswith(f"Closed form on {LITE0} at 64 px: ") for line in lines)
-    assert any(line.startswith("Looked at 30 pictures at 64 px in ") and "a second" in line for line in lines)
+    assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "per second" in line for line in lines)
     assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
     settings = read_yaml(findings.folder / "config.yaml")
     assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
@@ -115,16 +115,16 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
     ahead, lines = run(data, "ahead", encoder=LITE0, cache=tmp_path / "ahead")
     assert left == [30, 6]
     assert torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
-    assert any(line.startswith("Looked at 30 pictures at 64 px in ") for line in lines)
+    assert any(line.startswith("Encoded 30 pictures at 64 px in ") for line in lines)
 
 
 def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:
     other, lines = run(data, "other", encoder=LITE0, method="pals", epochs=1, settings={"method": {"neighbors": 5}})
-    assert "All 30 pictures are known from before." in lines
+    assert "All 30 pictures were encoded earlier." in lines
     assert other.numbers["training"]["method"] == "pals"
     assert any("the closed form" in line.lower() for line in other.summary)
     again, lines = run(data, "run", encoder="auto", truth=data / "truth.csv")  # what it was begun with is kept
-    assert "All 30 pictures are known from before." in lines
+    assert "All 30 pictures were encoded earlier." in lines
     assert again.labels.equals(found[0].labels)
 
 
@@ -137,7 +137,7 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     pd.DataFrame({"item": findings.labels["item"][:4], "worker": "eve", "label": other}).to_csv(tmp_path / "q.csv", index=False)
     options: dict[str, Any] = {"cache": data.parent / "cache", "progress": lines.append, "device": "cpu"}
     updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", trust="eve", **options)
-    assert "All 30 pictures are known from before." in lines
+    assert "All 30 pictures were encoded earlier." in lines
     after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
     assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
     further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", columns=COLUMNS, **options)
@@ -199,17 +199,17 @@ def test_patches_that_were_compared_on_all_pictures_are_cut_once(
 def test_what_the_comparison_looked_at_is_not_known_from_before(data: Path, tmp_path: Path) -> None:
     _, lines = run(data, "first", encoder="auto", cache=tmp_path)
     if any(line.startswith(f"Encoder: {LITE0}") for line in lines):
-        assert "Looked at 30 of 30 when encoders were compared." in lines
-    assert not any("known from before" in line for line in lines)
+        assert "Encoded 30 of 30 when encoders were compared." in lines
+    assert not any("encoded earlier" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("fresh", "compared", "text"),
     [
-        (30, 0, "Looked at 30 pictures at 64 px in 2 s (15 a second)."),
-        (0, 0, "All 30 pictures are known from before."),
-        (20, 10, "Looked at 20 pictures at 64 px in 2 s (10 a second); looked at 10 of 30 when encoders were compared."),
-        (0, 12, "Looked at 12 of 30 when encoders were compared; 18 were known from before."),
+        (30, 0, "Encoded 30 pictures at 64 px in 2 s (15 per second)."),
+        (0, 0, "All 30 pictures were encoded earlier."),
+        (20, 10, "Encoded 20 pictures at 64 px in 2 s (10 per second); encoded 10 of 30 when encoders were compared."),
+        (0, 12, "Encoded 12 of 30 when encoders were compared; 18 were encoded earlier."),
     ],
 )
 def test_when_pictures_were_looked_at(fresh: int, compared: int, text: str) -> None:

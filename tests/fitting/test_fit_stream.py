@@ -122,7 +122,7 @@ def test_without_room_on_the_disk_pictures_are_streamed(data: Path, tmp_path: Pa
     said: list[str] = []
     fitted(data, tmp_path / "run", said, **SOLVED)
     (line,) = [line for line in said if line.startswith(f"{ITEMS} pictures need ")]
-    assert line.endswith(": each picture is decoded whenever it is needed.")
+    assert line.endswith(": each picture is decoded every time it is needed.")
     with pytest.raises(InputError, match=rf"cannot be kept in .*{ITEMS} pictures need"):
         fitted(data, tmp_path / "other", stream=False, **SOLVED)
 
@@ -133,7 +133,7 @@ def test_without_room_on_the_disk_shards_are_streamed(data: Path, tmp_path: Path
     monkeypatch.setattr("pals.data.source.shutil.disk_usage", lambda _: usage)
     fitted(data, tmp_path / "run", said, images=shards, **SOLVED)
     (line,) = [line for line in said if line.startswith("They need 0.0 GB, and 0.0 GB are free")]
-    assert line.endswith(": each picture is decoded whenever it is needed.")
+    assert line.endswith(": each picture is decoded every time it is needed.")
     with pytest.raises(InputError, match=r"The decoded pictures cannot be kept in .*: they need"):
         fitted(data, tmp_path / "other", images=shards, stream=False, **SOLVED)
 

@@ -177,7 +177,7 @@ def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place
     assert (placed.labels.set_index("item").loc[["i02", "i07"], ["label", "status"]] == ["auk", "gold"]).all().all()
     with pytest.raises(InputError, match="--add-class gulls: this is a branch of the taxonomy"):
         update(found.folder, add_class="gulls", items=items, out=tmp_path / "no")
-    with pytest.raises(InputError, match="--add-class tern: there is a class of this name already"):
+    with pytest.raises(InputError, match="--add-class tern: a class of this name already exists"):
         update(found.folder, add_class="tern", items=items, out=tmp_path / "no")
 
 
@@ -221,7 +221,7 @@ def test_without_a_taxonomy_there_is_none_of_this(place: Path, tmp_path: Path) -
 def test_votes_bring_their_own_tree(place: Path, tmp_path: Path) -> None:
     votes = pals.read_votes(place / "votes.csv", taxonomy=TREE)
     assert "rolled_up" in fit(None, votes, out=tmp_path / "run", **inputs(place)).labels
-    with pytest.raises(InputError, match="which bring their taxonomy"):
+    with pytest.raises(InputError, match="bring their own taxonomy"):
         fit(None, votes, out=tmp_path / "other", taxonomy=place / "tree.csv", **inputs(place))
 
 

@@ -281,9 +281,9 @@ def test_tasks_of_another_project(pals: Pals, place: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "classes", "code", "message"),
     [
-        ("plain", (), 0, "1 class is new ('otter'); mend the file if that is a slip"),
+        ("plain", (), 0, "1 class is new ('otter'); fix the file if that is a mistake"),
         ("plain", ("--classes", ",".join(CLASSES)), 2, "Unknown label 'otter'"),
-        ("tree", (), 2, "Mend it, or add it to the taxonomy"),
+        ("tree", (), 2, "Fix it, or add it to the taxonomy"),
     ],
 )
 def test_a_choice_that_is_no_class(

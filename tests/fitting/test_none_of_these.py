@@ -117,9 +117,9 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
 @pytest.mark.parametrize(
     ("name", "listed", "message"),
     [
-        ("d4", "001.png", "there is a class of this name already"),
-        ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is no item of the run"),
-        ("d3", "\n", "names no item"),
+        ("d4", "001.png", "a class of this name already exists"),
+        ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is not an item of the run"),
+        ("d3", "\n", "names no items"),
         ("d3", None, "list.txt does not exist. Give a text file"),
         (" ", "001.png", "needs a name"),
     ],
@@ -144,7 +144,7 @@ def test_what_does_not_go_together(found: Findings, digits: tuple[Path, np.ndarr
     )  # fmt: skip
     assert trained.labels["none_of_these"].isna().all() and trained.numbers["none_of_these"] is None
     (tmp_path / "list.txt").write_text("001.png\n")
-    with pytest.raises(InputError, match=r"needs frozen features .* Fit the pictures first"):
+    with pytest.raises(InputError, match=r"needs frozen features .* Fit the pictures with --encoder auto"):
         update(trained.folder, add_class="d3", items=tmp_path / "list.txt", out=tmp_path / "new")
 
 

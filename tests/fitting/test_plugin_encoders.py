@@ -69,7 +69,7 @@ def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Pat
     assert answer.code == 0, answer.err
     assert "36 pictures at 64 px" in " ".join((answer.out + answer.err).split())
     again = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "other", *common)
-    assert "All 36 pictures are known from before" in again.out + again.err
+    assert "All 36 pictures were encoded earlier" in again.out + again.err
     assert pals("predict", "run", photos, "--out", "p.csv", *common).code == 0
     rows = [line.split(",")[:2] for line in Path("p.csv").read_text().splitlines()[1:]]
     right = [label == ("lying" if int(Path(name).stem) % 2 else "standing") for name, label in rows]
@@ -106,7 +106,10 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [(None, r"There is no file .*mine\.pth"), (b"half", r"'mine' in .*mine\.pth are damaged: their SHA-256 is not 00")],
+    [
+        (None, r"The weights file .*mine\.pth.* does not exist"),
+        (b"half", r"'mine' in .*mine\.pth are damaged: their SHA-256 is not 00"),
+    ],
 )
 def test_missing_and_damaged_weights(pals: Command, tmp_path: Path, content: bytes | None, text: str) -> None:
     library.NETWORKS["mine"] = lambda shape, classes: build_network("small-cnn", shape, classes)

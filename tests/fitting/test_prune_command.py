@@ -55,7 +55,7 @@ def test_what_is_written_is_read_again(pals: Pals, files: tuple[Path, Path, Path
     assert torch.equal(found.allowed_NC, expected_NC[order])
     gone, all_ = int((given_NC & ~expected_NC).sum()), int(given_NC.sum())
     assert gone > 0
-    assert f"7 neighbours voted: {gone} of {all_} candidates are gone" in answer.out  # a quarter of 30 items per class
+    assert f"7 neighbours voted: {gone} of {all_} candidates were removed" in answer.out  # a quarter of 30 items per class
     grades = grade_pruning(given_NC, expected_NC, data.truth)
     percents = [float(number) for number in re.findall(r"([0-9.]+)% of the", answer.out)]
     assert percents == pytest.approx([100 * grades["coverage"], 100 * grades["error"]], abs=0.06)

@@ -199,7 +199,9 @@ def test_a_table_that_lost_rows(run: Path, name: str, written: int) -> None:
     assert len(relabel_queue(run)) == 7
     lines = (run / name).read_text(encoding="utf-8").splitlines(keepends=True)
     (run / name).write_text("".join(lines[:3]), encoding="utf-8")
-    message = rf"{name} is cut off: it has 2 rows, and the fit wrote at least {written}\. Restore it from a copy, or fit"
+    message = (
+        rf"{name} is cut off: it has 2 rows, and the fit wrote at least {written}\. Restore it from a copy, or run `pals fit`"
+    )
     with pytest.raises(InputError, match=message):
         relabel_queue(run)
     (run / "summary.json").unlink()  # of an older version

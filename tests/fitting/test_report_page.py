@@ -257,27 +257,27 @@ def test_measures_of_each_class_and_zeros_without_a_sign() -> None:
 def test_every_cut_is_said() -> None:
     data = report(20, 5, 3, images=False)
     whole = render(data)
-    assert "Here are the first" not in whole and "people; all are in" not in whole
+    assert "These are the first" not in whole and "people; all are in" not in whole
     data |= {"gallery_of": 412, "annotators_of": 1234, "examples_of": 999, "warnings": [f"warning {k}" for k in range(40)]}
     page = render(data)
-    assert "Here are the first 20 of 412; all are in labels.csv" in page
+    assert "These are the first 20 of 412; all are in labels.csv" in page
     assert "The first 3 of 1,234 people; all are in annotators.csv" in page
-    assert "Of each kind the first 4 of 999; all are in labels.csv" in page
+    assert "These are the first 4 of 999 of each kind; all are in labels.csv" in page
     mixed = sum(
         count > 0 for row, counts in enumerate(data["confusion"]) for column, count in enumerate(counts) if row != column
     )
     assert mixed > 12 and f"The first 12 of {mixed}; all are in confusion.csv" in page
-    assert "warning 11" in page and "warning 12" not in page and "and 28 more, which the fit printed" in page
+    assert "warning 11" in page and "warning 12" not in page and "and 28 more, which <code>pals fit</code> printed" in page
 
 
 def test_who_may_click_without_looking_is_said_with_the_evidence() -> None:
     data = report(2)
-    data["annotators"][1] |= {"flags": "repeats; chance", "evidence": "same answer as before", "agreement_low": 0.5,
+    data["annotators"][1] |= {"flags": "repeats; chance", "evidence": "repeated the previous answer", "agreement_low": 0.5,
                               "agreement_high": 0.75}  # fmt: skip
     page = render(data)
-    assert "May answer without looking" in page and "</bdi>: same answer as before</li>" in page
+    assert "May be answering without looking" in page and "</bdi>: repeated the previous answer</li>" in page
     assert '<span class="flag">repeats; chance</span>' in page and "50 to 75%" in page
-    assert "May answer without looking" not in render(report(2))
+    assert "May be answering without looking" not in render(report(2))
 
 
 def test_long_names_are_whole_and_the_heat_map_has_numbers() -> None:

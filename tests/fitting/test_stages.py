@@ -240,7 +240,7 @@ def test_other_pictures_under_the_same_names_are_refused(folder: Path) -> None:
     with pytest.raises(StoppedError):
         fitted(folder, "run", Stopping(1))
     swap(folder / "images")
-    with pytest.raises(InputError, match=r"have changed since .*run was begun"):
+    with pytest.raises(InputError, match=r"have changed since .*run was started"):
         fitted(folder, "run")
     swap(folder / "images")
     assert len(fitted(folder, "run").labels) == 30
@@ -338,7 +338,7 @@ def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sum("of training left." in line for line in told.lines) == 2
     done = Counted()
     fitted(folder, "run", done, **changes)
-    assert any("its settings are kept" in line for line in done.lines)
+    assert any("keeping its settings" in line for line in done.lines)
     assert done.lines[-1].endswith("Training is finished; writing the results again.")
     with pytest.raises(StoppedError):
         fitted(folder, "other", Stopping(2))

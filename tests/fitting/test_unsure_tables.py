@@ -80,14 +80,14 @@ def test_items_and_sentences(found: Findings) -> None:
     assert found.numbers["answers"] == 350 and found.people.answers == 350
     line = next(line for line in found.summary if "unsure, worth" in line)
     assert line.startswith("30 answers are unsure, worth ")
-    assert line.endswith("each, on average; 20 times somebody did not know, about 15 items.")
+    assert line.endswith('each, on average; people answered "don\'t know" 20 times, about 15 items.')
 
 
 def test_the_run_keeps_them(found: Findings) -> None:
     again = read_votes(found.folder / "votes.csv")
     assert again.summary.unsure == 30 and again.summary.unknown == 20
     page = (found.folder / "report.html").read_text(encoding="utf-8")
-    for words in ("Unsure counts", "Don&#39;t know", "what such an answer was found to be worth"):
+    for words in ("Unsure counts", "Don&#39;t know", "estimated worth of such an answer"):
         assert words in page
     data = json.loads((found.folder / "report.json").read_text())
     assert {row["worker"]: row["unsure"] for row in data["annotators"]}["ann"] == 0.25

@@ -70,8 +70,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("t.csv", "label,parent\na,\nb,c\nc,d\nd,b\n", r"t\.csv, row 3: .*circle: 'b' > 'c' > 'd' > 'b'; give one"),
-        ("t.csv", "label,parent\na,a\n", r"t\.csv, row 2: .*circle: 'a' > 'a'"),
+        ("t.csv", "label,parent\na,\nb,c\nc,d\nd,b\n", r"t\.csv, row 3: .*cycle: 'b' > 'c' > 'd' > 'b'; give one"),
+        ("t.csv", "label,parent\na,a\n", r"t\.csv, row 2: .*cycle: 'a' > 'a'"),
         ("t.csv", "label,parent\nbirds,\ngull,brids\n", r"t\.csv, row 3: Unknown parent 'brids': did you mean 'birds'.*own"),
         ("t.csv", "label,parent\na,\nb,\nc,a\nc,b\n", r"row 5: the label 'c' stands here under 'b', and before \(.*row 4"),
         ("t.csv", "label,parent\na,\nb,a\nb,a\n", r"row 4: the label 'b' stands here"),
@@ -80,7 +80,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("t.txt", "a;b\na;c\na;b\n", r"row 3: the path to 'b' stands in row 1 already"),
         ("t.txt", "a;b\nc;b\n", r"row 2: the label 'b' stands here under 'c', and before .*row 1\) under 'a'"),
         ("t.txt", "a;;c\n", r"row 1: the path 'a;;c' has an empty part"),
-        ("t.csv", "kind,of\na,b\n", r"t\.csv is no taxonomy: it begins with 'kind,of'\. Give a table"),
+        ("t.csv", "kind,of\na,b\n", r"t\.csv is not a taxonomy: it starts with 'kind,of'\. Give a table"),
         ("t.csv", "", r"t\.csv is empty"),
         ("t.json", '{"a": ["b", 3]}', r"under 'a': a node is a name, not 3"),
         ("t.json", '{"a": ["b"], "a": ["c"]}', r"the label 'a' twice"),

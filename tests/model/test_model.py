@@ -280,7 +280,7 @@ def test_loading_draws_no_random_numbers(tmp_path: Path) -> None:
 
 def test_no_pickle_is_opened(tmp_path: Path) -> None:
     torch.save(image_model().network.state_dict(), tmp_path / FILE_NAME)
-    with pytest.raises(InputError, match="truncated, damaged or no classifier"):
+    with pytest.raises(InputError, match="truncated, damaged or not a classifier"):
         Model.load(tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_weights_of_others_are_refused(tmp_path: Path) -> None:
     save_file({"conv1.weight": torch.ones(3)}, tmp_path / "a.safetensors")
     save_file({"conv1.weight": torch.ones(3)}, tmp_path / "b.safetensors", metadata={"format": "pt"})
     for name in ("a", "b"):
-        with pytest.raises(InputError, match="holds weights but no classifier"):
+        with pytest.raises(InputError, match="holds weights, but not a PALS classifier"):
             Model.load(tmp_path / f"{name}.safetensors")
 
 
@@ -654,7 +654,7 @@ def test_what_cannot_be_predicted(run: Path, photos: Path, tmp_path: Path) -> No
         predict_folder(tmp_path, photos, device="cpu")
     grey = Model(Description(NAMES, Part("small-cnn", (1, 8, 8), (0.5,), (0.2,))), network(shape=(1, 8, 8)), device="cpu")
     grey.save(tmp_path / FILE_NAME)
-    with pytest.raises(InputError, match="inputs of 1 x 8 x 8, not coloured squares"):
+    with pytest.raises(InputError, match="inputs of 1 x 8 x 8, not square colour pictures"):
         predict_folder(tmp_path, photos, device="cpu")
 
 

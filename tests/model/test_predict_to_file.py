@@ -318,10 +318,10 @@ def test_parts_of_another_table_are_refused(run: Path, photos: Path, tmp_path: P
         ({"run": other}, "another classifier"),
         ({"batch": 4}, r"batch = 3 \(now 4\)"),
     ):
-        with pytest.raises(InputError, match=rf"p\.csv\.parts holds .* begun with {words}\. Give another --out, or delete"):
+        with pytest.raises(InputError, match=rf"p\.csv\.parts holds .* started with {words}\. Give another --out, or delete"):
             predict(**{"run": run, "items": photos, "out": out, **options})
     (photos / "0020.png").write_bytes(png(99))
-    with pytest.raises(InputError, match="begun with other items, or some that have changed since"):
+    with pytest.raises(InputError, match="started with other items, or some that have changed since"):
         predict(run, photos, out)
     assert {path: path.read_bytes() for path in (tmp_path / "p.csv.parts").glob("0*")} == before
 
@@ -391,7 +391,7 @@ def test_bad_items_are_left_out_and_listed(run: Path, photos: Path, tmp_path: Pa
         predict(run, photos, out)
     with pytest.raises(StopError):
         predict(run, photos, out, skip_bad=True, progress=stop_after(5))
-    with pytest.raises(InputError, match=r"begun with --skip-bad and left out 0004\.png .*Go on with --skip-bad"):
+    with pytest.raises(InputError, match=r"started with --skip-bad and left out 0004\.png .*Continue with --skip-bad"):
         predict(run, photos, out)
     tally = predict(run, photos, out, skip_bad=True).tally
     assert (tally.items, tally.bad, len(tally.first_bad)) == (7, COUNT - 7, 10)

@@ -155,7 +155,7 @@ def test_what_is_no_number_of_seconds_is_left_alone(cell: str, write: Write) -> 
     assert not found.timed and found.num_answers == 2
     (note,) = [note for note in found.summary.notes if note.startswith("Seconds that answers took are not read")]
     assert "row 3, column 'seconds'" in note and cell in note
-    with pytest.raises(InputError, match=r"row 3, column 'seconds', holds .* no number of seconds"):
+    with pytest.raises(InputError, match=r"row 3, column 'seconds', holds .* not a number of seconds"):
         read_votes(path, columns={"seconds": "seconds"})
     for wrong in ([1.0], [-1.0] * 2, [np.inf] * 2):
         with pytest.raises(InputError, match="seconds_R of the votes must hold 2 numbers of seconds"):

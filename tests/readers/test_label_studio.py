@@ -99,7 +99,7 @@ def test_lead_time_is_how_long_it_took(write: Write) -> None:
     assert found.to_frame()["seconds"][0] == 4.25 and pace(found).seconds_W[found.workers.index("1")] == 4.25
     odd = read(write, [task("a.jpg", annotation(1, result("newt"), lead_time="quick"))])
     assert not odd.timed
-    assert any("task 1, annotation 1 holds 'quick', which is no number of seconds" in note for note in odd.summary.notes)
+    assert any("task 1, annotation 1 holds 'quick', which is not a number of seconds" in note for note in odd.summary.notes)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("sure", [True, True, False, True]), ("unsure?", [False, False, True, True])])
@@ -147,5 +147,5 @@ def test_a_path_is_the_node_at_its_end(write: Write) -> None:
     path["value"]["taxonomy"] = [["animal", "amphibian"]]
     assert answers(read(write, [task("a.jpg", annotation(1, path))], taxonomy=TREE)) == [("a.jpg", "1", ("newt", "frog"))]
     path["value"]["taxonomy"] = [["plant", "newt"]]
-    with pytest.raises(InputError, match=r"Unknown label 'plant/newt'.*Mend it, or add it to the taxonomy"):
+    with pytest.raises(InputError, match=r"Unknown label 'plant/newt'.*Fix it, or add it to the taxonomy"):
         read(write, [task("a.jpg", annotation(1, path))], taxonomy=TREE)

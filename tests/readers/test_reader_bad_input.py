@@ -184,9 +184,9 @@ def test_truncated_json(text: str, write: Write) -> None:
 
 
 def test_rows_with_too_many_cells(write: Write) -> None:
-    with pytest.raises(InputError, match=r"Expected 3 fields in line 3, saw 4.*Mend that row"):
+    with pytest.raises(InputError, match=r"Expected 3 fields in line 3, saw 4.*Fix that row"):
         read_votes(write("item,worker,label\na,ann,newt\nb,ann,frog,toad\n"))
-    with pytest.raises(InputError, match=r"row 2 has more cells than the 3 names .* or mend the row"):
+    with pytest.raises(InputError, match=r"row 2 has more cells than the 3 names .* or fix the row"):
         read_votes(write("item,worker,label\na,ann,newt,x\nb,ann,frog,y\n"))
     for above in (0, 3):
         with pytest.raises(InputError, match=f"a quotation mark in row {3 + above} is never closed. Close it, or take it away"):

@@ -96,7 +96,7 @@ def test_a_table_that_does_not_fit(write: Write, monkeypatch: pytest.MonkeyPatch
         raise MemoryError
 
     monkeypatch.setattr(np, "bincount", full)
-    with pytest.raises(InputError, match="2 items and 2 classes does not fit into the memory"):
+    with pytest.raises(InputError, match="2 items and 2 classes does not fit into memory"):
         votes.to_candidates()
 
 
@@ -154,7 +154,7 @@ def test_megabytes_of_line_breaks_in_xml(write: Write) -> None:
 @pytest.mark.parametrize("name", ["long", "cvat", "json"])
 def test_encodings_that_are_none(encoding: str, name: str, write: Write) -> None:
     content, file, _ = EXPECTED[name]
-    with pytest.raises(InputError, match=r"Unknown encoding '.*'\. Known are utf-8") as error:
+    with pytest.raises(InputError, match=r"Unknown encoding '.*'\. Use utf-8") as error:
         read_votes(write(content.replace("newt", "Kröte"), file), encoding=encoding)
     assert len(str(error.value)) < 500
 

@@ -105,7 +105,7 @@ def test_a_line_break_inside_a_label(write: Write) -> None:
 
 
 def test_a_key_twice_in_one_object(write: Write) -> None:
-    with pytest.raises(InputError, match=r"v.jsonl, line 2: one object has the key 'label' twice .*'item': 'b'\)\. Keep the"):
+    with pytest.raises(InputError, match=r"v.jsonl, line 2: one object has the key 'label' twice .*'item': 'b'\)\. Keep only"):
         read_votes(write('{"item":"a","label":"x"}\n{"item":"b","label":"x","label":"y"}\n', "v.jsonl"))
     with pytest.raises(InputError, match="the key '0' twice"):
         read_votes(write('{"0":{"12":1},"0":{"40":0}}', "answers.json"))
@@ -128,7 +128,7 @@ def test_a_coco_id_twice(write: Write) -> None:
         ('"image_id":1', '"image_id":9', "annotation 1 has the image_id '9', which is not among `images`"),
         ('"category_id":2', '"category_id":7', "annotation 1 has the category_id '7', which is not among `categories`"),
         ('"category_id":2,', "", "annotation 1 has the category_id None"),
-        ('"score":0.9', '"score":-1', "annotation 1 has the score -1, which is no weight"),
+        ('"score":0.9', '"score":-1', "annotation 1 has the score -1, which is not a weight"),
     ],
 )
 def test_a_coco_annotation_of_nothing(write: Write, old: str, new: str, message: str) -> None:

@@ -176,7 +176,7 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     ana.open(f"{server.address}grid?order=class&value=digit+1")
     tiles = len(ana.run("return document.querySelectorAll('.tile')"))
     ana.find(".tile").click()
-    assert ana.text("#chosen") == "1 chosen"
+    assert ana.text("#chosen") == "1 selected"
     ana.find("#all").click()
     pictured(ana, "grid")
     ana.find("#confirm").click()
@@ -194,7 +194,7 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     assert ana.text("#waiting") == "1"  # what ben said meanwhile
     ana.until(lambda: ana.text("#update-state") == "Done.")
     pictured(ana, "overview")
-    ben.until(lambda: ben.run("return document.querySelector('#live').textContent") == "1 item to take in")
+    ben.until(lambda: ben.run("return document.querySelector('#live').textContent") == "1 item waiting")
     assert store.rounds()[0].upto < max(one.id for one in store.of(meanwhile))
     ana.open(f"{server.address}item")
     assert ana.item

@@ -155,13 +155,13 @@ def test_a_page_says_all_that_is_known(desk: Desk) -> None:
     ana, ben, tables = Client(desk, "ana"), Client(desk, "ben"), desk.scene().shown
     item = int(tables.place[tables.doubtful["item"][0]])
     page = ana.get(f"item/{tables.keys[item]}").text
-    for words in ("dan", "eve", "likely wrong", "Without having seen the answers", "Most similar items", "Why you see it"):
+    for words in ("dan", "eve", "likely wrong", "Predicted without seeing the answers", "Most similar items", "Why you see it"):
         assert words in page, words
     answer(ben, tables.keys[item], "label", "digit 1", "digit 2")
     answer(ben, tables.keys[item], "label", "digit 2")
     page = ana.get(f"item/{tables.keys[item]}").text
     assert "on this page" in page and "1 earlier answer" in page and "digit 1 or digit 2" in page
-    assert "You said <b>digit 2</b>" in ben.get(f"item/{tables.keys[item]}").text
+    assert "You answered <b>digit 2</b>" in ben.get(f"item/{tables.keys[item]}").text
 
 
 def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
@@ -202,7 +202,7 @@ def test_who_is_asked_first(desk: Desk) -> None:
     assert client.get("item").headers["location"] == "/secret-token/who"
     assert client.post("answer", {"items": [desk.scene().shown.keys[0]], "kind": "skip", "key": next(KEYS)}).status == 400
     form = {"origin": "http://127.0.0.1:80", "content-type": "application/x-www-form-urlencoded"}
-    assert "Give a name" in client.ask("POST", "/secret-token/who", form, b"name=+").text
+    assert "Enter a name" in client.ask("POST", "/secret-token/who", form, b"name=+").text
     named = client.ask("POST", "/secret-token/who", form, b"name=J%C3%B6+B")
     cookie = named.headers["set-cookie"].partition(";")[0]
     assert "Jö B" in client.get("overview", cookie=cookie).text
@@ -232,8 +232,8 @@ def test_a_run_of_an_earlier_version(run: Path) -> None:
         (run / name).unlink()
     desk = Desk(run)
     page = Client(desk).get("item").text
-    assert page.count("the run is of an earlier version") == 2 and "24 items left" in page  # nothing is known to be enough
-    assert "not known: fit again to learn it" in Client(desk).get("overview").text
+    assert page.count("an earlier version made this run") == 2 and "24 items left" in page  # nothing is known to be enough
+    assert "not known: run pals fit again to find out" in Client(desk).get("overview").text
     desk.close()
 
 
@@ -285,7 +285,7 @@ def test_the_loop(run: Path) -> None:
     assert again.scene().shown.folder == found.folder
     again.close()
     assert base_of(found.folder) == run.resolve()
-    with pytest.raises(InputError, match="Review that one"):
+    with pytest.raises(InputError, match="Review that run instead"):
         Desk(found.folder)
 
 
@@ -319,7 +319,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     assert pals("update", run).code == 2  # nobody has answered: files are needed
     Store(run).close()
     empty: Answer = pals("update", run)
-    assert empty.code == 2 and "nobody has answered anything" in empty.err
+    assert empty.code == 2 and "nobody has answered on its review page" in empty.err
     Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err
@@ -330,7 +330,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     ("options", "words"),
     [
         (("nowhere",), "is not a run folder"),
-        (("RUN", "--port", "TAKEN"), "is taken"),
+        (("RUN", "--port", "TAKEN"), "is in use"),
         (("RUN", "--host", "256.1.1.1"), "Cannot listen"),
     ],
     ids=("no run", "port taken", "no host"),
@@ -400,7 +400,7 @@ def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
     assert "no such items" in client.get("item?order=class&value=unheard-of").text
     everything = list(desk.scene().shown.keys)
     assert client.post("answer", {"items": everything, "kind": "as-suggested", "key": next(KEYS)}).status == 200
-    assert "You have gone through all" in client.get("item?order=everything").text
+    assert "You have gone through this whole list" in client.get("item?order=everything").text
 
 
 def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_a_real_process_asked_to_end(
     running.send_signal(number)
     said = running.communicate()[0].decode()
     assert running.returncode == code, said
-    assert "Stopping after this epoch" in said and "The same command continues" in said
+    assert "Stopping after this epoch" in said and "Run the same command to continue" in said
     assert load_checkpoint(folder / "checkpoint.pt")["progress"]["total"] == len(logged_epochs(folder)) < 500
 
 

@@ -168,7 +168,7 @@ def test_weights_of_ones_own_from_the_data_folder(tmp_path: Path) -> None:
 def test_the_command(pals: Pals) -> None:
     answer = pals("train", "squares", "--encoder", "patches", "--epochs", "1", *FEW, "--seeds", "2", "--out", "run")
     assert answer.code == 0, answer
-    assert "Pictures are seen by patches at 32 px." in answer.out
+    assert "Pictures are encoded by patches at 32 px." in answer.out
     settings = read_yaml(Path("run/seed-1/config.yaml"))
     assert settings["network"] == {"name": "patches", "weights": None, "frozen": True, "head": "mlp", "adapt": True}
     assert settings["train"]["lr"] == 0.05
@@ -193,8 +193,8 @@ def refused(pals: Pals, *options: str | Path, data: str = "squares", out: str = 
         (("--encoder", "auto"), "name one here"),
         (("--encoder", "patches", "--no-frozen"), "cannot be trained"),
         (("--encoder", "timm:convnext_tiny"), "--weights timm"),
-        (("--no-frozen",), "--no-frozen is about an encoder"),
-        (("--weights", "x.pth"), "--weights is about an encoder"),
+        (("--no-frozen",), "--no-frozen needs an encoder"),
+        (("--weights", "x.pth"), "--weights needs an encoder"),
         (("--set", "network.frozen=true", "--set", "network.name=small-cnn"), "has no pretrained weights"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_file_of_ones_own_is_recognised(tmp_path: Path, name: str) -> None:
 def test_a_file_of_another_network(tmp_path: Path) -> None:
     path = tmp_path / "other.pth"
     torch.save(build_network("small-cnn", (3, 32, 32), 5).state_dict(), path)
-    with pytest.raises(InputError, match=r"other\.pth are those of no network.*timm:NAME"):
+    with pytest.raises(InputError, match=r"other\.pth do not belong to any network.*timm:NAME"):
         find_encoder(str(path))
 
 
@@ -140,7 +140,7 @@ def test_no_connection_for_a_name_of_the_hub(
     with caplog.at_level(logging.WARNING), pytest.raises(InputError) as error:
         find_encoder("timm:test_resnet", weights="timm")
     assert str(error.value) == (
-        "timm could not download the weights of 'test_resnet' (Cannot reach the hub): connect to the web, or fetch the file "
+        "timm could not download the weights of 'test_resnet' (Cannot reach the hub): go online, or download the file "
         "elsewhere and give it as --weights FILE."
     )
     assert not caplog.records

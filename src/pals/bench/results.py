@@ -70,14 +70,14 @@ def read_result(folder: Path) -> Result:
     """Of one finished run."""
     config = load_run_config(folder)
     if not (folder / "summary.json").exists():
-        raise InputError(f"{folder} holds a run that is not finished. The command that began it goes on with it.")
+        raise InputError(f"{folder} holds a run that is not finished. Run the command that started it to continue.")
     summary, about = read_object(folder / "summary.json"), read_object(folder / "run.json")
     if "test_accuracy" not in summary:
         raise InputError(f"{folder} holds a run without test items (`pals fit`?): there is no accuracy to collect.")
     try:
         return _result(folder, config, summary, about)
     except (LookupError, TypeError) as error:
-        raise InputError(f"{folder} holds a run whose files were changed ({error}). Restore them, or run it anew.") from None
+        raise InputError(f"{folder} holds a run whose files were changed ({error}). Restore them, or run it again.") from None
 
 
 def _result(folder: Path, config: RunConfig, summary: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
@@ -138,7 +138,7 @@ def read_records(path: Path) -> list[Result]:
         missing = needed - set(values)
         if missing or set(values) - known:
             wrong = f"lacks {sorted(missing)[0]}" if missing else f"has an unknown {sorted(set(values) - known)[0]}"
-            raise InputError(f"{path}, line {number} is no record of a run: it {wrong}.")
+            raise InputError(f"{path}, line {number} is not a record of a run: it {wrong}.")
         results.append(Result(**{**values, "changed": tuple(values.get("changed", ()))}))
     return results
 

@@ -70,9 +70,9 @@ def relabel(
     from pals.util.files import write_text
 
     if to not in ("csv", "label-studio"):
-        raise InputError(f"--to {to!r}: choose Output format: csv or label-studio.")
+        raise InputError(f"--to {to!r}: choose csv or label-studio.")
     if to == "label-studio" and out.suffix.lower() != ".json":
-        raise InputError(f"--out {out}: Label Studio imports tasks from a .json file; choose a name that ends so.")
+        raise InputError(f"--out {out}: Label Studio imports tasks from a .json file; choose a name that ends in .json.")
     people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
     if annotators is not None and not people:
         raise InputError("--annotators names nobody. Give names as in the answers, separated by commas.")
@@ -93,7 +93,7 @@ def relabel(
         _write_project(run, queue, out, prefix, document_root)
     say(f"{how_many(len(queue), 'item')} to look at in {out}")
     if found is None:
-        say(f"Which items have enough answers is not known: {run} is of an earlier version. Fit again to learn it.")
+        say(f"{run} does not say which items have enough answers: an earlier version made it. Run `pals fit` again.")
     else:
         _tell_next(found, out)
 
@@ -142,7 +142,7 @@ def replay(
     found.draw(out.with_suffix(".png"))
     for line in found.sentences:
         say(line)
-    say(f"The curves are in {out} and {out.with_suffix('.png').name}, what was saved in {out.stem}-saved.csv")
+    say(f"The curves are in {out} and {out.with_suffix('.png').name}, the savings in {out.stem}-saved.csv")
 
 
 def _write_project(run: Path, queue: pd.DataFrame, out: Path, prefix: str | None, document_root: Path | None) -> None:
@@ -180,5 +180,5 @@ def _costs(given: list[str]) -> dict[str, float]:
         except ValueError:
             equals = ""
         if not equals or not name.strip():
-            raise InputError(f"--cost {text!r}: write who and what an answer of theirs costs, such as expert=5.")
+            raise InputError(f"--cost {text!r}: write NAME=COST, such as expert=5.")
     return costs

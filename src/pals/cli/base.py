@@ -39,7 +39,7 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as stopped:
             if not console.quiet:
-                errors.print("Stopped. The same command continues from the last checkpoint.")
+                errors.print("Stopped. Run the same command to continue from the last checkpoint.")
             sys.exit(stopped.code if isinstance(stopped, Stopped) else 128 + signal.SIGINT)
 
 

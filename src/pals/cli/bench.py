@@ -84,7 +84,7 @@ def bench(
     show_troubles(outcomes)
     if stopped:
         left = len(missing) - sum(outcome.kind in ("done", "skipped") for outcome in outcomes)
-        errors.print(f"Stopped with {how_many(left, 'run')} to do. The same command goes on where they are.", highlight=False)
+        errors.print(f"Stopped with {how_many(left, 'run')} left. Run the same command to continue.", highlight=False)
         raise typer.Exit(stopped.code)
     if any(outcome.kind == "failed" for outcome in outcomes):
         raise typer.Exit(1)
@@ -99,7 +99,7 @@ def _recipes(
     if not names and table is None and grid is None:
         raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
     if grid is not None and table is not None:
-        raise InputError("--grid and --table exclude each other; run them one after the other.")
+        raise InputError("--grid and --table cannot be combined; run one after the other.")
     found = narrowed(read_grid(grid), methods, cells) if grid is not None else select(table, methods, cells)
     for name in names:
         if not any(fnmatchcase(recipe.name, name) for recipe in found):
@@ -122,9 +122,9 @@ def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
     console.print(table)
     known = [time for time in times if time is not None]
     if known:
-        say(f"About {duration(sum(known))} on one H200 for what is to do.")
+        say(f"The remaining runs take about {duration(sum(known))} on one H200.")
     if len(known) < len(times):
-        say(f"How long {how_many(len(times) - len(known), 'run')} will take is not known.")
+        say(f"There is no time estimate for {how_many(len(times) - len(known), 'run')}.")
 
 
 def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) -> int:

@@ -127,7 +127,7 @@ def fit(
     started = time.perf_counter()
     if example:
         if paths or features or no_images or truth:
-            raise InputError("--example brings its own pictures, answers and truth: name no others.")
+            raise InputError("--example brings its own pictures, answers and truth: do not name others.")
         images_of_it, answers_of_it, truth = example_()
         paths, out, mirror = [images_of_it, answers_of_it], out or EXAMPLE, False if mirror is None else mirror
     images, votes = _sources(paths or [], features, no_images)
@@ -281,7 +281,7 @@ def predict(
         typer.Argument(
             metavar="ITEMS...",
             help="A folder of pictures, one picture, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
-            "pictures, a folder of such, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
+            "pictures, a folder of these, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],
@@ -378,7 +378,7 @@ def _sources(paths: list[Path], features: Path | None, no_images: bool) -> tuple
         named = f"Only {paths[0]} is named" if paths else "No file is named"
         raise InputError(
             f"{named}. Give the folder of pictures, then the file with the answers; --no-images if there are no pictures; "
-            f"--example for pictures and answers that come along."
+            f"--example for the bundled pictures and answers."
         )
     return paths[0], paths[1:]
 

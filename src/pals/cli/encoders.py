@@ -41,7 +41,7 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
             say(fact["reason"])
     say(
         "Also: --encoder timm:NAME --weights FILE for any network of timm, --encoder FILE for the weights of an "
-        "EfficientNet-Lite or a torchvision ResNet, and your own with --plugin. Which one to take: docs/encoders.md."
+        "EfficientNet-Lite or a torchvision ResNet, and your own with --plugin. How to choose one: docs/encoders.md."
     )
 
 

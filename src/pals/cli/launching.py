@@ -22,7 +22,7 @@ Cluster = Annotated[list[str] | None, typer.Option(help="Launcher option, e.g. s
 
 STOPPING = {
     "local": STOPPING_RUN,
-    "slurm": "No longer waiting. The jobs go on in the cluster; the same command later shows what came of them.",
+    "slurm": "No longer waiting. The jobs keep running on the cluster; run the same command later to see their results.",
 }
 
 

@@ -81,7 +81,7 @@ def prune(
     for line in made.lines():
         say(line)
     write_text(out, made.to_csv())
-    say(f"What is left is in {out}")
+    say(f"The remaining candidates are in {out}")
 
 
 def _of_dataset(

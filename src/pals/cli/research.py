@@ -71,8 +71,8 @@ def _intro(about: dict[str, Any], things: str = "items") -> str:
             f", and the right one is missing for {100 * about['effective_noise']:.1f}% of them (protocol {about['protocol']})"
         )
     labels = f"{about['mean_set_size']:.1f} candidate labels on average{missing}"
-    seen = f" Pictures are seen by {about['encoder']} at {about['size']} px." if "encoder" in about else ""
-    return f"{about['items']:,} {things} to learn from; each comes with {labels}.{seen} Computed on {about['engine']}."
+    seen = f" Pictures are encoded by {about['encoder']} at {about['size']} px." if "encoder" in about else ""
+    return f"{about['items']:,} {things} to learn from; each comes with {labels}.{seen} Running on {about['engine']}."
 
 
 def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
@@ -226,14 +226,14 @@ def _remarks(config: RunConfig) -> Iterator[str]:
     for name in never_comes(config):
         yield (
             f"Note: method.{name} is {getattr(config.method, name)}, but training ends after epoch {config.train.epochs}, so "
-            f"what would begin then never does. Lower it, or train longer."
+            f"it never takes effect. Lower it, or train longer."
         )
     other = chosen_by_rates(config)
     if other:
         found = ", ".join(f"{key}={value}" for key, value in other.items())
         yield (
-            f"Note: at these rates the paper's tables have {config.method_name} with {found}. Take that by --set, or run "
-            f"the cell by `pals bench`."
+            f"Note: at these rates the paper's tables use {config.method_name} with {found}. Set that with --set, or run "
+            f"the cell with `pals bench`."
         )
 
 
@@ -308,7 +308,7 @@ def data_fetch(
 
     place = data_folder(data_dir)
     if place is None:
-        raise InputError("Where to? Name a folder with --data-dir, or set PALS_DATA.")
+        raise InputError("Name a folder for the data with --data-dir, or set PALS_DATA.")
     with showing_bytes(console, name) as progress:
         folder = fetch(name, place, progress, say)
     say(f"{name} is in {folder}")
@@ -345,13 +345,13 @@ def _encoder_flags(encoder: str | None, weights: Path | None, frozen: bool | Non
         return {"network": dataset_network_settings(encoder, weights, frozen)}
     if weights is not None or frozen is not None:
         given = "--weights" if weights is not None else "--frozen" if frozen else "--no-frozen"
-        raise InputError(f"{given} is about an encoder: name it with --encoder, or set network.weights by --set.")
+        raise InputError(f"{given} needs an encoder: name one with --encoder, or set network.weights with --set.")
     return {}
 
 
 def _print_scores(scores: dict[str, Any] | None) -> None:
     if scores is None:
-        console.print("Not finished yet: the same command goes on.")
+        console.print("Not finished yet: run the same command to continue.")
         return
     value, runs = scores["test_accuracy"], len(scores["runs"])
     seeds = f"mean and deviation of {runs} seeds" if runs > 1 else "one seed"

@@ -47,4 +47,4 @@ def review(
             follow_links=follow_links,
             say=say,
         )
-    say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` takes them in.")
+    say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` applies them.")

@@ -19,7 +19,7 @@ Seed = Annotated[int | None, typer.Option(help="A single seed, e.g. --seed 5.")]
 def chosen_seeds(seeds: str | None, seed: int | None, default: list[int]) -> list[int]:
     """What the two options name together; `default` where neither is given."""
     if seeds is not None and seed is not None:
-        raise InputError("--seeds and --seed exclude each other; write all seeds as --seeds 1,4,5.")
+        raise InputError("--seeds and --seed cannot be combined; write all seeds as --seeds 1,4,5.")
     if seeds is None:
         return default if seed is None else _in_range("--seed", [seed])
     if "," not in seeds:

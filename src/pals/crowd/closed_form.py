@@ -101,7 +101,7 @@ class Solution:
 
 
 def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Fusion:
-    """The labels of all items by their answers and features (N x D, any scale, the same encoder for all).
+    """The labels of all items from their answers and features (N x D, any scale, the same encoder for all).
 
     Features that do not help to predict answers get no weight; then the result is that of the answers alone. Deterministic.
     Time grows with N x D^2, memory with N x D.

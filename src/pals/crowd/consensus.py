@@ -86,10 +86,10 @@ def dawid_skene(
     """Dawid and Skene 1979: labels and one confusion matrix per annotator, each estimated from the other in turn.
 
     `strength` is how many answers per class the prior of a person's matrix weighs (`Annotators`): large where people err alike,
-    small where each errs in their own way. If it is not given, that which predicts people's answers best is taken. With
+    small where each errs in their own way. If it is not given, the value that best predicts people's answers is used. With
     `hard_items` some items are hard for everybody, so that answers which disagree say less; without, answers count as
-    independent given the class. `start_NC` is what is held of the items already, as after a fit of most of these answers: it is
-    begun with, so that little is left to do; rows of zeros where nothing is.
+    independent given the class. `start_NC` is what is already known about the items, say from a fit of most of these answers:
+    the estimate starts from it and converges sooner; rows are zero where nothing is known.
     """
     if len(votes.class_names) < 2:
         raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")

@@ -216,7 +216,7 @@ def _read_folder(layout: Layout, folder: Path) -> tuple[Part, Part]:
     missing = layout.archive.missing(folder)
     if missing:
         raise InputError(
-            f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} to get it anew."
+            f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} to get it again."
         )
     seen: dict[bytes, str] = {}
     train = _read_files(layout, folder, layout.archive.train_files, "training", seen)
@@ -274,7 +274,7 @@ def _names(layout: Layout, folder: Path) -> tuple[str, ...]:
 
 
 def _again(layout: Layout, folder: Path) -> str:
-    return f"Delete the folder {folder} and run {fetch_command(layout.name, folder.parent)} to get it anew."
+    return f"Delete the folder {folder} and run {fetch_command(layout.name, folder.parent)} to get it again."
 
 
 # ---- .npz files

@@ -27,7 +27,7 @@ def read_pickle(path: Path, remedy: str) -> dict[str, Any]:
     try:
         found = _Reader(io.BytesIO(content), encoding="bytes").load()
     except _ForbiddenError as error:
-        raise InputError(f"{path} is not one of CIFAR's own files: it wants to use {error}. It was not run. {remedy}") from None
+        raise InputError(f"{path} is not one of CIFAR's own files: it tries to use {error}. It was not run. {remedy}") from None
     except Exception as error:  # a damaged pickle can raise anything
         _damaged(path, error, remedy)
     if not isinstance(found, dict):

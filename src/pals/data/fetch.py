@@ -127,7 +127,7 @@ def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda
         if missing:
             aside = _free_name(target)
             if target.exists():
-                notice(f"{target} lacks {', '.join(missing)}: fetching {name} anew, and keeping what is there in {aside}.")
+                notice(f"{target} lacks {', '.join(missing)}: fetching {name} again and keeping the old files in {aside}.")
             saved = _fetch_file(archive, data_dir, progress)
             _unpack(saved, archive, target, aside)
             saved.unlink()
@@ -161,7 +161,7 @@ def _download(url: str, part: Path, progress: Progress) -> None:
             return  # nothing is missing: the checksum says whether what we have is right
         raise InputError(f"The server refused {url}: {error}. Try again later, or {_by_hand(url, part)}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise InputError(f"Cannot reach {url}: {error}. Check the web connection, or {_by_hand(url, part)}") from None
+        raise InputError(f"Cannot reach {url}: {error}. Check the internet connection, or {_by_hand(url, part)}") from None
     with response:
         _save(response, part, have, progress)
 
@@ -169,7 +169,7 @@ def _download(url: str, part: Path, progress: Progress) -> None:
 def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: Progress) -> None:
     resumed = response.status == http.client.PARTIAL_CONTENT
     if resumed and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-        raise InputError(f"The server sent another piece of the file than was asked for. Delete {part} and start again.")
+        raise InputError(f"The server sent a different part of the file than requested. Delete {part} and start again.")
     done = have if resumed else 0
     length = response.headers.get("Content-Length", "")
     total = done + int(length) if length.isdigit() else None
@@ -190,7 +190,7 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: P
     if broken or (total is not None and done < total):
         size = "" if total is None else f" of {total:,}"
         raise InputError(
-            f"The download broke off after {done:,}{size} bytes{broken}. Run the same command again: it goes on from there."
+            f"The download broke off after {done:,}{size} bytes{broken}. Run the same command again to continue from there."
         )
 
 

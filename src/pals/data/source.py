@@ -125,7 +125,7 @@ def open_array(path: str | Path) -> TensorRows:
         raise InputError(f"{path} does not exist. Name an .npy file with one row per item.") from None
     except (OSError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is cut off, or no .npy file of numbers ({reason}). Write it again with numpy.save.") from None
+        raise InputError(f"{path} is cut off, or not an .npy file of numbers ({reason}). Rewrite it with numpy.save.") from None
     if not isinstance(array, np.memmap) or array.ndim < 2 or array.dtype not in NUMPY_TO_TORCH or not array.flags.c_contiguous:
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "several arrays"
         raise InputError(f"{path} holds {found}; rows of uint8 or floats, in C order, are read without loading the file.")

@@ -74,7 +74,7 @@ class Images:
         last = _channels_last(X)
         low, high = (0.0, 255.0) if X.dtype == np.uint8 else (float(X.min()), float(X.max()))
         if high <= low:
-            raise InputError("All pictures are of one and the same colour; there is nothing to learn from them.")
+            raise InputError("All pictures have the same single colour; there is nothing to learn from them.")
         image_NCHW = _bytes(_arranged(X, last), low, high)
         mean = image_NCHW.mean(axis=(0, 2, 3), dtype=np.float64) / 255
         std = np.maximum(image_NCHW.std(axis=(0, 2, 3), dtype=np.float64) / 255, SMALLEST_STD)

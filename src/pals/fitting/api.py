@@ -67,16 +67,16 @@ def fit(
     settings: Mapping[str, Any] | None = None,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
-    """Learn from pictures and the answers of several people: what the command `pals fit` does.
+    """Learn from pictures and the answers of several people, like the command `pals fit`.
 
     images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row), or with
     `no_images`, where labels come from the answers alone and there is no classifier.
     votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
-    `Votes`. taxonomy: a file with a tree over the classes, whose nodes answers may name (`Votes` bring their own). encoder:
+    `Votes`. taxonomy: a file with a tree over the classes; answers may name any node (`Votes` bring their own). encoder:
     "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same call with the same
-    folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a function that is given
-    each line that the command would print, such as `print`.
-    All else has the meaning of the command's option of that name; what is not given is chosen.
+    folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a function, such as
+    `print`, that is called with each line the command would print.
+    The other parameters work like the command's options of the same name; whatever is not given is chosen for you.
 
     Example::
 
@@ -154,13 +154,13 @@ def update(
     all_probabilities: bool = False,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
-    """Start from a finished run with further answers: what the command `pals update` does. The old run stays as it is; the new
-    one is in `out`, by default RUN-updated. add_class: a new class, of which the items in the text file `items` (one a line)
-    are known to be; others can then get it, too. earlier: the run's own answers where some of them no longer hold, a table like
-    its votes.csv, in the run's folder."""
+    """Update a finished run with new answers or a new class, like the command `pals update`. The old run is left untouched; the
+    new one is in `out`, by default RUN-updated. add_class: a new class; the text file `items` lists items known to belong to
+    it, one per line, and other items can then get it, too. earlier: the run's own answers if some of them no longer hold, as
+    a table like its votes.csv, in the run's folder."""
     folder, added = Path(run), added_classes(add_class, items)
     if not added and not _files(votes):
-        raise InputError(f"Nothing to update {folder} with: give files with further answers, or --add-class and --items.")
+        raise InputError(f"Nothing to update {folder} with: give files with new answers, or --add-class and --items.")
     changes: dict[str, dict[str, Any]] = {
         "data": {
             "skip_bad": skip_bad or None,
@@ -249,7 +249,7 @@ def updated_settings(
     begun = all((run / name).exists() for name in ("config.yaml", "votes.csv"))
     config = load_run_config(run) if begun else None
     if config is None or not isinstance(config.data, VotesConfig) or not _is_finished(run, config.data):
-        raise InputError(f"{run} is not a finished run of `pals fit`. Run that first, or let it finish.")
+        raise InputError(f"{run} is not a finished run of `pals fit`. Run `pals fit` first, or let it finish.")
     values = config.to_dict()
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
@@ -321,14 +321,14 @@ def _network(
 def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:
     if (images is None) == (features is None):
         raise InputError(
-            "Give either a folder of pictures or feature vectors (features=...), and not both; with no_images=True neither."
+            "Give either a folder of pictures or feature vectors (features=...), not both; with no_images=True, give neither."
         )
 
 
 def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:
     for name, value in given.items():
         if value is not None:
-            raise InputError(f"--no-images fits the answers alone: leave out {name}, which is about pictures or a classifier.")
+            raise InputError(f"--no-images fits the answers alone: leave out {name}, which needs pictures or a classifier.")
     earlier = load_run_config(folder).data if (folder / "config.yaml").exists() else None
     if isinstance(earlier, VotesConfig) and not earlier.answers_only:
         raise InputError(f"{folder} holds a run with pictures or vectors. Choose another --out for the answers alone.")
@@ -336,5 +336,5 @@ def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:
 
 def _in_memory(votes: Any, data: Mapping[str, Any]) -> Votes:
     if isinstance(votes, Votes) and data.get("taxonomy") is not None:
-        raise InputError("The votes are given as Votes, which bring their taxonomy: read_votes(..., taxonomy=...).")
+        raise InputError("Votes bring their own taxonomy: pass it to read_votes(..., taxonomy=...) instead.")
     return votes if isinstance(votes, Votes) else votes_of_frame(votes, build(VotesConfig, data, "data"))

@@ -87,7 +87,7 @@ class Kept:
     def load(cls, folder: Path) -> Kept:
         path = folder / FILE_NAME
         if not path.is_file():
-            raise InputError(f"{folder} holds no {FILE_NAME}: it is unfinished, or of an earlier version. Fit again.")
+            raise InputError(f"{folder} holds no {FILE_NAME}: the run is unfinished or too old. Run `pals fit` again.")
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 tables = {name: file[name] for name in file.files}
@@ -96,7 +96,7 @@ class Kept:
             standing = Standing(**{name: long[name] for name in ("decides_NC", "belief_NC", "hard_NC")})
             return cls(standing, Person(long["easy_CC"], long["hard_CC"]), names, long["easy_KCC"])
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"Cannot read {path} ({error}). Fit again to have it written anew.") from None
+            raise InputError(f"Cannot read {path} ({error}). Run `pals fit` again to rewrite it.") from None
 
 
 def _of_people(fusion: Fusion, result: Result) -> tuple[tuple[str, ...], np.ndarray]:
@@ -128,9 +128,9 @@ def sources_of(
     costs = {AN_EXPERT: EXPERT_COST, **(costs or {})}
     for name, cost in costs.items():
         if not (cost > 0 and math.isfinite(cost)):
-            raise InputError(f"--cost {name}={cost:g}: a cost is a number above zero; an answer of the crowd costs 1.")
+            raise InputError(f"--cost {name}={cost:g}: a cost is a number above zero; an answer from the crowd costs 1.")
     if not 0 < expert_right <= 1:
-        raise InputError(f"--expert-right {expert_right:g}: give the share of an expert's answers that is right, up to 1.")
+        raise InputError(f"--expert-right {expert_right:g}: give the share of an expert's answers that are right, up to 1.")
     known = set(kept.names)
     for name in annotators:
         if name not in known:
@@ -212,21 +212,23 @@ def next_answers(
     expert_right: float = EXPERT_RIGHT,
     worth: float = WORTH,
 ) -> NextAnswers:
-    """For every item of a finished run whether it has enough answers, by the labels right that one more is expected to add.
+    """Whether each item of a finished run has enough answers, judged by how many more right labels one more should bring.
 
-    annotators: who can be asked; everybody by default, and of these no item twice. costs: of an answer of `expert`, of a person
-    by name, of `anyone` (1). worth: labels right for each unit of cost below which nobody is asked. With a budget the best
-    answers for it are chosen (`asked`), those below `worth` too if there is money left; an item that it does not reach has not
-    enough answers for that. The forecast is for the budget, or else for as many answers as are worth asking for.
+    annotators: who can be asked, each at most once per item; everybody by default. costs: the cost of an answer from `expert`,
+    from a person by name, or from `anyone` (1). worth: how many more right labels an answer must bring per unit of cost. With a
+    budget, the best answers for it are chosen (`asked`), even those below `worth` if there is money left; an item that the
+    budget does not reach may still lack answers. The forecast is for the budget, or else for all answers worth asking for.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
-        raise InputError(f"--budget {budget:g}: give what may be spent, a number above zero; an answer of the crowd costs 1.")
+        raise InputError(f"--budget {budget:g}: give the most to spend, a number above zero; an answer from the crowd costs 1.")
     if not (worth >= 0 and math.isfinite(worth)):
-        raise InputError(f"--worth {worth:g}: give the labels right that an answer must bring, such as {WORTH:g}.")
+        raise InputError(f"--worth {worth:g}: give how many more right labels an answer must bring, such as {WORTH:g}.")
     folder = Path(run)
     kept, labels, votes = Kept.load(folder), read_table(folder, "labels.csv"), read_table(folder, "votes.csv")
     if len(labels) != len(kept.standing.belief_NC):
-        raise InputError(f"{folder / 'labels.csv'} and {FILE_NAME} are of different fits. Fit again to have both written anew.")
+        raise InputError(
+            f"{folder / 'labels.csv'} and {FILE_NAME} are from different fits. Run `pals fit` again to rewrite them."
+        )
     place = pd.Series(np.arange(len(labels)), index=labels["item"])
     answered = votes.assign(row=votes["item"].map(place)).dropna(subset=["row"]).groupby("worker")["row"]
     answered_by = {str(name): rows.to_numpy(dtype=np.int64) for name, rows in answered}

@@ -12,7 +12,7 @@ from pals.crowd.copies import never_differ
 from pals.crowd.mix_up import find_mix_up
 from pals.crowd.result import GOLD
 from pals.fitting.flags import BETWEEN
-from pals.util.words import how_many
+from pals.util.words import how_many, one_line
 
 if TYPE_CHECKING:
     from pals.fitting.findings import Findings
@@ -38,8 +38,8 @@ def poor_classifier(findings: Findings) -> list[str]:
     if covered - chance >= POOR * (1 - chance):
         return []
     return [
-        f"The classifier knows little: of items whose answers it has not seen it says something that somebody said in "
-        f"{covered:.0%} of cases, where chance gives {chance:.0%}. Its labels for new items will be poor."
+        f"The classifier is weak: on items whose answers it has not seen, it agrees with somebody's answer {covered:.0%} of "
+        f"the time, where chance gives {chance:.0%}. Its labels for new items will be poor."
     ]
 
 
@@ -60,8 +60,8 @@ def moved_classes(findings: Findings) -> list[str]:
     words = [f"{names[c]} has {how_many(int(found_C[c]), 'item')} instead of about {expected_C[c]:,.0f}" for c in order[:NAMED]]
     more = f", and {how_many(len(order) - NAMED, 'more class', 'more classes')}" if len(order) > NAMED else ""
     return [
-        f"The result has other class sizes than the answers suggest: {', '.join(words)}{more}. Look at "
-        f"{'its' if len(order) == 1 else 'their'} corrected items before you count anything."
+        f"The class sizes in the result are not what the answers suggest: {', '.join(words)}{more}. Look at "
+        f"{'its' if len(order) == 1 else 'their'} corrected items before you rely on any counts."
     ]
 
 
@@ -73,8 +73,8 @@ def mixed_up_items(findings: Findings) -> list[str]:
     items = ", ".join(findings.result.votes.items[i] for i in found.items[:NAMED].tolist())
     return [
         f"People and classifier contradict each other: of the items that people agree on, about {found.share:.0%} have answers "
-        f"that fit them no better than chance. Were names of files or rows mixed up? Look at these first: {items}. The "
-        f"estimate of what is wrong does not count them."
+        f"that fit them no better than chance. Were file names or rows mixed up? Look at these first: {items}. The "
+        f"estimate of what is wrong does not include them."
     ]
 
 
@@ -85,18 +85,18 @@ def suspected_people(findings: Findings) -> list[str]:
         return []
     names = people["worker"].tolist()
     if len(names) == 1:
-        return [f"{names[0]} may answer without looking: {people['evidence'].iloc[0].split(BETWEEN)[0]}."]
+        return [f"{names[0]} may be answering without looking: {people['evidence'].iloc[0].split(BETWEEN)[0]}."]
     listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
-    return [f"{len(names):,} people may answer without looking: {listed}. annotators.csv has the evidence."]
+    return [f"{len(names):,} people may be answering without looking: {listed}. annotators.csv has the evidence."]
 
 
 def copied_answers(findings: Findings) -> list[str]:
     """People who never differ, as if they were one."""
     names = findings.result.votes.workers
     return [
-        f"{_listed([names[person] for person in same.people])} give the same answer to all {same.items:,} items that they have "
-        f"in common. People who answer by themselves differ now and then: if one copied from another they are one witness, "
-        f"and more is wrong than the estimate says."
+        f"{_listed([names[person] for person in same.people])} gave the same answer to all {same.items:,} items they have in "
+        f"common. People who answer independently differ now and then: if one copied from another, they count as one "
+        f"person, and more is wrong than the estimate says."
         for same in never_differ(findings.result.votes, findings.people)
     ]
 
@@ -115,4 +115,4 @@ CHECKS: tuple[Callable[[Findings], list[str]], ...] = (
 
 def warnings(findings: Findings) -> list[str]:
     """All of them."""
-    return [line for check in CHECKS for line in check(findings)]
+    return [one_line(line) for check in CHECKS for line in check(findings)]

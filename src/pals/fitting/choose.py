@@ -67,10 +67,10 @@ def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[
         return {"method": {"name": CLOSED_FORM}, "network": head}, []
     method = dict(given.get("method") or {}).get("name", "pals")
     chosen: dict[str, Any] = merge({"method": {"name": method}}, _training(facts) if fixed else {})
-    reasons = ["A small network of two hidden layers learns from the features."] if fixed else []
+    reasons = ["A small network with two hidden layers learns from the features."] if fixed else []
     if 1 < facts.answered <= VOTING and method == "pals":
         chosen = merge(chosen, {"method": {"neighbors": facts.answered - 1}})
-        reasons.append(f"Only {facts.answered} items have answers: all others vote on each instead of {VOTING} neighbours.")
+        reasons.append(f"Only {facts.answered} items have answers: all others vote on each, instead of {VOTING} neighbours.")
     return chosen, reasons
 
 
@@ -80,8 +80,8 @@ def is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
     wide = facts.width is not None and min(facts.width, facts.answered) > LARGEST
     if method.get("name") == CLOSED_FORM:
         if not fixed or wide:
-            reason = "is for features that stay as they are" if not fixed else f"takes at most {LARGEST:,} features"
-            raise InputError(f"The {CLOSED_FORM} {reason}: leave out --method, or give --encoder with pictures.")
+            reason = "needs fixed features" if not fixed else f"takes at most {LARGEST:,} features"
+            raise InputError(f"Method {CLOSED_FORM} {reason}: leave out --method, or give --encoder with pictures.")
         return True
     network, data = (dict(given.get(name) or {}) for name in ("network", "data"))
     asked = method or given.get("train") or data.get("folds") or "head" in network or (facts.side is None and "name" in network)
@@ -109,7 +109,7 @@ def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, A
     if name == PATCHES or network.get("frozen", weights is not None and not facts.accelerated):
         name = name or PRETRAINED
         tune = "" if name == PATCHES else " Pass --no-frozen to train it further."
-        described = "patches cut from them" if name == PATCHES else f"{name}, which stays as it is"
+        described = "patches cut from them" if name == PATCHES else f"{name}, which stays frozen"
         return {"network": {"name": name, "frozen": True}}, f"Pictures are described by {described}.{tune}"
     if weights is not None:
         return _fine_tuned(facts, name or PRETRAINED)

@@ -110,11 +110,11 @@ def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
     compared = min(plan.compared, pictures - fresh)
     before = pictures - fresh - compared
     if before == pictures:
-        return f"All {pictures:,} pictures are known from before."
-    pace = f"{how_many(fresh, 'picture')} at {plan.data.size} px in {duration(seconds)} ({fresh / seconds:,.0f} a second)"
-    parts = [f"looked at {pace}"] if fresh else []
-    parts += [f"looked at {compared:,} of {pictures:,} when encoders were compared"] if compared else []
-    parts += [f"{before:,} were known from before"] if before else []
+        return f"All {pictures:,} pictures were encoded earlier."
+    pace = f"{how_many(fresh, 'picture')} at {plan.data.size} px in {duration(seconds)} ({fresh / seconds:,.0f} per second)"
+    parts = [f"encoded {pace}"] if fresh else []
+    parts += [f"encoded {compared:,} of {pictures:,} when encoders were compared"] if compared else []
+    parts += [f"{before:,} were encoded earlier"] if before else []
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 

@@ -18,7 +18,7 @@ def repeats(result: Result) -> dict[int, str]:
     """Who gives the same answer again and again, more than the items explain."""
     found = repeated_answers(result.votes, result.label_N)
     return {
-        person: f"same answer as before {found.same_W[person]:.0%} of {found.steps_W[person]:,} times, "
+        person: f"repeated the previous answer {found.same_W[person]:.0%} of {found.steps_W[person]:,} times, "
         f"where the items explain {found.expected_W[person]:.0%}"
         for person in np.flatnonzero(found.flagged_W).tolist()
     }
@@ -40,7 +40,7 @@ def fast(result: Result) -> dict[int, str]:
         return {}
     found, others = pace(result.votes), among_others(result.votes)
     return {
-        person: f"a median of {_seconds(found.seconds_W[person])} an answer, others {_seconds(found.others_W[person])}, and "
+        person: f"a median of {_seconds(found.seconds_W[person])} per answer, others {_seconds(found.others_W[person])}, and "
         f"agrees with others {others.agree_W[person]:.0%} of {others.answers_W[person]:,} times"
         for person in np.flatnonzero(found.fast_W & others.below(WORSE)).tolist()
     }

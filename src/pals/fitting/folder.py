@@ -59,7 +59,7 @@ def table_path(run: Path, name: str) -> Path:
 
 def unreadable(path: Path, error: Exception) -> InputError:
     reason = "rows of different lengths" if "zip()" in str(error) else " ".join(str(error).split())
-    return InputError(f"Cannot read {path}: {reason}. Fit again to have it written anew.")
+    return InputError(f"Cannot read {path}: {reason}. Run `pals fit` again to rewrite it.")
 
 
 def refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequence[str] | None = None) -> None:
@@ -67,13 +67,13 @@ def refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Seque
     many rows there were."""
     missing = [column for column in needed or NEEDED[path.name] if column not in header]
     if missing:
-        raise InputError(f"{path} has no column {missing[0]!r}. Fit again to have it written anew.")
+        raise InputError(f"{path} has no column {missing[0]!r}. Run `pals fit` again to rewrite it.")
     summary = path.with_name("summary.json")
     wanted = read_object(summary).get(ROWS[path.name]) if path.name in ROWS and summary.is_file() else None
     if isinstance(wanted, int) and rows < wanted:
         raise InputError(
             f"{path} is cut off: it has {how_many(rows, 'row')}, and the fit wrote at least {wanted:,}. "
-            "Restore it from a copy, or fit again to have it written anew."
+            "Restore it from a copy, or run `pals fit` again to rewrite it."
         )
 
 

@@ -210,6 +210,6 @@ def _refuse_other_inputs(folder: Path, mark: str) -> None:
     """A run that was begun says with what (one of an earlier version does not)."""
     if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
-            f"The pictures or vectors have changed since {folder} was begun, though their names have not. "
+            f"The pictures or vectors have changed since {folder} was started, though their names have not. "
             f"Restore them to resume it, or choose another --out."
         )

@@ -265,10 +265,10 @@ def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
     better, worse = (f"{np.exp(value):.1%}" for value in (max(own, theirs), min(own, theirs)))
     if theirs > own:
         return (
-            f"Without training it would be better: the closed form gives people's answers, each left out in turn, a typical "
-            f"probability of {better}, this classifier {worse}. Leave out --method to use it.",
+            f"The closed form, which needs no training, would do better: it gives held-out answers a typical probability of "
+            f"{better}, this classifier {worse}. Leave out --method to use it.",
         )
     return (
-        f"Training was worth it: the classifier gives people's answers, each left out in turn, a typical probability of "
-        f"{better}, the closed form, which trains nothing, {worse}.",
+        f"Training paid off: the classifier gives held-out answers a typical probability of {better}, the closed form, which "
+        f"needs no training, {worse}.",
     )

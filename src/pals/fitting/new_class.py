@@ -48,7 +48,7 @@ def _flagged(path: Path, listed: Collection[str]) -> set[str]:
         flagged = pd.to_numeric(table["none_of_these"]) > PROBABLE
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"Cannot read none_of_these in {path}: {reason}. Fit again to have it written anew.") from None
+        raise InputError(f"Cannot read none_of_these in {path}: {reason}. Run `pals fit` again to rewrite it.") from None
     table = table.assign(item=table["item"].map(without_mark), flagged=flagged)
     others = table[~table["item"].isin(listed)]
     few = others.groupby("label")["flagged"].transform("mean") <= 0.5
@@ -60,7 +60,7 @@ def _alike(groups: Path, listed: Collection[str]) -> set[str]:
     try:
         found = [set(path.read_text(encoding="utf-8").splitlines()) for path in sorted(groups.glob("*.txt"))]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read the lists in {groups} ({error}). Fit again to have them written anew.") from None
+        raise InputError(f"Cannot read the lists in {groups} ({error}). Run `pals fit` again to rewrite them.") from None
     return set[str]().union(*(group for group in found if len(group.intersection(listed)) >= PART * len(listed)))
 
 
@@ -72,9 +72,9 @@ def _add(votes: Votes, name: str, path: Path) -> Votes:
     for item, place, gold in zip(listed, place_L.tolist(), gold_L.tolist(), strict=True):
         where = f"{path}, line {listed[item]}: {item!r}"
         if place < 0:
-            raise InputError(f"{where} is no item of the run. Write items as labels.csv has them, one a line.")
+            raise InputError(f"{where} is not an item of the run. Write items as in labels.csv, one per line.")
         if gold >= 0:
-            raise InputError(f"{where} is known to be {votes.class_names[gold]!r} (gold). Take it off the list.")
+            raise InputError(f"{where} is known to be {votes.class_names[gold]!r} (gold). Remove it from the list.")
     gold_I = votes.gold_I.copy()
     gold_I[place_L] = votes.class_names.index(name)
     return replace(votes, gold_I=gold_I)
@@ -86,8 +86,8 @@ def _with_class(votes: Votes, name: str) -> Votes:
     if name in votes.class_names:
         if _is_named(votes, votes.class_names.index(name)):
             raise InputError(
-                f"--add-class {name}: there is a class of this name already. Choose another name; items of "
-                f"that class are further answers, in a file with the columns item, worker and label."
+                f"--add-class {name}: a class of this name already exists. Choose another name; items of "
+                f"that class belong in a file of further answers, with the columns item, worker and label."
             )
         return votes
     tree = votes.taxonomy
@@ -105,14 +105,14 @@ def _is_named(votes: Votes, number: int) -> bool:
 def read_list(path: Path) -> dict[str, int]:
     """The items in a text file, one a line, and their lines."""
     if not path.is_file():
-        raise InputError(f"--items: {path} does not exist. Give a text file with one item a line, as labels.csv has them.")
+        raise InputError(f"--items: {path} does not exist. Give a text file with one item per line, as in labels.csv.")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--items: cannot read {path} ({error}). Give a text file in UTF-8, one item a line.") from None
+        raise InputError(f"--items: cannot read {path} ({error}). Give a text file in UTF-8, one item per line.") from None
     found = {line.strip(): number for number, line in enumerate(lines, start=1) if line.strip()}
     if not found:
-        raise InputError(f"--items: {path} names no item. Write at least one into it, one a line.")
+        raise InputError(f"--items: {path} names no items. Write at least one, one per line.")
     return found
 
 
@@ -132,5 +132,5 @@ def refuse_without_features(run: Path, settings: Mapping[str, Any]) -> None:
     data = settings["data"]
     if settings["method"]["name"] != CLOSED_FORM or (data["images"] is None and data["features"] is None):
         raise InputError(
-            f"--add-class needs frozen features of the items, and {run} has none. Fit the pictures first (--encoder auto)."
+            f"--add-class needs frozen features of the items, and {run} has none. Fit the pictures with --encoder auto first."
         )

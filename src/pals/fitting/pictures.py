@@ -48,7 +48,7 @@ def names_in(images: str) -> list[str]:
         return list_images(Path(images))
     name, count = Counter(shards.names).most_common(1)[0]
     if count > 1:
-        raise InputError(f"{images}: {count} pictures are called {name!r}. Give every picture a name of its own.")
+        raise InputError(f"{images}: {count} pictures are called {name!r}. Give each picture a unique name.")
     return list(shards.names)
 
 
@@ -126,7 +126,7 @@ def _kept(source: DecodedPictures, cache: Path, stream: bool | None, monitor: Mo
 
 
 def _say_no_room(error: NoRoomError, cache: Path, monitor: Monitor) -> None:
-    monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded whenever it is needed.")
+    monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded every time it is needed.")
 
 
 def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None) -> ReadPictures:

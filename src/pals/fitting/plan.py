@@ -67,12 +67,12 @@ class Plan:
         """The method, the network and how long, in a few words."""
         network, train = self.config.network, self.config.train
         if self.data.answers_only:
-            return "No pictures: labels come from the answers alone, weighed by who errs how (Dawid and Skene's model)"
+            return "No pictures: labels come from the answers alone, weighted by how each person errs (Dawid-Skene model)"
         if self.solved:
             seen = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
-            return f"Closed form on {seen}: labels follow from these and the answers at once, nothing is trained"
+            return f"Closed form on {seen}: labels are computed directly from features and answers, without training"
         folds = self.data.folds
-        times = f", and {how_many(folds, 'more network')} as a second opinion on what each has not seen" if folds else ""
+        times = f", and {how_many(folds, 'more network')}, each for a second opinion on items it has not seen" if folds else ""
         size = f" at {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on the features of {network.name}" if network.frozen else ""
         passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
@@ -115,7 +115,7 @@ def plan(
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
         _refuse_other_answers(folder, sources, matched.votes, mark)
-        reasons = [f"{folder} exists: its settings are kept."]
+        reasons = [f"{folder} exists: keeping its settings."]
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
@@ -129,7 +129,9 @@ def _begun(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     if not isinstance(load_run_config(folder).data, VotesConfig):
-        raise InputError(f"{path} is not of a run of `pals fit`. Choose another --out, or restore that file from a copy.")
+        raise InputError(
+            f"{path} does not belong to a run of `pals fit`. Choose another --out, or restore the file from a copy."
+        )
     return read_yaml(path)
 
 
@@ -150,10 +152,10 @@ def _refuse_folds(folds: int, votes: Votes) -> None:
 
 def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
     if sources.fingerprint != mark:
-        early = ' Early versions left out "don\'t know", unsure marks and times: a run of theirs is fitted anew.'
+        early = ' Early versions left out "don\'t know", unsure marks and times: fit such a run again with another --out.'
         before = early if votes.marked or votes.timed else ""
         raise InputError(
-            f"The pictures or answers are not those that {folder} was begun with. Use `pals update {folder} VOTES` to add "
+            f"The pictures or answers are not those that {folder} was started with. Use `pals update {folder} VOTES` to add "
             f"new answers, or choose another --out.{before}"
         )
 
@@ -174,7 +176,7 @@ def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
     side = None if data.images is None else shorter_side(data.images, votes.items)
     if side is not None and side < SMALLEST_SIDE:
         raise InputError(
-            f"The pictures in {data.images} are {side} pixels high or wide, too few to see anything on. Give the originals, of "
+            f"The pictures in {data.images} are {side} pixels high or wide, too small to show anything. Give the originals, of "
             f"at least {SMALLEST_SIDE} pixels, or vectors with --features."
         )
     return Facts(

@@ -52,7 +52,7 @@ class Pruned:
         given_N, kept_N = self.given.size_N, self.kept_NC.sum(dim=1)
         gone, changed = int((given_N - kept_N).sum()), int((given_N > kept_N).sum())
         yield (
-            f"{how_many(self.neighbors, 'neighbour')} voted: {gone:,} of {int(given_N.sum()):,} candidates are gone, from "
+            f"{how_many(self.neighbors, 'neighbour')} voted: {gone:,} of {int(given_N.sum()):,} candidates were removed, from "
             f"{changed:,} of {how_many(len(self.given), 'set')}; {given_N.double().mean():.2f} labels per set before, "
             f"{kept_N.double().mean():.2f} after"
         )
@@ -61,7 +61,7 @@ class Pruned:
             grades = grade_pruning(self.given.allowed_NC[row_G], self.kept_NC[row_G], truth)
             yield (
                 f"Against the truth of {how_many(len(row_G), 'item')}: {100 * grades['coverage']:.1f}% of the wrong candidates "
-                f"are gone (coverage), {100 * grades['error']:.1f}% of the items have lost their true label (error); F "
+                f"were removed (coverage), {100 * grades['error']:.1f}% of the items have lost their true label (error); F "
                 f"{grades['f']:.3f}"
             )
 

@@ -69,7 +69,7 @@ def numbers(table: Columns, column: str, missing: float | None = None) -> np.nda
     bad = np.flatnonzero(~np.isfinite(value_N))
     if len(bad):
         item, cell = table["item"][bad[0]], table[column][bad[0]].strip()
-        raise InputError(f"The {column} of {quoted(item)} is {quoted(cell)}, not a number. Fit again to have it written anew.")
+        raise InputError(f"The {column} of {quoted(item)} is {quoted(cell)}, not a number. Run `pals fit` again to rewrite it.")
     return value_N
 
 

@@ -99,6 +99,6 @@ def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.
     except (OSError, ValueError) as error:  # pandas' parser errors and wrong encodings are ValueErrors
         raise unreadable(path, error) from None
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
-        raise InputError(f"{path} has rows with more cells than its header. Fit again to have it written anew.")
+        raise InputError(f"{path} has rows with more cells than its header. Run `pals fit` again to rewrite it.")
     refuse_damaged(path, list(frame.columns), len(frame), needed)
     return frame.map(without_mark)

@@ -86,17 +86,17 @@ class Replay:
         right = "right" if self.truth else "the same"
         lines = [
             f"With {'pictures and ' if self.pictures else ''}answers; mean of {how_many(self.seeds, 'random order')}."
-            + ("" if self.truth else " Without --truth, labels are compared with those that all answers come to."),
-            f"All answers ({last['answers_an_item']:.2f} an item): {_percent(last['right'])} of the labels are {right}.",
+            + ("" if self.truth else " Without --truth, labels are compared with those from all answers."),
+            f"All answers ({last['answers_an_item']:.2f} per item): {_percent(last['right'])} of the labels are {right}.",
         ]
         if np.isfinite(last["by_the_rule"]):
             lines.append(
-                f"By the rule {last['by_the_rule']:.2f} an item come to the same, within {100 * SAME:g} points: "
-                f"{_percent(last['saved'])} of the answers are saved."
+                f"The rule needs {last['by_the_rule']:.2f} per item for the same, within {100 * SAME:g} points: "
+                f"it saves {_percent(last['saved'])} of the answers."
             )
         lines.append(
-            f"The rule says enough at {self.stop.answers_an_item:.2f} an item, with {_percent(self.stop.right)} {right}; "
-            f"everyone asked equally needs {self._equally(self.stop.right)} for that."
+            f"The rule stops at {self.stop.answers_an_item:.2f} per item, with {_percent(self.stop.right)} {right}; "
+            f"asking everyone equally needs {self._equally(self.stop.right)} for that."
         )
         return lines
 
@@ -115,8 +115,8 @@ class Replay:
                 axes.plot(
                     curve["answers_an_item"], 100 * curve["right"], style, color=COLOURS[asking], label=asking, markersize=3.5
                 )
-            axes.plot(self.stop.answers_an_item, 100 * self.stop.right, "D", color=COLOURS[RULE], label="the rule says enough")
-            axes.set_xlabel("answers an item")
+            axes.plot(self.stop.answers_an_item, 100 * self.stop.right, "D", color=COLOURS[RULE], label="the rule stops")
+            axes.set_xlabel("answers per item")
             axes.set_ylabel("labels right (%)" if self.truth else "labels as with all answers (%)")
             axes.grid(color="#ECEEF0")
             axes.legend(frameon=False, loc="lower right")
@@ -142,7 +142,7 @@ def replay(
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: give the number of random orders, at least 1.")
     if not 0 < step <= 1:
-        raise InputError(f"--step {step:g}: give the answers an item between two estimates, above 0 and up to 1.")
+        raise InputError(f"--step {step:g}: give the answers per item between two estimates, above 0 and up to 1.")
     folder = Path(run)
     config = load_run_config(folder)
     if not isinstance(config.data, VotesConfig):
@@ -193,7 +193,7 @@ def play(
     """Both ways to ask, in so many random orders. `new_fit` makes what estimates the labels, anew for each of them."""
     count_N, truth = count_answers(votes), graded is not None
     if count_N.max(initial=0) < 2:
-        raise InputError("No item has two answers: there is nothing to play back.")
+        raise InputError("No item has two answers: there is nothing to replay.")
     items, total = int(np.count_nonzero(count_N)), int(count_N.sum())
     open_N, whole = np.flatnonzero((count_N > 0) & (votes.gold_I < 0)), seeds * len(ASKING) * total
     monitor, curves = monitor or Monitor(), []

@@ -56,4 +56,4 @@ class SecondLook:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 return cls(**{name: file[name] for name in file.files})
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
-            raise InputError(f"{path} is damaged. Fit again to have it written anew.") from None
+            raise InputError(f"{path} is damaged. Run `pals fit` again to rewrite it.") from None

@@ -16,7 +16,7 @@ from pals.fitting.asking import counts
 from pals.fitting.checks import warnings
 from pals.fitting.flags import BETWEEN
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
-from pals.util.words import how_many
+from pals.util.words import how_many, one_line
 
 if TYPE_CHECKING:
     from pals.fitting.findings import Findings
@@ -99,8 +99,9 @@ def contradiction(noise: NoiseEstimate) -> list[str]:
         return []
     alone, seen = (f"{100 * share:.1f}%" for share in noise.disagreement)
     return [
-        f"But people and classifier contradict each other: of the labels by the answers alone, {alone} are wrong by "
-        f"the answers and {seen} with the classifier. One of them is misled; look at some of the corrected labels."
+        f"But people and classifier contradict each other: of the labels taken from the answers alone, {alone} are wrong "
+        f"judging by the answers, but {seen} judging by the classifier as well. One side is misled: look at some of the "
+        f"corrected labels."
     ]
 
 
@@ -110,7 +111,7 @@ def contradiction(noise: NoiseEstimate) -> list[str]:
 def _size(findings: Findings) -> list[str]:
     found = findings.numbers
     items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
-    return [f"{items} with {answers} of {_people(found)} in {how_many(found['classes'], 'class', 'classes')}."]
+    return [f"{items} with {answers} from {_people(found)} in {how_many(found['classes'], 'class', 'classes')}."]
 
 
 def _changes(findings: Findings) -> list[str]:
@@ -126,7 +127,7 @@ def _changes(findings: Findings) -> list[str]:
 
 def _doubtful(findings: Findings) -> list[str]:
     doubtful = len(findings.doubtful)
-    first = "; the surest of them come first in doubtful.csv." if doubtful > 1 else "."
+    first = "; doubtful.csv lists the surest first." if doubtful > 1 else "."
     return [f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong{first}"]
 
 
@@ -170,7 +171,7 @@ def _most_confused(findings: Findings) -> list[str]:
         return []
     pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
     (result, answer), count = pairs.idxmax(), round(pairs.max())  # parts of answers that name several labels
-    return [f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')})."] if count else []
+    return [one_line(f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')}).")] if count else []
 
 
 SENTENCES: tuple[Callable[[Findings], list[str]], ...] = (

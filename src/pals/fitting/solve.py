@@ -19,7 +19,7 @@ from pals.util.locks import FolderLock
 from pals.vision.backbones.small import RootLinear
 
 HEAD = "linear"
-NO_HELP = "The pictures hardly help here: they tell next to nothing that the answers leave open, so the answers decide alone."
+NO_HELP = "The pictures hardly help here: they add next to nothing to the answers, so the answers alone decide."
 
 
 def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:

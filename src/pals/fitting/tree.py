@@ -78,7 +78,7 @@ def tree_in_words(found: Mapping[str, Any] | None) -> list[str]:
         return []
     rolled, sure = found["rolled_up"], f"{100 * found['sure']:g}%"
     shares = [f"{100 * (share or 0):.1f}%" for share in found["accuracy_per_level"]]
-    levels = f"{shares[0]} of the answers name the right branch, and {shares[-1]} of those that name a class the right one"
+    levels = f"{shares[0]} of the answers name the right branch, and {shares[-1]} of those that name a class name the right one"
     labels, items = (
         how_many(rolled["to_class"], "label is", "labels are"),
         how_many(rolled["to_inner_node"], "item is", "items are"),

@@ -73,7 +73,7 @@ def in_a_sentence(result: Result, annotators: Annotators) -> list[str]:
         parts.append(f"{count}, worth {100 * weight:.0f}% of a sure one{'' if one else ' each, on average'}")
     if unknown:
         items = how_many(len(np.unique(result.votes.unknown_item_U)), "item")
-        parts.append(f"{how_many(unknown, 'time')} somebody did not know, about {items}")
+        parts.append(f'people answered "don\'t know" {how_many(unknown, "time")}, about {items}')
     text = "; ".join(parts)
     return [f"{text[0].upper()}{text[1:]}."] if parts else []
 

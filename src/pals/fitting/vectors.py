@@ -25,7 +25,7 @@ def row_names(config: VotesConfig, votes: Votes) -> list[str]:
         return numbers
     raise InputError(
         f"Which row of {config.features} is {quoted(votes.items[0])}? Give --names, a text file with one item per line in the "
-        f"order of the rows; or let the votes call the items by row number, from 0."
+        f"order of the rows; or use row numbers, from 0, as item names in the votes."
     )
 
 

@@ -89,10 +89,10 @@ def _with_news(votes: Votes, before: Votes | None, config: VotesConfig) -> Votes
     remarks, classes, items = list[str](), _beyond(votes.class_names, before.class_names), _beyond(votes.items, before.items)
     if classes and config.class_names is None:
         count = how_many(len(classes), "class is", "classes are")
-        remarks.append(f"{count} new ({some(classes, len(classes))}); mend the file if that is a slip")
+        remarks.append(f"{count} new ({some(classes, len(classes))}); fix the file if that is a mistake")
     if items and config.answers_only:
         count = how_many(len(items), "item is", "items are")
-        remarks.append(f"{count} new ({some(items, len(items))}); mend the file if it belongs to another run")
+        remarks.append(f"{count} new ({some(items, len(items))}); fix the file if it belongs to another run")
     return replace(votes, summary=replace(votes.summary, notes=(*votes.summary.notes, *remarks))) if remarks else votes
 
 
@@ -140,7 +140,7 @@ def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
     place = config.images or config.features
     raise InputError(
         f"No item of {_named(config)} is in {place} (the first of {len(votes.items):,} is "
-        f"{quoted(votes.items[0])}). Check that both belong together and which column names the item (--item-column)."
+        f"{quoted(votes.items[0])}). Check that they belong together and which column names the item (--item-column)."
     )
 
 
@@ -163,7 +163,7 @@ def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
     files, classes, answered_N = _named(config), votes.class_names, answered(votes)
     if len(classes) < 2:
         raise InputError(
-            f"{files}: all answers are {quoted(classes[0])}. Give answers of at least two classes, or name all: --classes."
+            f"{files}: all answers are {quoted(classes[0])}. Give answers with two or more classes, or name all with --classes."
         )
     if answered_N.sum() < 2:
         only = votes.items[int(answered_N.argmax())]

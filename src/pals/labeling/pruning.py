@@ -27,12 +27,12 @@ def prune(
     spare: bool = True,
     backend: Backend = "torch",
 ) -> Tensor:
-    """The sets that are left, bool N x C, on the device of the features: each is part of the one given, and none is empty.
+    """The pruned sets, bool N x C, on the device of the features: each is a non-empty subset of the given set.
 
-    tau: the share of its further candidates, all but one, that a set may lose at most. 0 deletes nothing.
+    tau: the largest share of its candidates, not counting one, that a set may lose. 0 deletes nothing.
     neighbors, class_share: K other items vote, by the cosine of the features; but no more than this share of the mean number of
         items per class, because those of larger neighbourhoods are of other classes. None: K as it is.
-    spare: leave a set alone if its neighbours list another label more often than any of its own: the true one may be missing.
+    spare: keep a set as it is if its neighbours list another label more often than any of its own: the true one may be missing.
     """
     if not 0 <= tau <= 1:
         raise InputError(f"tau is {tau}; it must lie between 0 and 1 (the authors use 0.2 to 0.6).")

@@ -91,7 +91,7 @@ def make_candidates(
     pair_flip: bool = False,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """Candidate sets by one of the recipes above.
+    """Draw candidate sets with a noise protocol, g1 to g4.
 
     `group_C` is the super-class of every class; with `pair_flip` (g4 only) a wrong first label is always the next class,
     the last one's next being the first. The generator lives on the device of the truth.
@@ -124,7 +124,7 @@ def official_candidates(
     group_C: Tensor | None = None,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """The very sets that the authors' code draws for this seed (protocol g1), number for number.
+    """Exactly the sets that the authors' code draws for this seed (protocol g1).
 
     The same distribution as `make_candidates(protocol="g1")`, for runs that must see the same data.
     """
@@ -162,7 +162,7 @@ def draw_annotators(frequency_NC: Tensor | np.ndarray, labels_per_item: int, see
     good_N = np.isfinite(weight_NC).all(axis=1) & (weight_NC >= 0).all(axis=1) & (weight_NC > 0).any(axis=1)
     if not good_N.all():
         row = int(good_N.argmin())
-        raise InputError(f"Row {row} of the label frequencies must hold shares or counts with a positive sum; drop or mend it.")
+        raise InputError(f"Row {row} of the label frequencies must hold shares or counts with a positive sum; drop or fix it.")
     below_NC = weight_NC.cumsum(axis=1)
     below_NC /= below_NC[:, -1:]
     draw_NL = np.random.default_rng(seed).random((len(weight_NC), labels_per_item))

@@ -81,7 +81,7 @@ class Taxonomy:
         for entry in by_label.values():
             if entry.parent is not None and entry.parent not in by_label:
                 raise InputError(
-                    f"{_at(entry)}{unknown('parent', entry.parent, by_label, most=4)} Mend the name, or give it a row of its "
+                    f"{_at(entry)}{unknown('parent', entry.parent, by_label, most=4)} Fix the name, or give it a row of its "
                     "own, with no parent if it is a root."
                 )
             below.setdefault(entry.parent, []).append(entry.label)
@@ -192,7 +192,7 @@ class Taxonomy:
         for name in class_names:
             node = self.number.get(name, NO_NODE)
             if node not in leaves:
-                raise InputError(f"{unknown('class', name, self.leaves, most=4)} Mend it, or add it to the taxonomy as a leaf.")
+                raise InputError(f"{unknown('class', name, self.leaves, most=4)} Fix it, or add it to the taxonomy as a leaf.")
             while node >= 0:
                 kept.add(node)
                 node = self.parents[node]
@@ -283,6 +283,4 @@ def _cycle(by_label: Mapping[str, Entry], reached: set[str]) -> InputError:
     circle = seen[seen.index(label) :]
     first = min((by_label[one] for one in circle), key=list(by_label.values()).index)
     shown = " > ".join(map(quoted, [*circle[:4], *(["..."] if len(circle) > 4 else []), circle[0]]))
-    return InputError(
-        f"{_at(first)}the parents go round in a circle: {shown}; give one of these labels another parent, or none."
-    )
+    return InputError(f"{_at(first)}the parents form a cycle: {shown}; give one of these labels another parent, or none.")

@@ -41,7 +41,7 @@ def read_entries(path: Path, encoding: str | None = None) -> list[Entry]:
             return list(_paths(path, [(number, _cell(row, lineage)) for number, row in rows[1:]]))
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if sum(BETWEEN in line for _, line in lines) * 2 < len(lines):
-        raise InputError(f"{path} is no taxonomy: it begins with {quoted(lines[0][1], 40)}. {LOOKED_FOR}")
+        raise InputError(f"{path} is not a taxonomy: it starts with {quoted(lines[0][1], 40)}. {LOOKED_FOR}")
     return list(_paths(path, lines))
 
 
@@ -57,7 +57,7 @@ def _text(path: Path, encoding: str | None) -> str:
     if not text.strip():
         raise InputError(f"{path} is empty. {LOOKED_FOR}")
     if "\0" in text:
-        raise InputError(f"{path} is no text file. {LOOKED_FOR}")
+        raise InputError(f"{path} is not a text file. {LOOKED_FOR}")
     return text
 
 
@@ -69,7 +69,7 @@ def _rows(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
     try:
         found = [(number, row) for number, row in enumerate(csv.reader(text.splitlines(True), delimiter=delimiter), start=1)]
     except csv.Error as error:
-        raise InputError(f"{path}: this is no table ({error}). {LOOKED_FOR}") from None
+        raise InputError(f"{path}: this is not a table ({error}). {LOOKED_FOR}") from None
     return [(number, row) for number, row in found if any(cell.strip() for cell in row)]
 
 
@@ -124,7 +124,7 @@ def _json(path: Path, text: str) -> Any:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         found = f"{path}, line {error.lineno}: this is not JSON ({error.msg})"
-        raise InputError(f"{found}. Mend it, or write the taxonomy anew.") from None
+        raise InputError(f"{found}. Fix it, or write the taxonomy again.") from None
     except RecursionError:
         raise InputError(f"{path}: the JSON is nested too deeply for a taxonomy. {LOOKED_FOR}") from None
     except _TwiceError as error:

@@ -26,7 +26,7 @@ Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
 
 @dataclass(frozen=True)
 class Problem:
-    """All that a method may know before it starts."""
+    """Everything a method may know before it starts."""
 
     candidates: CandidateSets
     network: Callable[..., Network]  # network(): a fresh one, newly initialised; network("mlp"): another kind
@@ -80,7 +80,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees. The fields are those of the group `main`; `groups` holds the others."""
+    """The data of one training step. The fields hold the group `main`; `groups` holds the others."""
 
     index_B: Tensor
     views: tuple[Tensor, ...]
@@ -108,7 +108,7 @@ class Batch:
 
 
 class Context(Protocol):
-    """What a method may ask of the run. Passes over the data are lazy and kept for the epoch: not asked for, not made."""
+    """What a method may ask of the run. Passes over the data are lazy and cached for the epoch: they run only if asked for."""
 
     phase: str
     epoch: int  # within the phase, from 1
@@ -239,7 +239,7 @@ class Method(nn.Module):
         return False
 
     def belief(self) -> Tensor | None:
-        """N x C: how likely the method now holds each label to be, for reports. None before it has an opinion."""
+        """N x C: how likely the method currently considers each label, for reports. None before it has an opinion."""
         return None
 
     def statistics(self) -> Mapping[str, float]:

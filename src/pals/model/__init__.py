@@ -32,5 +32,5 @@ __all__ = [
 
 
 def load_model(path: Path | str, device: str = "auto") -> Model:
-    """The classifier that `pals fit` left in a run folder, or such a file: `load_model("run").probabilities(images)`."""
+    """The classifier that `pals fit` saved, from a run folder or a file: `load_model("run").probabilities(images)`."""
     return Model.load(path, device)

@@ -240,7 +240,7 @@ class Parts:
         if changed:
             words = ", ".join(OTHERS.get(key) or f"{key} = {begun.get(key)} (now {self.about.get(key)})" for key in changed)
             raise InputError(
-                f"{self.folder} holds the parts of a table that was begun with {words}. Give another --out, or delete that "
+                f"{self.folder} holds the parts of a table that was started with {words}. Give another --out, or delete that "
                 f"folder to start again."
             )
 

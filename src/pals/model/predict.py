@@ -74,7 +74,7 @@ def predict_folder(
     pattern. All rows are held in memory: `pals predict` writes them to a file as they come.
     threshold: below this confidence the label is left empty and `abstained` is true.
     sure: with a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
-    skip_bad: go on without pictures that cannot be read; they are in `frame.attrs["bad"]`, each with its name and reason.
+    skip_bad: leave out pictures that cannot be read; they are listed in `frame.attrs["bad"]`, each with its name and reason.
     progress: called now and then with how many items are done, and of how many.
 
     Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... of the `top`
@@ -246,7 +246,7 @@ def _side(about: Description, source: str) -> int:
     channels, height, width = about.input_shape
     if channels != 3 or height != width:
         raise InputError(
-            f"The classifier reads inputs of {channels} x {height} x {width}, not coloured squares: give an .npy file of such."
+            f"The classifier reads inputs of {channels} x {height} x {width}, not square colour pictures: give an .npy file."
         )
     return height
 
@@ -258,7 +258,7 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
         return  # none can be read, which is said when they are decoded
     if side < SMALLEST_SIDE:
         raise InputError(
-            f"The pictures in {folder} are {side} pixels high or wide, too few to see anything on. Give the originals, of at "
+            f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
             f"least {SMALLEST_SIDE} pixels."
         )
 

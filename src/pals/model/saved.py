@@ -109,7 +109,7 @@ class Description:
 
 
 class Model:
-    """A classifier that answers. The network given is moved to the device, an encoder copied to it. Only inference is done."""
+    """A trained classifier, for inference only. The network is moved to the device; an encoder is copied to it."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Model:
         return inputs
 
     def save(self, path: Path | str) -> None:
-        """Write one file, whole or not at all."""
+        """Write one file, completely or not at all."""
         tensors = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, value in _named_state(self.network, self.encoder)
@@ -283,9 +283,9 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path} is truncated, damaged or no classifier ({reason}). Restore it, or fit again.") from None
+        raise InputError(f"{path} is truncated, damaged or not a classifier ({reason}). Restore it, or fit again.") from None
     if TEXT not in metadata:
-        raise InputError(f"{path} holds weights but no classifier of this program. Give the {FILE_NAME} that `pals fit` wrote.")
+        raise InputError(f"{path} holds weights, but not a PALS classifier. Give the {FILE_NAME} that `pals fit` wrote.")
     values = _parse(path, metadata[TEXT])
     if values.pop("sha256", None) != checksum(values, tensors):
         raise InputError(f"{path} was changed or damaged: its checksum is wrong. Restore it from a copy, or fit again.")

@@ -72,8 +72,8 @@ def predict_to_file(
         if parts.tally.bad and not skip_bad:
             first = parts.tally.first_bad[0]
             raise InputError(
-                f"{parts.folder} was begun with --skip-bad and left out {first.name} ({first.reason}). Go on with --skip-bad "
-                f"(skip_bad=True), or delete that folder to start again."
+                f"{parts.folder} was started with --skip-bad and left out {first.name} ({first.reason}). Continue with "
+                f"--skip-bad (skip_bad=True), or delete that folder to start again."
             )
         tell(resumed, total)
         for part in predictions(model, stream, question, at=parts.end, skip_bad=skip_bad):

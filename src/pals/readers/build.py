@@ -224,7 +224,7 @@ def _classes(
             table, code_R = next((t, code_R) for t, code_R in zip(tables, label, strict=True) if (code_R == code).any())
             place = table.place(int((code_R == code).argmax()))
             known, where = (number_of, "--classes (class_names)") if taxonomy is None else (taxonomy.nodes, "the taxonomy")
-            raise InputError(f"{place}: {unknown('label', name, known, most=4)} Mend it, or add it to {where}.")
+            raise InputError(f"{place}: {unknown('label', name, known, most=4)} Fix it, or add it to {where}.")
     return names, np.array([number_of.get(name, -1) for name in labels], dtype=np.int64)
 
 

@@ -125,7 +125,7 @@ class Source:
         except RecursionError:
             where, found = place, "the JSON is nested too deeply"
         except _TwiceError as error:
-            raise InputError(f"{self.path}{place}: {error}. Keep the value that is meant.") from None
+            raise InputError(f"{self.path}{place}: {error}. Keep only the right value.") from None
         except ValueError as error:  # a number with thousands of digits
             where, found = place, in_short(str(error).partition(";")[0])
         raise InputError(f"{self.path}{where}: {found}. Export or download the file again.")
@@ -255,11 +255,11 @@ class Source:
                     f"a quotation mark in row {int(unclosed[1]) + self.first_row - 1} is never closed",
                     "Close it, or take it away; inside quotes a mark is written twice.",
                 )
-            self.refuse(f"the table is damaged ({in_short(reason)})", "Mend that row, or export the file again as CSV.")
+            self.refuse(f"the table is damaged ({in_short(reason)})", "Fix that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):
             self.refuse(
                 f"row {self.first_row} has more cells than the {len(frame.columns)} names in the first row",
-                "Give every column a name there, or mend the row, say a quotation mark that closes too late.",
+                "Give every column a name there, or fix the row: a quotation mark may close too late.",
             )
         self._refuse_second_header(frame)
         self._refuse_names_twice(data)
@@ -324,7 +324,7 @@ def _codec(encoding: str) -> str:
 
 
 def _unknown_encoding(encoding: str) -> InputError:
-    return InputError(f"Unknown encoding {quoted(encoding)}. Known are utf-8, cp1252, latin-1, utf-16 and others.")
+    return InputError(f"Unknown encoding {quoted(encoding)}. Use utf-8, cp1252, latin-1, utf-16 or another standard one.")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

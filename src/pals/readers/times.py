@@ -35,7 +35,7 @@ def times_of(cells: Sequence[object], place: Place, *, asked: bool = False) -> F
 
 def durations_of(cells: Sequence[object], place: Place, *, asked: bool = False) -> Found:
     """The same for the seconds that each answer took."""
-    return _read(cells, place, _duration, "Seconds that answers took", "is no number of seconds. Write it as 4.1", asked)
+    return _read(cells, place, _duration, "Seconds that answers took", "is not a number of seconds. Write it as 4.1", asked)
 
 
 def _read(

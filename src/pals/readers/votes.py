@@ -115,7 +115,7 @@ class Votes:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
             raise InputError(
-                f"A table of {len(self.items):,} items and {len(self.class_names):,} classes does not fit into the memory. "
+                f"A table of {len(self.items):,} items and {len(self.class_names):,} classes does not fit into memory. "
                 f"Check which column holds the label, or read fewer files."
             ) from None
         if use_gold:

@@ -55,7 +55,7 @@ def check_folder(folder: Path, config: RunConfig) -> None:
     if (folder / "config.yaml").exists():
         refuse_other_settings(folder / "config.yaml", load_run_config(folder).to_dict(), config.to_dict())
     elif not _is_free(folder):
-        raise InputError(f"{folder} exists and holds no run of this program. Choose another --out, or empty it first.")
+        raise InputError(f"{folder} exists, but does not hold a PALS run. Choose another --out, or empty it first.")
 
 
 def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
@@ -71,7 +71,7 @@ def refuse_other_data(folder: Path, mark: str) -> None:
     """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
     if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
-            f"{folder} holds a run on other items or candidate sets than these. Give the data it was begun with (--data-dir), "
+            f"{folder} holds a run on different items or candidate sets. Give the data it was started with (--data-dir), "
             f"or choose another --out."
         )
 
@@ -81,7 +81,7 @@ def check_base(base: Path, runs: str) -> None:
     if (base / "config.yaml").exists():
         raise InputError(f"{base} is the folder of a single run. Choose another --out for several.")
     if not _is_free(base) and not any(base.glob(f"{runs}/config.yaml")):
-        raise InputError(f"{base} exists and holds no run of this program. Choose another --out, or empty it first.")
+        raise InputError(f"{base} exists, but does not hold a PALS run. Choose another --out, or empty it first.")
 
 
 def _is_free(folder: Path) -> bool:

@@ -97,7 +97,7 @@ def make_front_end(
         statistics = input_statistics(replace(config, frozen=True))
         if statistics is None:
             raise InputError(
-                f"The network {config.name!r} has no pretrained weights to look at pictures with: name one of `pals encoders`, "
+                f"The network {config.name!r} has no pretrained weights to encode pictures with: name one of `pals encoders`, "
                 "or give network.weights."
             )
         network = frozen_network(config, size, seed) if config.frozen else None

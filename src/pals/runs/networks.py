@@ -57,7 +57,7 @@ def _take_over(network: Network, class_names: Sequence[str], model: Model, path:
     if {name: value.shape for name, value in body.items()} != {
         name: value.shape for name, value in own.items() if not name.startswith("classifier.")
     }:
-        raise InputError(f"{path} holds another network than {type(network).__name__}. Use the settings of the run it is from.")
+        raise InputError(f"{path} holds a different network than {type(network).__name__}. Use the settings of its run.")
     place = {name: c for c, name in enumerate(model.class_names)}
     known = [(c, place[name]) for c, name in enumerate(class_names) if name in place]
     with torch.no_grad():

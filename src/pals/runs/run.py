@@ -38,7 +38,7 @@ from pals.vision.images import default_cache
 
 
 class Run:
-    """A run that is ready to start, or to go on where its folder ends."""
+    """A run that is ready to start, or to resume from its folder."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Run:
             self.front.model(self.dataset.class_names, network, self.seen.head).save(folder / FILE_NAME)
 
     def describe(self) -> dict[str, Any]:
-        """What is being run, on what."""
+        """The method, data and hardware of this run."""
         noise: dict[str, Any] = {}
         if self.noise is not None and isinstance(self.config.data, DataConfig):
             rates = {"nominal_noise": self.noise.noise_rate, "effective_noise": self.noise.effective_rate}
@@ -201,7 +201,7 @@ class Run:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What the run came to; an epoch that has just been trained was graded in its record."""
+        """The scores of the finished run; an epoch that was just trained has its scores in its record."""
         scores = {name: value for name, value in self._last.items() if name.startswith("test_")}
         scores = scores or {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
@@ -248,7 +248,7 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
     }
     if data.draws == "official":
         if data.protocol != "g1":
-            raise InputError("The official draws exist for protocol g1 alone; drop data.protocol or data.draws.")
+            raise InputError("The official draws exist only for protocol g1; drop data.protocol or data.draws.")
         noise = official_candidates(dataset.truth, seed=data.seed, **rates)
     else:
         generator = torch.Generator().manual_seed(data.seed)

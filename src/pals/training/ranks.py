@@ -31,7 +31,7 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each process."""
 PATIENCE = timedelta(hours=2)
 """For a process that is slow. One that has died is noticed at once: its connections close."""
-GO_ON = "The same command goes on from the last checkpoint."
+GO_ON = "Run the same command to continue from the last checkpoint."
 
 
 class ElsewhereError(InputError):

@@ -18,7 +18,7 @@ STRICT: ConfigDict = {"extra": "forbid", "use_attribute_docstrings": True, "allo
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
-MEND = "Mend it, or restore it from a copy."
+MEND = "Fix it, or restore it from a copy."
 MOST_VALUES = 1_000_000  # in one file of settings
 
 SEEDS = 2**32  # as many as every generator used here can tell apart

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input: the message says where, what was found, and what to do. The command line prints it and exits with 2."""
+    """Bad input: the message says where, what was found, and what to do. The command line prints it and exits with code 2."""
 
 
 MOST_NAMES = 40  # in one message

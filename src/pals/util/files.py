@@ -82,9 +82,9 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
     except RecursionError:
-        raise InputError(f"Cannot read {path}: it is nested too deeply. Write it anew.") from None
+        raise InputError(f"Cannot read {path}: it is nested too deeply. Write it again.") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, not JSON, or a number with thousands of digits
-        raise InputError(f"Cannot read {path}: {error}. Restore it from a copy, or have it written anew.") from None
+        raise InputError(f"Cannot read {path}: {error}. Restore it from a copy, or repeat the command that wrote it.") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
         if isinstance(value, dict):
             yield value
         elif number < len(lines):
-            raise InputError(f"{path}, line {number} is not JSON. The file was changed by hand: mend or delete it.")
+            raise InputError(f"{path}, line {number} is not JSON. The file was changed by hand: fix or delete it.")
 
 
 # ---- cells of a table that a person may open in a spreadsheet

@@ -23,7 +23,7 @@ _loaded: dict[str, str] = {}  # path from the root on: SHA-256 of the file as it
 
 
 def load_plugin(path: Path | str) -> None:
-    """Run a plug-in file, once per process: what it puts into the tables can be used by name from then on."""
+    """Run a plug-in file, once per process: whatever it registers can then be used by name."""
     file = Path(path).resolve()
     if str(file) in _loaded:
         return

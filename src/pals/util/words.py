@@ -32,6 +32,11 @@ def _to_the_second(seconds: int) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def one_line(text: str) -> str:
+    """The text without the line breaks that names from a file may hold."""
+    return " ".join(text.splitlines())
+
+
 def quoted(value: object, longest: int = 60) -> str:
     """The value as Python writes it, cut in the middle where it is longer than a message can bear."""
     brief = Repr()

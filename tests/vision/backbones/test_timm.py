@@ -296,7 +296,7 @@ def test_train_through_a_local_file(
     quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu")
     answer = pals("train", "few", *chosen, *quick, "--out", "run")
     assert answer.code == 0, answer.err
-    assert "Pictures are seen by timm:test_resnet at 160 px." in answer.out
+    assert "Pictures are encoded by timm:test_resnet at 160 px." in answer.out
     assert pals("evaluate", "run", "--device", "cpu").code == 0
     about = Model.load(tmp_path / "run", "cpu").about
     assert about.input_shape == (3, 160, 160) and (about.encoder is None) == (frozen == "--no-frozen")

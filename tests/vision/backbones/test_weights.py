@@ -196,7 +196,7 @@ def with_value(name: str, at: int, value: float) -> Callable[[State], State]:
         (with_value("bn1.bias", 3, 1e300), "1 of the 16 values of bn1.bias are NaN or infinite"),  # too large for our precision
         (
             lambda state: {name: value.to(torch.int8) for name, value in state.items()},
-            "no floating-point numbers: conv1.weight is int8",
+            "not floating-point numbers: conv1.weight is int8",
         ),
         (lambda state: {**state, "bn1.bias": state["bn1.bias"].to(torch.complex64)}, "bn1.bias is complex64"),
     ],
@@ -234,7 +234,7 @@ def test_damaged_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None
     path.write_bytes(
         {"half": whole[: len(whole) // 2], "first bytes": whole[:5], "empty": b"", "text": b"<html>no</html>"}[damage]
     )
-    with pytest.raises(InputError, match=r"broken.* is damaged or no checkpoint"):
+    with pytest.raises(InputError, match=r"broken.* is damaged or not a checkpoint"):
         load_weights(network(seed=1), path)
 
 

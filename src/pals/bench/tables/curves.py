@@ -74,7 +74,7 @@ def _checked(where: Path, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapp
     if not records:
         raise InputError(f"{where} holds no finished epoch yet.")
     if not {"epoch", "selected", "correct"} <= set(records[0]):
-        raise InputError(f"{where} says nothing of selected pairs: its method selects none, or the truth is not known.")
+        raise InputError(f"{where} does not record selected pairs: its method selects none, or the truth is not known.")
     return records
 
 
@@ -91,7 +91,7 @@ def paper_points(runs: Sequence[Path], wanted: bool | None) -> Marks | None:
     accuracy = next((recipe.published for recipe in shared if recipe.published), None)
     if wanted and figure2 not in shared and accuracy is None:
         raise InputError(
-            "The paper has no numbers for these runs, or not the same for all. Draw them without --paper, or apart."
+            "The paper has no numbers for these runs, or different ones. Draw them without --paper, or separately."
         )
     first, last = selected_pairs()["first epoch"], selected_pairs()["last epoch"]
     pairs = {1: (first["selected"], first["right"]), -1: (last["selected"], last["right"])} if figure2 in shared else {}

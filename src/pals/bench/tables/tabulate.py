@@ -70,7 +70,7 @@ def _refuse_changed(path: Path, records: Sequence[Result]) -> None:
     for record in records:
         if record.changed:
             keys = ", ".join(record.changed)
-            raise InputError(f"{path}: {record.run} was run with other settings than the recipe's ({keys}). Leave it out.")
+            raise InputError(f"{path}: {record.run} has settings that differ from the recipe's ({keys}). Leave it out.")
 
 
 def make_table(

@@ -115,7 +115,7 @@ def _index(shard: object, groups: _Groups) -> _TarIndex | _ParquetIndex | _Saved
     if isinstance(shard, SavedDataset):
         return _SavedIndex(shard)
     where = getattr(shard, "path", shard)
-    raise InputError(f"{where} is no shard: name tar or Parquet files, a folder of such, or a saved data set.")
+    raise InputError(f"{where} is not a shard: name tar or Parquet files, a folder of them, or a saved data set.")
 
 
 def _broken(error: BadShardError) -> InputError:

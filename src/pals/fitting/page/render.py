@@ -32,7 +32,7 @@ def write_report(folder: Path) -> Path:
         raise InputError(f"{folder} holds no report.json. Give the folder that `pals fit --out` wrote, once it is finished.")
     data = read_json(source)
     if not isinstance(data, Mapping):
-        raise InputError(f"{source} holds a {type(data).__name__} and not an object. Make it again from its run.")
+        raise InputError(f"{source} holds a {type(data).__name__} and not an object. Run `pals fit` again to rewrite it.")
     target = folder / "report.html"
     write_text(target, render(data))
     return target

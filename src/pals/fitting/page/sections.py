@@ -31,7 +31,7 @@ STATUS_WORDS = {
     "corrected": "against what most people said",
     "unsure": "too close to call",
     "no-answer": "no answer that counts; the model's label",
-    "none-of-these": "perhaps of a class that is missing",
+    "none-of-these": "may belong to a missing class",
 }
 
 

@@ -76,7 +76,7 @@ def _level(row: Mapping[str, Any]) -> dict[str, Any]:
         "level": level,
         "nodes": number(row.get("nodes")),
         "accuracy": accuracy,
-        "bar": bar(accuracy, f"{percent(accuracy)} of the answers are right on level {level}"),
+        "bar": bar(accuracy, f"{percent(accuracy)} of the answers are right at level {level}"),
     }
 
 

@@ -84,7 +84,7 @@ class Web:
         fields = parse_qs((await request.body()).decode("utf-8", "replace"))
         name = _name(fields.get("name", [""])[0])
         if not name:
-            return self._page(request, "who.html", problem="Give a name, so that it is known whose answers these are.")
+            return self._page(request, "who.html", problem="Enter a name, so that everyone knows whose answers these are.")
         return self._seated(request, RedirectResponse(f"{_root(request)}/item", 303), name)
 
     def _seated(self, request: Request, response: Response, name: str) -> Response:
@@ -142,7 +142,7 @@ class Web:
     def _answer(self, person: str, body: Mapping[str, Any]) -> dict[str, Any]:
         said, key = self._said(body), body.get("key")
         if not person:
-            raise InputError("Say who you are first.")
+            raise InputError("Enter your name first.")
         if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
             raise InputError("Each answer needs a key of its own.")
         return {"saved": self.desk.answer(person, said, key)}

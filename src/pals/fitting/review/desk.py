@@ -48,7 +48,7 @@ class Desk:
     def __init__(self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = ()) -> None:
         base = base_of(run)
         if base is not None:
-            raise InputError(f"{run} came of a review of {base}. Review that one: pals review {base}")
+            raise InputError(f"{run} is the result of reviewing {base}. Review that run instead: pals review {base}")
         before = Shown(run)
         self.run, self.store = run, Store(run)
         self.store.trust(trust)
@@ -120,7 +120,7 @@ class Desk:
             if one.item not in shown.place:
                 raise InputError(f"{one.item!r} is not an item of {self.run}.")
             if (one.kind == "label") != bool(one.labels) or len(set(one.labels)) < len(one.labels):
-                raise InputError("An answer names one class or several, once each; any other names none.")
+                raise InputError("A label must name at least one class, each once; any other kind of answer names none.")
             shown.refuse_strange(one.labels)
         return self.store.add(person, said, key)
 

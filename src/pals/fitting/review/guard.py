@@ -36,9 +36,9 @@ class Refusal(NamedTuple):
 
 
 NO_TOKEN = Refusal(403, "This address lacks the token that `pals review` printed. Open the address that it printed.")
-FOREIGN = Refusal(403, "This was sent from another page. Open the address that `pals review` printed, and send it from there.")
-TOO_LARGE = Refusal(413, "That is more than the page ever sends.")
-OTHER_NAME = Refusal(421, "This server does not answer under that name. Open the address that `pals review` printed.")
+FOREIGN = Refusal(403, "This request came from another page. Open the address that `pals review` printed, and answer there.")
+TOO_LARGE = Refusal(413, "The request is larger than any that this page sends.")
+OTHER_NAME = Refusal(421, "This server cannot be reached under that name. Open the address that `pals review` printed.")
 
 
 class Guard:

@@ -66,15 +66,15 @@ def serve(
 
 def _words(desk: Desk, host: str, address: str) -> list[str]:
     """What the person who starts it should know."""
-    lines = [f"Reviewing {desk.run} at {address}", "Every answer is saved at once. Ctrl-C ends the server."]
+    lines = [f"Reviewing {desk.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
     pictures = desk.pictures
     if pictures is None:
-        lines.insert(1, "This run has no pictures: items are shown by name, with what is known of them.")
+        lines.insert(1, "This run has no pictures: items are shown by name, with what is known about them.")
     elif not pictures.there:
         lines.insert(1, f"The pictures are no longer in {pictures.folder}: items are shown by name. Put them back to see them.")
     if host not in LOOPBACK:
         lines.insert(
-            1, "Other machines can reach this page. Whoever has the address with its token can answer: share it with care."
+            1, "Other machines can reach this page. Anyone who has the address with its token can answer: share it with care."
         )
     return lines
 
@@ -90,15 +90,15 @@ def _listening(host: str, port: int) -> socket.socket:
         found.listen(128)
     except OverflowError:
         found.close()
-        raise InputError(f"--port {port}: choose a number up to 65535, or 0 for any that is free.") from None
+        raise InputError(f"--port {port}: choose a number up to 65535, or 0 for any free port.") from None
     except OSError as error:
         found.close()
         if error.errno == errno.EADDRINUSE:
-            raise InputError(f"Port {port} is taken. Choose another, or --port 0 for any that is free.") from None
+            raise InputError(f"Port {port} is in use. Choose another, or --port 0 for any free port.") from None
         if error.errno == errno.EACCES:
-            raise InputError(f"Port {port} needs more rights than you have. Choose one above 1023, or --port 0.") from None
+            raise InputError(f"You do not have permission to use port {port}. Choose one above 1023, or --port 0.") from None
         raise InputError(
-            f"Cannot listen at {host} ({error.strerror or error}). Leave --host out for this machine alone."
+            f"Cannot listen at {host} ({error.strerror or error}). Leave out --host to listen on this machine only."
         ) from None
     return found
 

@@ -62,7 +62,7 @@ class Shown:
         refuse_strange(folder)
         data = data_of(folder)
         if "votes" not in data or not (folder / "summary.json").is_file():
-            raise InputError(f"{folder} is not a finished run of `pals fit`. Run that first, or let it finish.")
+            raise InputError(f"{folder} is not a finished run of `pals fit`. Run `pals fit` first, or let it finish.")
         self.folder = folder
         self.separator, images = data.get("separator", SEVERAL), data.get("images")
         if not all(isinstance(text, str | None) for text in (self.separator, images)):

@@ -333,7 +333,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 def _unusable(path: Path, error: sqlite3.Error) -> InputError:
     reason = str(error)
     if "readonly" in reason or "unable to open" in reason:
-        return InputError(f"Cannot write {path}: answers are kept there. Make the folder writable, or copy the run elsewhere.")
+        return InputError(f"Cannot write {path}: answers are saved there. Make the folder writable, or copy the run elsewhere.")
     if "not a database" in reason or "malformed" in reason:
-        return InputError(f"{path} is damaged ({reason}). Restore it from a copy, or move it away to begin anew.")
+        return InputError(f"{path} is damaged ({reason}). Restore it from a copy, or move it away to start over.")
     return InputError(f"Cannot use {path} ({reason}). Make room, or wait until no other program has it open.")

@@ -35,7 +35,7 @@ def update_from_review(run: Path, *, out: Path | None = None, trust: Sequence[st
             place = out or _free_place(run, number)
             said = [answer for answer in answers if answer.kind in ("label", "dont-know")]
             if not said:
-                raise InputError(f"Nothing to update {run} with: nobody has answered anything on its page yet.")
+                raise InputError(f"There is nothing to update {run} with: nobody has answered on its review page yet.")
             path = run / FOLDER / f"answers-{number}.csv"
             write_text(path, answers_csv(said, separator_of(run)))
             trusted = tuple(dict.fromkeys((*store.trusted(), *trust)))

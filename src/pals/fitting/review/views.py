@@ -107,7 +107,7 @@ class View:
         standing = {answer.id for answer in self.desk.store.of(item)}
         undone = {answer.undoes for answer in rows if answer.kind == UNDO}
         return [
-            {"who": row.person, "said": in_words(row), "what": "taken back" if row.id in undone else "replaced"}
+            {"who": row.person, "said": in_words(row), "what": "undone" if row.id in undone else "replaced"}
             for row in rows
             if row.kind != UNDO and row.id not in standing
         ]

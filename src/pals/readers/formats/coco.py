@@ -28,7 +28,7 @@ def read_coco(source: Source, columns: Columns) -> Table:
         label = _named(source, found, number, "category_id", classes, "categories")
         score = weight_of(found.get("score", 1.0))
         if score != score:
-            source.refuse(f"annotation {number} has the score {quoted(found['score'], 40)}, which is no weight", REMEDY)
+            source.refuse(f"annotation {number} has the score {quoted(found['score'], 40)}, which is not a weight", REMEDY)
         labels[image][label] = max(score, labels[image].get(label, 0.0))
         if not attributes_sure(source.as_dict(found.get("attributes") or {}, f"`attributes` of annotation {number}", REMEDY)):
             unsure.add((image, label))

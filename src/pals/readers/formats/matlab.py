@@ -131,7 +131,7 @@ def _packed(stored: memoryview, order: str) -> Matrix | None:
     head = memoryview(_unpack(stored, PEEK))
     element = _element(head, 0, order)
     if element.kind != MATRIX:
-        raise DamagedError("a packed variable is no matrix")
+        raise DamagedError("a packed variable is not a matrix")
     return _matrix(head[element.start :], order, element.size, stored, is_packed=True)
 
 

@@ -71,7 +71,7 @@ def _roles(source: Source, columns: Columns) -> tuple[str, list[str], list[str]]
             if name not in known:
                 raise InputError(f"{source.path}: there is no column {quoted(name)}. Found: {listed(names)}.")
     if not people:
-        source.refuse("there is no column of answers beside the items'", "Give each annotator a column.")
+        source.refuse("there is no column of answers next to the items", "Give each annotator a column.")
     return item, people, gold
 
 

@@ -21,7 +21,7 @@ Strong = Literal["light", "cifar", "imagenet"]
 
 @dataclass(frozen=True)
 class ImageSteps:
-    """What a data set's views of images are made of. Methods make views of their own from these."""
+    """The steps that make up a data set's image views. Methods build their own views from them."""
 
     flip: View
     "A random flip, or nothing where a mirror image may be of another class."
@@ -37,7 +37,7 @@ class ImageSteps:
 
 @dataclass(frozen=True)
 class MethodView:
-    """A view that a method brings along."""
+    """A view that a method defines."""
 
     images: Callable[[ImageSteps], View]
     vectors: str = "weak"

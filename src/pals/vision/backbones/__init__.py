@@ -38,7 +38,9 @@ def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> 
         return build_timm(name, tuple(input_shape), num_classes)
     network = NETWORKS.find(name)(tuple(input_shape), num_classes)
     if not isinstance(network, Network) or not isinstance(getattr(network, "classifier", None), nn.Linear):
-        raise InputError(f"The network {name!r} is no pals.Network whose `classifier` is an nn.Linear; found {type(network)}.")
+        raise InputError(
+            f"The network {name!r} must be a pals.Network whose `classifier` is an nn.Linear; found {type(network)}."
+        )
     return network
 
 

@@ -125,7 +125,7 @@ def _download(timm: ModuleType, name: str, input_shape: tuple[int, ...]) -> Any:
     except Exception as error:  # of the network, of the hub, of the file: they have no common class
         reason = _first_line(error).partition(". ")[0]
         raise InputError(
-            f"timm could not download the weights of {name!r} ({reason}): connect to the web, or fetch the file elsewhere and "
+            f"timm could not download the weights of {name!r} ({reason}): go online, or download the file elsewhere and "
             "give it as --weights FILE."
         ) from None
     finally:
@@ -162,7 +162,7 @@ def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], 
     except Exception as error:  # readers of damaged files fail in many ways; torch's advice to trust a file is not repeated
         reason = "it is damaged, or holds Python objects besides tensors" if "weights" in str(error) else _first_line(error)
         raise InputError(
-            f"Cannot read the weights file {path}: {reason}. Fetch it again, or save it anew as tensors alone."
+            f"Cannot read the weights file {path}: {reason}. Fetch it again, or save it again with tensors only."
         ) from None
     if not state:  # timm would take nothing for no file at all, and download one
         raise InputError(f"{path} holds no weights. Save the `state_dict()` of the model there.")

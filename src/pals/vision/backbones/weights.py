@@ -75,10 +75,10 @@ def _read(path: Path) -> Any:
     except Exception as error:  # readers of damaged files fail in many ways: zip, pickle, header, end of file
         if "Unsupported global" in str(error):
             raise InputError(
-                f"{path} holds Python objects besides tensors; reading them could run foreign code. "
+                f"{path} holds Python objects besides tensors; reading them could run untrusted code. "
                 "Save the `state_dict()` of the model alone."
             ) from None
-        raise InputError(f"{path} is damaged or no checkpoint. Fetch or save it again as .pt, .pth or .safetensors.") from None
+        raise InputError(f"{path} is damaged or not a checkpoint. Get or save it again as .pt, .pth or .safetensors.") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -144,7 +144,7 @@ def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
         if not value.is_floating_point():
             kind = str(value.dtype).removeprefix("torch.")
             raise InputError(
-                f"The weights in {path} are no floating-point numbers: {name} is {kind}. "
+                f"The weights in {path} are not floating-point numbers: {name} is {kind}. "
                 "Save those of the model before it was quantised or converted."
             )
         refuse_not_finite({name: value.to(own[name].dtype)}, path)

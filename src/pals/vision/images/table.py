@@ -88,7 +88,7 @@ def load_images(
     folder = existing_folder(folder)
     check(size, how)
     if workers is not None and workers < 1:
-        raise InputError(f"{workers} workers can do no work; choose at least 1, or None for one per core.")
+        raise InputError(f"{workers} workers cannot do any work; choose at least 1, or None for one per core.")
     wanted = list_images(folder) if names is None else _checked(names)
     with ExitStack() as stack:
         if cache is None:

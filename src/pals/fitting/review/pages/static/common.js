@@ -33,7 +33,7 @@ export async function post(path, body) {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
       });
     } catch {
-      notice("Not saved yet: the server does not answer. If it was stopped, start `pals review` again and open its new address. Trying again …");
+      notice("Not saved yet: the server is not responding. If it was stopped, start `pals review` again and open its new address. Retrying …");
       await pause(Math.min(5000, 500 * 2 ** attempt));
       continue;
     }
@@ -67,7 +67,7 @@ export const follow = (listener) => listeners.push(listener);
 const WORDS = { running: "Updating …", failed: "The update failed" };
 function live(state) {
   const line = find("#live");
-  const waiting = state.waiting === 1 ? "1 item to take in" : `${state.waiting.toLocaleString("en")} items to take in`;
+  const waiting = state.waiting === 1 ? "1 item waiting" : `${state.waiting.toLocaleString("en")} items waiting`;
   line.textContent = WORDS[state.update] || (state.waiting ? waiting : "");
   for (const listener of listeners) listener(state);
 }

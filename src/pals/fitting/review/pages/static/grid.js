@@ -10,7 +10,7 @@ function press(tile, on) { tile.setAttribute("aria-pressed", on); }
 
 function tell() {
   const number = chosen().length;
-  find("#chosen").textContent = number ? `${number} chosen` : "None chosen";
+  find("#chosen").textContent = number ? `${number} selected` : "None selected";
   for (const id of ["#confirm", "#name"]) find(id).disabled = !number;
 }
 

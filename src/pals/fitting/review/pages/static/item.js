@@ -20,7 +20,7 @@ async function show(address, remember) {
   try {
     response = await fetch(address, { headers: { "X-Part": "card" } });
   } catch {
-    notice("The server does not answer. If it was stopped, start `pals review` again and open its new address.");
+    notice("The server is not responding. If it was stopped, start `pals review` again and open its new address.");
     return;
   }
   if (!response.ok || response.redirected) { location.assign(address); return; }
@@ -33,7 +33,7 @@ async function show(address, remember) {
 }
 
 const depth = () => history.state?.depth ?? 0;
-const back = () => { if (depth()) history.back(); else say("This is the first item since you came"); };
+const back = () => { if (depth()) history.back(); else say("There is no earlier item"); };
 
 function next() {
   const asked = query();
@@ -61,7 +61,7 @@ const undo = () => once(async () => {
   const done = await post("undo", { key: key() });
   if (!done) return;
   if (!done.undone) { say("There is nothing to undo"); return; }
-  say(`Taken back: ${done.undone.said}`);
+  say(`Undone: ${done.undone.said}`);
   if (done.undone.key) await show(`${root}/item/${done.undone.key}?${query()}`, true);
 });
 
@@ -93,7 +93,7 @@ function toggle(name) {
 function enter() {
   if (!several) answer("label", [card().dataset.label]);
   else if (chosen.size) answer("label", [...chosen]);
-  else say("Choose what is possible first");
+  else say("Select the possible classes first");
 }
 
 // ---- zoom: fit, then 2, 4 and 8 times
@@ -206,7 +206,7 @@ addEventListener("popstate", () => show(location.href, false));
 
 let round = Number(document.body.dataset.round);
 follow((state) => {
-  if (state.round !== round) say("The run was updated: the queue is sorted anew");
+  if (state.round !== round) say("The run was updated, and the queue was rebuilt");
   round = state.round;
 });
 

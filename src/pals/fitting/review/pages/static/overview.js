@@ -1,7 +1,7 @@
 // The overview: start an update and follow it.
 import { find, follow, post } from "./common.js";
 
-const WORDS = { idle: "", running: "Working …", failed: "That did not work:", done: "Done." };
+const WORDS = { idle: "", running: "Working …", failed: "The update failed:", done: "Done." };
 const round = Number(document.body.dataset.round);
 
 find("#update").addEventListener("click", async () => {
