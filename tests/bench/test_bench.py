@@ -195,7 +195,7 @@ def test_interrupted_and_continued_is_the_same_as_not(
         patch.setattr(Run, "epochs", epochs)
         answer = pals(*command)
     assert answer.code == code
-    assert "Stopped with 6 runs to do." in answer.err
+    assert "Stopped with 6 runs left." in answer.err
     assert len(finished(Path("bench"))) == 2
     answer = pals(*command)
     assert answer.code == 0, answer.err

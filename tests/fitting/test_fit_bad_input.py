@@ -170,7 +170,7 @@ DONE: dict[str, tuple[Change, tuple[str, ...], int, int]] = {
     ),
     "a picture without answers": (unanswered, ("no answer",), 31, 90),
     "a class nobody chose": (lambda _: ("--classes", ",".join((*CLASSES, "spotted"))), ("in 4 classes",), 30, 90),
-    "one annotator only": (one_annotator, ("of 1 person",), 30, 0),
+    "one annotator only": (one_annotator, ("from 1 person",), 30, 0),
     "a picture of 100 megapixels": (hundred_megapixels, (), 31, 91),
     "bad pictures left out": (bad_picture, ("Left out: empty.png: ", "Left out: torn.png: "), 30, 90),
     "spaces and other alphabets": (odd_names, (), 31, 91),
