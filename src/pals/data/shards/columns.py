@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pals.data.shards.base import NO_PICTURE, BadShardError, Item
+from pals.data.shards.base import NO_PICTURE, BadShardError, Chunk, Item, chunked
 from pals.util.words import listed
 from pals.vision.images import BadImageError
 from pals.vision.images.listing import printable
@@ -14,6 +16,34 @@ from pals.vision.images.listing import printable
 NAMES = ("item", "path", "id", "__key__")
 """Columns that may name the items, the best first."""
 BYTES, PATH = "bytes", "path"  # the fields of a picture as Hugging Face datasets writes it
+
+
+@dataclass(frozen=True)
+class ArrowShard(ABC):
+    """A shard whose number of rows is written in it."""
+
+    path: Path
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many; raises `BadShardError`."""
+
+    @abstractmethod
+    def _items(self, start: int, stop: int) -> Iterator[Item]: ...
+
+    @property
+    def known_count(self) -> int:
+        return self.count()
+
+    def count(self) -> int:
+        try:
+            return self.rows
+        except BadShardError:
+            return 0
+
+    def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
+        return chunked(self._items(start, self.rows if stop is None else stop), size)
 
 
 def image_column(schema: Any, file: Path) -> str:

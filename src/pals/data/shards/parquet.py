@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-from pals.data.shards.base import CHUNK_BYTES, BadShardError, Chunk, Item, chunked, stamp_of
-from pals.data.shards.columns import image_column, items_of, name_column
+from pals.data.shards.base import CHUNK_BYTES, BadShardError, Item, stamp_of
+from pals.data.shards.columns import ArrowShard, image_column, items_of, name_column
 from pals.readers.footer import Claim, claimed_by
 from pals.readers.limits import CELLS_PER_BYTE, Limits
 from pals.readers.parquet import ParquetError, damage
@@ -19,20 +18,12 @@ from pals.util.errors import InputError
 
 
 @dataclass(frozen=True)
-class ParquetShard:
+class ParquetShard(ArrowShard):
     """A Parquet file with the bytes of a picture in each row, as they are or as Hugging Face datasets writes them."""
 
-    path: Path
-
     @property
-    def known_count(self) -> int:
-        return self.count()
-
-    def count(self) -> int:
-        try:
-            return self._claim.rows
-        except BadShardError:
-            return 0
+    def rows(self) -> int:
+        return self._claim.rows
 
     @cached_property
     def _claim(self) -> Claim:
@@ -53,9 +44,6 @@ class ParquetShard:
         except ParquetError as error:
             absent = not self.path.exists()
             raise BadShardError(str(self.path), "the file does not exist" if absent else str(error).rstrip(".")) from None
-
-    def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
-        return chunked(self._items(start, self._claim.rows if stop is None else stop), size)
 
     def groups(self) -> list[range]:
         """The rows of each row group, which is the least that can be read at a time."""

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pals.data.shards.base import BadShardError, Chunk, Item, chunked, stamp_of
-from pals.data.shards.columns import PATH, image_column, item_name, items_of, name_column
+from pals.data.shards.base import BadShardError, Item, stamp_of
+from pals.data.shards.columns import PATH, ArrowShard, image_column, item_name, items_of, name_column
 from pals.util.errors import InputError
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
@@ -28,23 +28,12 @@ def is_saved(folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class SavedDataset:
+class SavedDataset(ArrowShard):
     """The folder of a data set with a column of pictures; any row of it is one read away."""
 
-    path: Path
-
     @property
-    def known_count(self) -> int:
-        return self.count()
-
-    def count(self) -> int:
-        try:
-            return len(self._rows)
-        except BadShardError:
-            return 0
-
-    def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
-        return chunked(self._items(start, len(self._rows) if stop is None else stop), size)
+    def rows(self) -> int:
+        return len(self._rows)
 
     def names(self) -> list[str]:
         """Of all items; their pictures are not read."""
