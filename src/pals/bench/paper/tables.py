@@ -30,8 +30,13 @@ METHOD_NAMES = {
     "dividemix": "Divide-Mix",
     "elr+": "ELR+",
     "pals": "PALS",
+    "srse": "SRSE",
+    "papi": "PaPi",
+    "plrc": "PLRC",
+    "clsp": "CLSP",
+    "promix": "ProMix",
 }
-"""Methods as the paper prints them."""
+"""Methods as the paper prints them; the last five are newer."""
 
 HARD, HARDER = Cell("cifar100", 0.05, 0.3), Cell("cifar100", 0.05, 0.5)
 NO_MIXUP_NO_CR: Mapping[str, Any] = {"method": {"mixup": False, "consistency": False}}
@@ -183,6 +188,8 @@ _IN_STUDIES: Mapping[str, Mapping[str, Any]] = {
     "upllrs": {"method": {"ramp": 6}},  # as 100 are to the 500 epochs of others: its own 6721 are never reached
     "dividemix": {"method": {"warm_up": 50, "ramp": 50}},  # 5 of 30: after one epoch its mixture finds nothing
     "elr+": {"method": {"slow_ramp": 20_000}},  # half, as a step has twice the items
+    "clsp": {"method": {"tau": 0.2, "features": "patches", "view": "weak"}},  # for noisy sets; pixels tell next to nothing
+    "promix": {"method": {"labels": "candidates"}},  # one label drawn from a set would be right for 23%
 }
 """What differs for a method, in terms of its full schedule, which is then shortened in proportion."""
 _NOTES_IN_STUDIES: Mapping[str, str] = {
@@ -192,6 +199,8 @@ _NOTES_IN_STUDIES: Mapping[str, str] = {
     "upllrs": "The networks that separate reliable items, up to 34 times 5 epochs of a ResNet-20, come on top.",
     "dividemix": "Learns from one label per item, drawn from its set. The warm-up is a sixth of the schedule.",
     "elr+": "Learns from one label per item, drawn from its set.",
+    "promix": "Learns from all candidates, which is our extension; published for one label per item.",
+    "clsp": "Prunes the sets by patch features, then trains PRODEN on weak views.",
 }
 
 
@@ -215,7 +224,8 @@ def noisy_comparison() -> Iterator[Recipe]:
     """A study of ours: methods for noisy labels side by side, and what the truth would give."""
     cell = Cell("cifar10", 0.3, 0.3)
     for method in (
-        "pals", "pico+", "alim-scale", "alim-onehot", "irnet", "fredis", "upllrs", "apl", "dividemix", "elr+",
+        "pals", "srse", "pico+", "alim-scale", "alim-onehot", "irnet", "fredis", "upllrs", "papi", "plrc", "clsp", "apl",
+        "dividemix", "elr+", "promix",
     ):  # fmt: skip
         yield _compared("noisy-comparison", method, cell)
     truth = {"data": {"supervision": "truth"}, **COMPARED}
