@@ -13,7 +13,7 @@ from typing import TypedDict
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import csc_matrix
+from scipy.sparse import csc_matrix, csr_matrix
 
 from pals.crowd.answers import ratio
 from pals.readers import Votes
@@ -76,11 +76,11 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
     rng = np.random.default_rng(seed)
     item_A, worker_A, label_A, several = single_answers(votes)
     classes = len(votes.class_names)
-    count_NC = np.bincount(item_A * classes + label_A, minlength=len(votes.items) * classes).reshape(-1, classes)
-    count_NC = count_NC[count_NC.sum(axis=1) > 1]
+    count_NC = csr_matrix((np.ones(len(item_A), dtype=np.int64), (item_A, label_A)), shape=(len(votes.items), classes))
+    count_NC = count_NC[np.bincount(item_A, minlength=len(votes.items)) > 1]
     crowd = _of_crowd(count_NC, rounds, rng)
     return Agreement(
-        items=len(count_NC),
+        items=count_NC.shape[0],
         answers=int(count_NC.sum()),
         several=several,
         **crowd,
@@ -173,7 +173,7 @@ class _Crowd(TypedDict):
     fleiss_of_class: tuple[Measured, ...]
 
 
-def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> _Crowd:
+def _of_crowd(count_NC: csr_matrix, rounds: int, rng: np.random.Generator) -> _Crowd:
     """All measures from the same bootstrap samples."""
     term_GT = _grouped(count_NC, rng)
     found_T, drawn_RT = term_GT.sum(axis=0), _resampled(term_GT, rounds, rng)
@@ -192,7 +192,7 @@ def _of_crowd(count_NC: np.ndarray, rounds: int, rng: np.random.Generator) -> _C
     }
 
 
-def _grouped(count_NC: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _grouped(count_NC: csr_matrix, rng: np.random.Generator) -> np.ndarray:
     """The terms of all measures, G x T: of each item, or of groups of items at random where they are many. Sums of groups vary
     among each other as those of items do, so that drawing groups gives the same intervals."""
     items, classes = count_NC.shape
@@ -203,7 +203,7 @@ def _grouped(count_NC: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     parts = [np.zeros((0, 3 + 6 * classes))]
     for start in range(0, groups, at_once):
         bound_B = bound_G[start : start + at_once + 1]
-        block_NC = count_NC[order[bound_B[0] : bound_B[-1]]].astype(np.float64)
+        block_NC = count_NC[order[bound_B[0] : bound_B[-1]]].toarray().astype(np.float64)
         term_NT = np.column_stack([_terms(block_NC), *_against_others(block_NC)])
         parts.append(np.add.reduceat(term_NT, bound_B[:-1] - bound_B[0], axis=0))
     return np.concatenate(parts)

@@ -212,14 +212,19 @@ def relative(weight_A: np.ndarray) -> np.ndarray:
 def vote_shares(votes: Votes) -> np.ndarray:
     """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly, an unsure
     label counts half. Zeros where no answer weighs anything."""
+    share_NC: np.ndarray = sparse_shares(votes).toarray()
+    return share_NC
+
+
+def sparse_shares(votes: Votes) -> csr_matrix:
+    """The same, only of the labels that somebody gave."""
     shape = len(votes.items), len(votes.class_names)
     part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
     part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     sparse_NC = csr_matrix((part_R, (votes.item_R, votes.label_R)), shape=shape)
     total_N = np.asarray(sparse_NC.sum(axis=1)).ravel()
     sparse_NC.data /= np.repeat(np.where(total_N > 0, total_N, 1.0), np.diff(sparse_NC.indptr))
-    share_NC: np.ndarray = sparse_NC.astype(precision(shape)).toarray()
-    return share_NC
+    return sparse_NC.astype(precision(shape))
 
 
 def ratio(top: np.ndarray, bottom: np.ndarray, otherwise: float = np.nan) -> np.ndarray:

@@ -42,17 +42,18 @@ class Consensus:
     iterations: int
     converged: bool
 
-    @cached_property
+    @property
     def posterior_NC(self) -> np.ndarray:
+        """To be read only. Not kept: with hard items it is one more of the largest tables."""
         return self.found.posterior_NC
 
-    @property
+    @cached_property
     def label_N(self) -> np.ndarray:
         """The likeliest class; the first of them where several are."""
         label_N: np.ndarray = self.posterior_NC.argmax(axis=1)
         return label_N
 
-    @property
+    @cached_property
     def confidence_N(self) -> np.ndarray:
         top_N: np.ndarray = self.posterior_NC.max(axis=1)
         return top_N

@@ -39,6 +39,8 @@ def arguing_neighbors(
     """Among the nearest items (`pals.labeling.nearest`) those whose result is none of the answer's labels: first those whose
     result is the suggestion, then the others, the more similar first."""
     item_M = result.item_A[doubts.answer_M]
+    if not neighbor_NK.shape[1]:
+        return Arguing(np.zeros((len(item_M), 0), dtype=np.int64), np.zeros((len(item_M), 0)))
     near_MK, similarity_MK = neighbor_NK[item_M], similarity_NK[item_M]
     label_MK = result.label_N[near_MK]
     against_MK = ~named_labels(result, doubts.answer_M)[np.arange(len(item_M))[:, None], label_MK] & (

@@ -70,13 +70,14 @@ def _shares(
     part = known
     if numbers > LARGEST:
         part = np.sort(rng.choice(known, max(1, len(known) * LARGEST // numbers), replace=False))
-    start = Start(consensus.posterior_NC[part], consensus.annotators, fusion.correlation if opinion else 0.0)
+    posterior_NC = consensus.posterior_NC
+    start = Start(posterior_NC[part], consensus.annotators, fusion.correlation if opinion else 0.0)
     log_opinion_NC = np.log(np.maximum(fusion.opinion_NC[part], np.finfo(float).tiny)) if opinion else None
     parts = [label_N[part] for label_N in labels]
     drawn = wrong_shares(arrange(subset(votes, part)), log_opinion_NC, start, parts, rng, sweeps)
     found = []
     for label_N, drawn_S, expected_S in zip(labels, drawn.drawn_VS, drawn.expected_VS, strict=True):
-        wrong_N = 1 - consensus.posterior_NC[np.arange(len(label_N)), label_N]
+        wrong_N = 1 - posterior_NC[np.arange(len(label_N)), label_N]
         shift = wrong_N[known].mean() - wrong_N[part].mean()
         chance_S = (drawn_S - expected_S) * np.sqrt(len(part) / len(known))
         found.append((expected_S + chance_S + shift).clip(0.0, 1.0))

@@ -110,7 +110,7 @@ def fuse(
         gain = both.log_likelihood - alone.log_likelihood
         if gain > 0.5 * len(score_VNC) * np.log(max(len(known), 2)):  # Schwarz's criterion: more than chance would give
             return combine(alone, both, np.exp(calibration.log_probability(score_VNC)), calibration, gain)
-    return combine(alone, alone, np.broadcast_to(alone.prior_C, alone.posterior_NC.shape), None, gain)
+    return combine(alone, alone, np.broadcast_to(alone.prior_C, alone.found.easy_NC.shape), None, gain)
 
 
 def combine(
@@ -149,7 +149,7 @@ def calibrate(score_VNC: np.ndarray, target_NC: np.ndarray, start: Calibration, 
 
 def _checked(opinions: Sequence[np.ndarray], alone: Consensus) -> np.ndarray:
     """The scores in one array, each row without its mean (which no probability depends on) and at a common scale."""
-    shape = alone.posterior_NC.shape
+    shape = alone.found.easy_NC.shape
     scores = []
     for number, opinion in enumerate(opinions):
         score_NC = np.asarray(opinion, dtype=np.float64)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from pals.crowd.blocks import row_blocks
 from pals.crowd.chances import Chances
 from pals.crowd.consensus import Consensus
 from pals.crowd.posterior import ItemPosterior
@@ -49,10 +50,20 @@ def left_out_answers(consensus: Consensus) -> LeftOutAnswers:
 
 
 def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
-    """The same order of the classes, less sure the higher the temperature; 1 changes nothing."""
-    raised_NC = (posterior_NC / posterior_NC.max(axis=1, keepdims=True)) ** (1 / temperature_N[:, None])
-    tempered_NC: np.ndarray = raised_NC / raised_NC.sum(axis=1, keepdims=True)
+    """The same order of the classes, less sure the higher the temperature; 1 changes nothing. In the same precision."""
+    tempered_NC, items = np.empty_like(posterior_NC), len(posterior_NC)
+    temperature_N = np.broadcast_to(temperature_N, items)
+    for part in row_blocks(np.arange(items + 1), posterior_NC.shape[1]):
+        raised_BC = raised(posterior_NC[part], temperature_N[part])
+        np.divide(raised_BC, raised_BC.sum(axis=1, keepdims=True), out=tempered_NC[part])
     return tempered_NC
+
+
+def raised(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
+    """The probabilities to a power, in their precision; that of the likeliest class is 1."""
+    power_N1 = (1 / temperature_N[:, None]).astype(posterior_NC.dtype, copy=False)
+    raised_NC: np.ndarray = (posterior_NC / posterior_NC.max(axis=1, keepdims=True)) ** power_N1
+    return raised_NC
 
 
 def temperature_of(sources_N: np.ndarray, correlation: float) -> np.ndarray:

@@ -39,8 +39,10 @@ class MixUp(NamedTuple):
 def find_mix_up(fusion: Fusion) -> MixUp | None:
     """None where there is no classifier, too little to go by, or nothing to be found."""
     answers, alone = fusion.consensus.answers, fusion.alone
+    if fusion.calibration is None:
+        return None
     item_M = np.flatnonzero(answers.answered_N & (answers.gold_N < 0) & (alone.confidence_N >= AGREED))
-    if fusion.calibration is None or len(item_M) < FEWEST:
+    if len(item_M) < FEWEST:
         return None
     item_M = item_M[:: -(-len(item_M) // MOST)]
     label_M = fusion.label_N[item_M]

@@ -59,8 +59,8 @@ class ItemPosterior:
 
     @property
     def posterior_NC(self) -> np.ndarray:
-        posterior_NC: np.ndarray = self.easy_NC + self.hard_NC
-        return posterior_NC
+        """To be read only: without hard items it is the table of the easy ones."""
+        return self.rows(slice(None))
 
     def rows(self, items: np.ndarray | slice) -> np.ndarray:
         """The probabilities of the classes for these items, to be read only."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from pals.crowd.answers import vote_shares
-from pals.crowd.blocks import precision
+from pals.crowd.answers import sparse_shares
+from pals.crowd.blocks import precision, values_at
 from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.nodes import node_of_groups
@@ -67,23 +68,31 @@ class Result:
         return np.bincount(self.item_A, minlength=len(self.label_N))
 
     @cached_property
-    def share_NC(self) -> np.ndarray:
-        """Weighted share of each item's answers that a label got, an answer with several labels split evenly; zeros where no
-        answer weighs anything."""
-        return vote_shares(self.votes)
+    def share_NC(self) -> Any:
+        """Weighted share of each item's answers that a label got, an answer with several labels split evenly; CSR, without the
+        labels that nobody gave."""
+        return sparse_shares(self.votes)
+
+    @cached_property
+    def top_share_N(self) -> np.ndarray:
+        """The largest share; zero where no answer weighs anything."""
+        return np.asarray(self.share_NC.max(axis=1).todense()).ravel()
 
     @cached_property
     def leads_NC(self) -> np.ndarray:
         """Whether a label has the largest share of an item's answers, alone or with others."""
-        top_N1 = self.share_NC.max(axis=1, keepdims=True)
-        leads_NC: np.ndarray = (self.share_NC >= top_N1 - 1e-9) & (top_N1 > 0)
+        share_NC, size_N = self.share_NC, np.diff(self.share_NC.indptr)
+        top_X = np.repeat(self.top_share_N, size_N)
+        leads_NC = np.zeros(share_NC.shape, dtype=bool)
+        item_X = np.repeat(np.arange(len(size_N)), size_N)
+        leads_NC[item_X, share_NC.indices] = (share_NC.data >= top_X - 1e-9) & (top_X > 0)
         return leads_NC
 
     @cached_property
     def agreement_N(self) -> np.ndarray:
         """Weighted share of an item's answers that the result got; NaN without answers."""
-        answered_N = self.share_NC.any(axis=1)
-        return np.where(answered_N, self.share_NC[np.arange(len(self.label_N)), self.label_N], np.nan)
+        share_N = values_at(self.share_NC, np.arange(len(self.label_N)), self.label_N)
+        return np.where(self.top_share_N > 0, share_N, np.nan)
 
     @cached_property
     def said_N(self) -> np.ndarray:
@@ -100,7 +109,7 @@ class Result:
         status_N[self.confidence_N < self.unsure] = UNSURE
         if self.none_N is not None:
             status_N[self.none_N > PROBABLE] = NONE_OF_THESE
-        status_N[~self.share_NC.any(axis=1)] = NO_ANSWER
+        status_N[self.top_share_N == 0] = NO_ANSWER
         status_N[self.votes.gold_I >= 0] = GOLD
         return status_N
 
@@ -159,9 +168,3 @@ class Result:
         """What a row counts: an answer with several labels is split evenly."""
         part_R: np.ndarray = 1 / self.size_A[self.answer_R]
         return part_R
-
-    def count_items(self, value_R: np.ndarray) -> np.ndarray:
-        """Sums over rows by item and label."""
-        items, classes = self.posterior_NC.shape
-        code_R = self.votes.item_R * classes + self.votes.label_R
-        return np.bincount(code_R, value_R, minlength=items * classes).reshape(items, classes)

@@ -22,7 +22,7 @@ from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
 from pals.crowd.blocks import dense, row_blocks
 from pals.crowd.fusion import Fusion
-from pals.crowd.left_out import tempered
+from pals.crowd.left_out import raised, tempered
 
 AHEAD = 3
 """Answers that a plan looks ahead."""
@@ -41,6 +41,8 @@ ENOUGH, ONE_MORE, EXPERT = range(3)
 MOST_POWER = 2.0
 """Logarithm of the largest power that beliefs are raised to, so as to agree with an estimate."""
 LEAST = 1e-300
+NOTHING = 1e-18
+"""What may be added to 1 as often as there are classes without changing it."""
 RATES = 8
 """Rounds in which the best plan is sought, at most; it is nearly always found in three or four."""
 
@@ -93,8 +95,7 @@ class Person(NamedTuple):
 
 def standing_of(fusion: Fusion) -> Standing:
     """What a fit holds of its items."""
-    found = fusion.consensus.found
-    posterior_NC = found.posterior_NC
+    found, posterior_NC = fusion.consensus.found, fusion.consensus.posterior_NC
     hard_NC = np.divide(found.hard_NC, posterior_NC, out=np.zeros_like(posterior_NC), where=posterior_NC > LEAST)
     return Standing(posterior_NC, fusion.posterior_NC, hard_NC)
 
@@ -104,7 +105,13 @@ def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
     believes of its items one by one does not add up to what it estimates for all together."""
 
     def surplus(log_power: float) -> float:
-        return float(tempered(standing.belief_NC[rows], np.array([math.exp(-log_power)])).max(axis=1).mean()) - right
+        temperature_1, top_M = np.array([math.exp(-log_power)]), np.empty(len(rows))
+        for part in row_blocks(np.arange(len(rows) + 1), standing.belief_NC.shape[1]):
+            belief_BC = standing.belief_NC[rows[part]]
+            least_B1 = (NOTHING ** math.exp(-log_power)) * belief_BC.max(axis=1, keepdims=True)
+            # The likeliest of `tempered`. A power that is too small for a number would take very long.
+            top_M[part] = 1 / raised(np.maximum(belief_BC, least_B1), temperature_1).sum(axis=1)
+        return float(top_M.mean()) - right
 
     if not len(rows):
         return standing
@@ -186,7 +193,8 @@ def gain_from(standing: Standing, source: Source) -> np.ndarray:
     for number, person in enumerate(source.people):
         for ahead in range(1, AHEAD + 1):  # no plan of more answers than there are to be had
             rows = np.flatnonzero((source.who_N == number) & (np.minimum(source.left_N, AHEAD) == ahead))
-            gain_N[rows] = gain_per_answer(standing[rows], person, ahead)
+            about = standing if len(rows) == len(gain_N) else standing[rows]  # all of very many items are not copied
+            gain_N[rows] = gain_per_answer(about, person, ahead)
     return gain_N
 
 
@@ -220,7 +228,8 @@ def _paths(standing: Standing, person: Person, kept: int, ahead: int) -> tuple[l
     the label then being right. Of the likeliest classes; all other labels are one answer that tells little."""
     top_NM = np.argsort(-standing.belief_NC, axis=1, kind="stable")[:, :kept]
     belief_NM, decides_NM, hard_NM = (
-        np.take_along_axis(table_NC, top_NM, axis=1) for table_NC in (standing.belief_NC, standing.decides_NC, standing.hard_NC)
+        np.take_along_axis(table_NC, top_NM, axis=1).astype(np.float64, copy=False)
+        for table_NC in (standing.belief_NC, standing.decides_NC, standing.hard_NC)
     )
     belief_NM = _shares(belief_NM)
     easy_NMA, tough_NMA = (_with_others(table_CC[top_NM[:, :, None], top_NM[:, None, :]]) for table_CC in person)

@@ -3,7 +3,6 @@ to. What a fit holds of its items and people is kept in the run's folder, so tha
 
 from __future__ import annotations
 
-import io
 import math
 import zipfile
 import zlib
@@ -37,7 +36,7 @@ from pals.crowd.stopping import (
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
 from pals.util.errors import InputError, unknown
-from pals.util.files import write_bytes
+from pals.util.files import replacing
 from pals.util.words import how_many
 
 FILE_NAME = "standing.npz"
@@ -64,24 +63,24 @@ class Kept:
         answered for the classifier may say more than the answers to all others. Of the others as many labels are
         believed to be wrong as the fit estimates."""
         held, consensus = standing_of(fusion), fusion.consensus
-        answers = consensus.answers
-        decides_NC = np.where(~answers.known_N[:, None], result.posterior_NC, held.decides_NC)
+        answers, decides_NC = consensus.answers, held.decides_NC
+        if not answers.known_N.all():
+            decides_NC = np.where(~answers.known_N[:, None], result.posterior_NC, decides_NC)
         judged = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
         held = as_sure_as(Standing(decides_NC, result.posterior_NC, held.hard_NC), 1 - labels_wrong, judged)
         names, easy_KCC = _of_people(fusion, result)
         return cls(
-            Standing(*map(_short, vars(held).values())),
+            Standing(*(table_NC.astype(np.float32, copy=False) for table_NC in vars(held).values())),
             Person(*map(_short, typical_person(answers, consensus.annotators))),
             names,
             _short(easy_KCC),
         )
 
     def save(self, folder: Path) -> None:
-        buffer = io.BytesIO()
         tables = {**vars(self.standing), **self.typical._asdict(), "easy_KCC": self.easy_KCC}
-        short = {name: table.astype(np.float32) for name, table in tables.items()}
-        np.savez_compressed(buffer, names=np.array(self.names, dtype=str), **short)
-        write_bytes(folder / FILE_NAME, buffer.getbuffer())
+        short = {name: table.astype(np.float32, copy=False) for name, table in tables.items()}
+        with replacing(folder / FILE_NAME) as file:  # not compressed: probabilities hardly become smaller
+            np.savez(file, names=np.array(self.names, dtype=str), **short)
 
     @classmethod
     def load(cls, folder: Path) -> Kept:

@@ -46,13 +46,14 @@ def poor_classifier(findings: Findings) -> list[str]:
 def moved_classes(findings: Findings) -> list[str]:
     """Classes that have far more or fewer items in the result than the answers suggest."""
     result = findings.result
-    use = np.flatnonzero(result.share_NC.any(axis=1) & (result.status_N != GOLD))
+    use = np.flatnonzero((result.top_share_N > 0) & (result.status_N != GOLD))
     share_MC = result.share_NC[use]
-    found_C = np.bincount(result.label_N[use], minlength=share_MC.shape[1])
-    expected_C = share_MC.sum(axis=0)
+    label_X, share_X, classes = share_MC.indices, share_MC.data, share_MC.shape[1]
+    found_C = np.bincount(result.label_N[use], minlength=classes)
+    expected_C = np.bincount(label_X, share_X, classes)
     apart_C = np.abs(found_C - expected_C)
     moved_C = (apart_C >= MOVED * np.maximum(found_C, expected_C)) & (apart_C >= FEWEST)
-    moved_C &= apart_C >= SURELY * np.sqrt((share_MC * (1 - share_MC)).sum(axis=0))
+    moved_C &= apart_C >= SURELY * np.sqrt(np.bincount(label_X, share_X * (1 - share_X), classes))
     order = np.flatnonzero(moved_C)[np.argsort(-apart_C[moved_C], kind="stable")]
     if not len(order):
         return []

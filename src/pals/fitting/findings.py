@@ -51,8 +51,6 @@ class Findings:
     noise: NoiseEstimate
     people: Agreement
     "How far people agree with one another, beyond chance."
-    kept: Kept
-    "What is held of items and people, for those who ask later whom to ask again."
     tables: Mapping[str, pd.DataFrame]
     grades: Mapping[str, float]
     "How right the result is, where the truth is known."
@@ -93,6 +91,12 @@ class Findings:
         return groups_of(self)
 
     @property
+    def kept(self) -> Kept:
+        """What is held of items and people, for those who ask later whom to ask again. Worked out anew each time: of very many
+        items these are the largest tables."""
+        return Kept.of(self.trained.fusion, self.result, self.noise.labels_wrong)
+
+    @property
     def summary(self) -> list[str]:
         """The result in a few sentences."""
         return in_sentences(self)
@@ -116,14 +120,14 @@ class Findings:
 def find(trained: Trained) -> Findings:
     """Draw up all tables from what answers and classifiers say together."""
     votes, fusion = trained.loaded.votes, trained.fusion
-    posterior_NC = fusion.posterior_NC.copy()
-    if fusion.calibration is None:
-        unknown_N = ~fusion.consensus.answers.known_N
+    posterior_NC, unknown_N = fusion.posterior_NC, ~fusion.consensus.answers.known_N
+    if fusion.calibration is None and unknown_N.any():
+        posterior_NC = posterior_NC.copy()
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
     neighbor_NK, similarity_NK = _neighbors(trained)
     result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
     doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
-    kept = Kept.of(fusion, result, noise.labels_wrong)
+    asking = default_table(Kept.of(fusion, result, noise.labels_wrong), votes.items)
     tables = _tables(trained, result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)
     truth = trained.loaded.truth
@@ -134,8 +138,7 @@ def find(trained: Trained) -> Findings:
         similarity_NK=similarity_NK,
         noise=noise,
         people=people,
-        kept=kept,
-        tables={**tables, "next": default_table(kept, votes.items)},
+        tables={**tables, "next": asking},
         grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
     )
 

@@ -93,6 +93,8 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     items, votes, views, statistics, bad = read
     looked = NOTHING if ahead is None else Looked(ahead.encoded, time.perf_counter() - started)
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
+    if plan.data.answers_only:  # nothing is trained on their shares, a large table
+        candidates = replace(candidates, frequency_NC=None)
     mark = _marked(items.inputs, monitor)
     _refuse_other_inputs(plan.folder, mark)
     return Loaded(

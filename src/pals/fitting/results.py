@@ -11,10 +11,11 @@ from pals.fitting.load import encoder_name
 from pals.fitting.page.render import write_report
 from pals.fitting.report_parts import report_data
 from pals.fitting.second_look import SecondLook
-from pals.fitting.tables import csv_text, probabilities_table
+from pals.fitting.tables import probabilities_table, write_csv
 from pals.fitting.trained import Trained
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.util.files import write_json, write_text
+from pals.util.tables import ROWS
 from pals.vision.backbones import Network
 
 
@@ -23,12 +24,12 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
     folder, trained = findings.folder, findings.trained
     if trained.network is not None and trained.part is not None:
         model_of(trained, trained.network, trained.part).save(folder / FILE_NAME)
-    write_text(folder / "votes.csv", csv_text(trained.loaded.votes.to_frame(trained.plan.data.separator)))
+    write_csv(folder / "votes.csv", trained.loaded.votes.frames(trained.plan.data.separator, ROWS))
     if trained.loaded.votes.taxonomy is not None:
         write_text(folder / TAXONOMY, trained.loaded.votes.taxonomy.to_csv())
     more = {"probabilities": probabilities_table(findings.result)} if all_probabilities else {}
     for name, table in {**findings.tables, **more}.items():
-        write_text(folder / f"{name}.csv", csv_text(table))
+        write_csv(folder / f"{name}.csv", table)
     findings.kept.save(folder)
     said_NC = None if trained.network is None else trained.said_NC
     SecondLook.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from pals.crowd.agreement import Agreement
 from pals.crowd.answers import ratio
+from pals.crowd.blocks import row_blocks
 from pals.crowd.clickers import confidence_limits, pace
 from pals.crowd.consensus import Consensus
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
@@ -22,11 +23,12 @@ from pals.fitting.folder import UNNAMED
 from pals.labels.cells import DONT_KNOW
 from pals.readers.nodes import spoken
 from pals.util.tables import csv_text as csv_text
+from pals.util.tables import write_csv as write_csv
 
 DIGITS = 6
 
 ROWS = 50_000
-"""Items that are put in order at once."""
+"""Items that are put in order, or answers that are put into words, at once."""
 
 
 def tally(counts: Mapping[str, float]) -> str:
@@ -299,9 +301,20 @@ def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.nda
     return includes_Y
 
 
-def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
+def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog?; don't
-    know")."""
+    know"). Some items at a time: what is noted of each takes far more memory than the words."""
+    said_M, others_M = np.empty(len(answer_M), dtype=object), np.empty(len(answer_M), dtype=object)
+    order_M = np.argsort(result.item_A[answer_M], kind="stable")
+    first = np.flatnonzero(np.diff(result.item_A[answer_M[order_M]], prepend=-1))
+    for items in row_blocks(np.append(first, len(order_M)), 1, ROWS):
+        part = order_M[first[items.start] : first[items.stop] if items.stop < len(first) else None]
+        said_M[part], others_M[part] = _words_of_items(result, answer_M[part])
+    return said_M, others_M
+
+
+def _words_of_items(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
+    """The same, of all doubtful answers to some items."""
     item_M = result.item_A[answer_M]
     wanted_N = np.zeros(len(result.label_N), dtype=bool)
     wanted_N[item_M] = True
@@ -337,7 +350,7 @@ def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[list[str], 
 
 def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> list[str]:
     """ "path (label 0.93); path (label 0.90)": the similar items with their results and similarities."""
-    if arguing is None:
+    if arguing is None or not arguing.index_MK.shape[1]:
         return [""] * rows
     items, names, label_N = result.votes.items, result.votes.class_names, result.label_N
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -147,7 +147,9 @@ class Votes:
         part_R = np.divide(part_R, top_I[self.item_R], out=np.zeros(len(part_R)), where=part_R > 0)
         part_R = np.where(self.weight_R > 0, np.maximum(part_R, 1e-300), 0)  # whoever answered is never rounded away
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
-        return count.reshape(items, classes).astype(np.float64)  # numpy counts in whole numbers where there is nothing
+        return count.reshape(items, classes).astype(
+            np.float64, copy=False
+        )  # numpy counts in whole numbers where there is nothing
 
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
         """As a table with an answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
@@ -156,32 +158,50 @@ class Votes:
         A column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
         unsure, or a name looks as if it had a mark, columns time and seconds if any is known. Who does not know has "don't
         know" for a label."""
+        return pd.concat(list(self.frames(separator)), ignore_index=True)
+
+    def frames(self, separator: str | None = "|", rows: int | None = None) -> Iterator[pd.DataFrame]:
+        """The same in parts of so many rows."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
-        first, cells = self._cells(separator)
-        votes = {
-            "item": items[self.item_R[first]],
-            "worker": workers[self.worker_R[first]],
-            "label": cells,
-            "weight": self.weight_R[first],
-            "is_gold": False,
-        }
         known = (self.gold_I >= 0).nonzero()[0]
         gold = {"item": items[known], "worker": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
         if separator is not None:
             gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
         unknown = {**gold, "item": items[self.unknown_item_U], "worker": workers[self.unknown_worker_U], "label": DONT_KNOW}
         unknown["is_gold"] = False
-        if self._needs_ids(first):
-            votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
-            gold["answer_id"] = unknown["answer_id"] = ""
-        if not self.sure_R.all() or any(map(unmarked, self.class_names)):
-            votes["sure"], gold["sure"], unknown["sure"] = self.sure_R[first], True, True
-        if not np.isnan(self.time_R).all():
-            votes["time"], gold["time"], unknown["time"] = written(self.time_R[first]), "", ""
-        if not np.isnan(self.seconds_R).all():
-            votes["seconds"], gold["seconds"], unknown["seconds"] = self.seconds_R[first], np.nan, np.nan
-        return pd.concat([pd.DataFrame(part) for part in (votes, unknown, gold)], ignore_index=True)
+        every, cells = self._cells(separator)
+        ids, marks = self._needs_ids(every), not self.sure_R.all() or any(map(unmarked, self.class_names))
+        times, seconds = (not np.isnan(column_R).all() for column_R in (self.time_R, self.seconds_R))
+        for there, column, value in (
+            (ids, "answer_id", ""),
+            (marks, "sure", True),
+            (times, "time", ""),
+            (seconds, "seconds", np.nan),
+        ):
+            if there:
+                gold[column] = unknown[column] = value
+        rows = rows or max(len(every), 1)
+        for start in range(0, max(len(every), 1), rows):
+            first = every[start : start + rows]
+            votes = {
+                "item": items[self.item_R[first]],
+                "worker": workers[self.worker_R[first]],
+                "label": cells[start : start + rows],
+                "weight": self.weight_R[first],
+                "is_gold": False,
+            }
+            if ids:
+                votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
+            if marks:
+                votes["sure"] = self.sure_R[first]
+            if times:
+                votes["time"] = written(self.time_R[first])
+            if seconds:
+                votes["seconds"] = self.seconds_R[first]
+            yield pd.DataFrame(votes)
+        yield pd.DataFrame(unknown)
+        yield pd.DataFrame(gold)
 
     def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
         """The cells with labels, and the first row that each of them stands for."""
@@ -205,10 +225,11 @@ class Votes:
         """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
         rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
         apart_R = np.zeros(rows, dtype=bool)
-        times = (np.nan_to_num(column_R, nan=-1) for column_R in (self.time_R, self.seconds_R))
-        for column_R in (self.weight_R, self.sure_R.astype(np.int64), *times):
-            by_answer = pd.Series(column_R).groupby(self.answer_R)
-            apart_R |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
+        several = np.flatnonzero((np.bincount(self.answer_R) > 1)[self.answer_R])
+        times = (np.nan_to_num(column_R, nan=-1) for column_R in (self.time_R[several], self.seconds_R[several]))
+        for column in (self.weight_R[several], self.sure_R[several].astype(np.int64), *times):
+            by_answer = pd.Series(column).groupby(self.answer_R[several])
+            apart_R[several] |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
         if separator is None:  # nothing but the name of a node stands for several labels
             apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
             first = np.unique(self.answer_R, return_index=True)[1]
@@ -222,11 +243,13 @@ class Votes:
 
     def _needs_ids(self, first: np.ndarray) -> bool:
         """Whether, with one row for each of these, the rows of an item and annotator are not just those of one answer."""
-        rows = pd.DataFrame({"item": self.item_R, "worker": self.worker_R, "answer": self.answer_R}).iloc[first]
-        unnamed = rows["worker"] < 0
-        split_up = rows.loc[unnamed, "answer"].duplicated().any()
-        several = rows[~unnamed].drop_duplicates().duplicated(["item", "worker"]).any()
-        return bool(split_up or several)
+        named = self.worker_R[first] >= 0
+        if pd.Series(self.answer_R[first[~named]]).duplicated().any():
+            return True
+        first = first[named]
+        code, answer = self.item_R[first] * len(self.workers) + self.worker_R[first], self.answer_R[first]
+        order = np.lexsort((answer, code))
+        return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
 
     def trusting(self, people: Sequence[str]) -> Votes:
         """The same with the one label that all sure answers of these people to an item have in common as what is right (gold),

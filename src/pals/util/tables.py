@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import pandas as pd
 
-from pals.util.files import mark_as_text
+from pals.util.files import mark_as_text, replacing
 
 MARKED = frozenset("'=+-@\t\r")
 """With what a cell begins that `mark_as_text` may change."""
 
+ROWS = 100_000
+"""That are text at once."""
 
-def csv_text(table: pd.DataFrame) -> str:
+
+def write_csv(path: Path, table: pd.DataFrame | Iterable[pd.DataFrame]) -> None:
+    """Write `csv_text` of the table, or of its parts, some rows at a time."""
+    frames = [table] if isinstance(table, pd.DataFrame) else table
+    parts = (frame.iloc[start : start + ROWS] for frame in frames for start in range(0, max(len(frame), 1), ROWS))
+    with replacing(path) as file:
+        for number, part in enumerate(parts):
+            file.write(csv_text(part, header=number == 0).encode("utf-8"))
+
+
+def csv_text(table: pd.DataFrame, header: bool = True) -> str:
     """The table as CSV: quoted where needed, true and false, nothing where there is no value. A cell that a spreadsheet would
     take for a formula is marked as text."""
     flags = {name: table[name].map({True: "true", False: "false"}) for name in table if table[name].dtype == bool}
     names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     texts = {name: _marked(table[name]) for name in names}
-    text: str = table.assign(**flags | texts).rename(columns=mark_as_text).to_csv(index=False, lineterminator="\n")
+    marked = table.assign(**flags | texts).rename(columns=mark_as_text)
+    text: str = marked.to_csv(index=False, header=header, lineterminator="\n")
     return text
 
 
