@@ -2,6 +2,7 @@
 
     python benchmarks/speed/answers.py                      # 100,000 and 1,000,000 answers
     python benchmarks/speed/answers.py --sizes 10000000 --no-yardstick
+    python benchmarks/speed/answers.py --sizes 10000000 --fit   # the whole of `pals fit --no-images`, stage by stage
 
 Every size is a process of its own, so that peaks of memory are its own. The yardstick is `DawidSkene` of crowd-kit (pip install
 crowd-kit), with its own defaults but for 100 iterations at most, on the same answers in the same process; where it is not
@@ -26,6 +27,7 @@ import pandas as pd
 from _measure import in_fresh_process, report
 
 from pals.crowd import Result, dawid_skene
+from pals.fitting import api
 from pals.fitting.tables import annotators_table, csv_text, labels_table
 from pals.readers import Votes, read_votes
 from pals.util.files import write_text
@@ -91,12 +93,7 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
     rows: list[dict[str, Any]] = []
 
     def stage(what: str, work: Callable[[], Any]) -> Any:
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = work()
-        spent = {"seconds": time.perf_counter() - wall, "cpu seconds": time.process_time() - cpu}
-        rows.append({"answers": answers, "what": what, **spent, "peak GB": peak(), "right": None})
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)  # what is done, should the rest take too long
-        return found
+        return timed(rows, answers, what, work)
 
     def tables(votes: Votes, posterior_NC: np.ndarray) -> None:
         result = Result(votes, posterior_NC)
@@ -136,6 +133,34 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
     ]
 
 
+def measure_fit(answers: int, seed: int, folder: Path) -> list[dict[str, Any]]:
+    """The same of the stages of `pals fit --no-images`: read, one model, a second one with hard items, all that is found (the
+    agreement, the estimate of what is wrong, the tables), and the files."""
+    truth_N = write_answers(folder / "votes.csv", answers, seed)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    rows: list[dict[str, Any]] = []
+
+    def stage(work: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given, **named: timed(rows, answers, work.__name__, lambda: work(*given, **named))
+
+    for name in ("plan", "load", "train", "find", "write"):
+        setattr(api, name, stage(getattr(api, name)))
+    found = timed(rows, answers, "all", lambda: api.fit(None, folder / "votes.csv", out=folder / "run", no_images=True))
+    number_N = found.labels["item"].str[4:11].astype(int).to_numpy()  # items stand in the order of their names
+    label_N = found.labels["label"].str.removeprefix("species ").astype(int).to_numpy()
+    rows[-1] |= {"right": float((label_N == truth_N[number_N]).mean()), "labels wrong": found.noise.labels_wrong}
+    return [{**row, "seed": seed, "people": CROWDS[answers][0]} for row in rows]
+
+
+def timed(rows: list[dict[str, Any]], answers: int, what: str, work: Callable[[], Any]) -> Any:
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = work()
+    spent = {"seconds": time.perf_counter() - wall, "cpu seconds": time.process_time() - cpu}
+    rows.append({"answers": answers, "what": what, **spent, "peak GB": peak(), "right": None})
+    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)  # what is done, should the rest take too long
+    return found
+
+
 def peak() -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
@@ -146,13 +171,20 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000], choices=sorted(CROWDS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-yardstick", action="store_true", help="leave crowd-kit out: at ten million it takes very long")
+    parser.add_argument("--fit", action="store_true", help="measure the whole of `pals fit --no-images`, without a yardstick")
     parser.add_argument("--one", type=int, help="measure this size alone, for the script itself")
     options = parser.parse_args()
     if options.one is not None:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(measure(options.one, options.seed, not options.no_yardstick, Path(folder))))
+            place = Path(folder)
+            if options.fit:
+                found = measure_fit(options.one, options.seed, place)
+            else:
+                found = measure(options.one, options.seed, not options.no_yardstick, place)
+            print(json.dumps(found))
         return
-    rest = ["--seed", str(options.seed), *(["--no-yardstick"] if options.no_yardstick else [])]
+    flags = {"--no-yardstick": options.no_yardstick, "--fit": options.fit}
+    rest = ["--seed", str(options.seed), *(flag for flag, given in flags.items() if given)]
     for size in options.sizes:
         found = in_fresh_process(["--one", str(size), *rest])
         report(f"answers: {size:,} on {size // 5:,} items, {CROWDS[size][1]} classes", found)
