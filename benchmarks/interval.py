@@ -2,6 +2,7 @@
 
     python benchmarks/interval.py                                         # simulated crowds
     python benchmarks/interval.py --asked                                 # the same after `pals update`
+    python benchmarks/interval.py --trusted                               # and after `pals update --trust`
     python benchmarks/interval.py IMAGES VOTES TRUTH --random 0 0.3333    # the closed form on random parts of real pictures
 
 Prints a table in Markdown: the share of draws whose interval holds the real share of wrong labels, both shares and the width of
@@ -26,8 +27,10 @@ from pals.crowd.answers import subset
 from pals.readers import Votes
 
 ASKED, EXPERT = 0.2, 0.9  # share of the items that are asked about again, the least sure ones; how often the answer is right
+TRUSTED = 0.1  # share of the items that a trusted person is asked about, who is always right
 
 Draw = Callable[[int], tuple[Votes, np.ndarray, Fusion]]  # seed -> votes, truth, result
+Ask = Callable[[Votes, np.ndarray, Fusion, np.random.Generator], Votes]
 
 
 def main() -> None:
@@ -37,7 +40,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[40, 20], help="draws for each number of items")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--crowds", type=int, nargs="+", default=range(len(CROWDS)))
-    parser.add_argument("--asked", action="store_true", help="one more person answers for the least sure items")
+    more = parser.add_mutually_exclusive_group()
+    more.add_argument("--asked", dest="ask", action="store_const", const=ask, help="one more person answers for the least sure")
+    more.add_argument("--trusted", dest="ask", action="store_const", const=ask_trusted, help="the same, with the truth as gold")
     parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of the answers that are drawn at random")
     add_feature_options(parser)
     args = parser.parse_args()
@@ -70,14 +75,14 @@ def simulated(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
                     f"{crowd}, {'with an opinion' if opinion else 'alone'}",
                     items,
                     seeds,
-                    lambda seed, crowd=crowd, items=items, opinion=opinion: of_crowd(crowd, items, seed, opinion, args.asked),
+                    lambda seed, crowd=crowd, items=items, opinion=opinion: of_crowd(crowd, items, seed, opinion, args.ask),
                 )
 
 
-def of_crowd(crowd: Crowd, items: int, seed: int, opinion: bool, asked: bool) -> tuple[Votes, np.ndarray, Fusion]:
+def of_crowd(crowd: Crowd, items: int, seed: int, opinion: bool, ask: Ask | None) -> tuple[Votes, np.ndarray, Fusion]:
     votes, truth_N, logits_NC = simulate(crowd, items, seed)
     fusion = fuse(votes, [logits_NC] if opinion else [])
-    if asked:
+    if ask is not None:
         votes = ask(votes, truth_N, fusion, np.random.default_rng(seed))
         fusion = fuse(votes, [logits_NC] if opinion else [])
     return votes, truth_N, fusion
@@ -100,6 +105,14 @@ def ask(votes: Votes, truth_N: np.ndarray, fusion: Fusion, rng: np.random.Genera
     )
 
 
+def ask_trusted(votes: Votes, truth_N: np.ndarray, fusion: Fusion, _rng: np.random.Generator) -> Votes:
+    """The votes with the truth of the items of which the result is least sure."""
+    gold_I = votes.gold_I.copy()
+    item_M = np.argsort(fusion.confidence_N, kind="stable")[: round(TRUSTED * len(truth_N))]
+    gold_I[item_M] = truth_N[item_M]
+    return replace(votes, gold_I=gold_I)
+
+
 def real(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
     votes, truth_N = read(args.files[1], args.files[2])
     features_ND = read_features(args, votes.items)
@@ -109,8 +122,8 @@ def real(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
         chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
         part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
         fusion = closed_form(part, features_ND[chosen])
-        if args.asked:
-            part = ask(part, label_N, fusion, rng)
+        if args.ask is not None:
+            part = args.ask(part, label_N, fusion, rng)
             fusion = closed_form(part, features_ND[chosen])
         return part, label_N, fusion
 

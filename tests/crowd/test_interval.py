@@ -16,12 +16,25 @@ from pals.crowd import Fusion, NoiseEstimate, closed_form, estimate, estimate_no
 from pals.crowd.answers import Answers, subset
 from pals.crowd.gibbs import Shares
 from pals.fitting.sentences import still_wrong
+from pals.readers import Votes
 
 WEAK = (2.5, 1.5)  # right for 62%
 
 
 def holds(noise: NoiseEstimate, fusion: Fusion, truth_N: np.ndarray) -> bool:
     return noise.low <= float((fusion.label_N != truth_N).mean()) <= noise.high
+
+
+def misled_people(items: int) -> tuple[Votes, np.ndarray, np.ndarray]:
+    """Some items look like another class, to people and to the classifier."""
+    rng = np.random.default_rng(0)
+    truth_N = rng.integers(5, size=items)
+    alike_N = np.where(rng.random(items) < 0.25, (truth_N + 1) % 5, truth_N)
+    said_NW = np.where(rng.random((items, 3)) < 0.6, alike_N[:, None], truth_N[:, None])
+    said_NW = np.where(rng.random((items, 3)) < 0.1, rng.integers(5, size=(items, 3)), said_NW)
+    rows = [(item, person, int(said_NW[item, person])) for item in range(items) for person in range(3)]
+    logits_NC = 2 * np.eye(5)[truth_N] + np.eye(5)[alike_N] + rng.normal(size=(items, 5))
+    return votes_of(rows, items, 5), truth_N, logits_NC
 
 
 @pytest.mark.slow
@@ -48,6 +61,38 @@ def test_after_an_update_it_is_not_too_sure() -> None:
         fusion = fuse(asked, [])
         held.append(holds(estimate_noise(asked, fusion), fusion, truth_N))
     assert sum(held) >= 3
+
+
+def test_after_an_expert_it_is_not_too_sure() -> None:
+    """Whom experts are asked about people disagree on. Without those items people would seem to be right whenever they agree,
+    and the labels of the others much surer than before."""
+    votes, truth_N, logits_NC = misled_people(400)
+    before = fuse(votes, [logits_NC])
+    least_M = before.confidence_N.argsort(kind="stable")[:60]
+    told = replace(votes, gold_I=np.where(np.isin(np.arange(400), least_M), truth_N, -1))
+    after = fuse(told, [logits_NC])
+    rest = np.setdiff1d(np.arange(400), least_M)
+    assert after.correlation == pytest.approx(before.correlation, abs=0.1)
+    assert (1 - after.confidence_N[rest]).mean() > 0.5 * (1 - before.confidence_N[rest]).mean()
+    noise, earlier = estimate_noise(told, after), estimate_noise(votes, before)
+    assert holds(noise, after, truth_N)
+    assert noise.answers_wrong == pytest.approx(earlier.answers_wrong, abs=0.03)  # the same answers
+
+
+def test_with_gold_alone_shares_are_known() -> None:
+    votes, truth_N = simulated(30, [0.8, 0.7])
+    noise = estimate_noise(replace(votes, gold_I=truth_N), fuse(replace(votes, gold_I=truth_N), []))
+    wrong = np.mean([truth_N[item] != label for item, _, label in rows_of(votes)])
+    assert (noise.answers_wrong, noise.labels_wrong, noise.high) == (pytest.approx(wrong), 0, 0)
+
+
+def test_a_part_holds_an_item_without_gold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nearly all have a gold label, a part at random may have nothing that could be wrong."""
+    votes, truth_N = simulated(200, [0.8, 0.7, 0.6])
+    told = replace(votes, gold_I=np.where(np.arange(200) == 117, -1, truth_N))
+    monkeypatch.setattr(estimate, "LARGEST", 60)
+    noise = estimate_noise(told, fuse(told, []))
+    assert 0 <= noise.low <= noise.labels_wrong <= noise.high <= 1 / 200
 
 
 def test_the_label_is_drawn() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from pals.crowd.answers import arrange, subset
 from pals.crowd.fusion import Fusion
 from pals.crowd.gibbs import SWEEPS, Start, wrong_shares
+from pals.crowd.named import Named
 from pals.readers import Votes
 
 LARGEST = 150_000
@@ -20,7 +21,7 @@ COMPARED = 100
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Shares that are expected to be wrong: of the answers, and of the labels of the items that people answered for."""
+    """Shares that are expected to be wrong: of the answers, and of the labels of all items with an answer or a gold label."""
 
     answers_wrong: float
     labels_wrong: float
@@ -32,7 +33,7 @@ class NoiseEstimate:
 
 
 def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
-    """Items with a gold label and items without an answer are left out.
+    """Items without an answer are left out; gold labels are right.
 
     The true classes, who errs how, and how far sources repeat each other are drawn together, as probable as the answers make
     them (`gibbs`); the interval holds 95% of the shares of wrong labels that come out. It does not hold what all sources have
@@ -41,7 +42,8 @@ def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate
     answers = fusion.consensus.answers
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
     if not len(use):
-        return NoiseEstimate(0.0, 0.0, 0.0, 0.0)
+        wrong = 1 - Named(answers).right_share(answers.gold_N) if answers.answered_N.any() else 0.0
+        return NoiseEstimate(wrong, 0.0, 0.0, 0.0)
     label_N, alone_N = fusion.label_N, fusion.alone.label_N
     rng = np.random.default_rng(seed)
     if fusion.calibration is None:
@@ -67,9 +69,11 @@ def _shares(
     consensus = fusion.consensus if opinion else fusion.alone
     answers = consensus.answers
     known, numbers = np.flatnonzero(answers.known_N), answers.given_NS.nnz * answers.num_classes
-    part = known
+    open_N, part = answers.gold_N < 0, known
     if numbers > LARGEST:
         part = np.sort(rng.choice(known, max(1, len(known) * LARGEST // numbers), replace=False))
+        if not open_N[part].any():  # all of them gold
+            part = np.union1d(part, known[open_N[known]][:1])
     posterior_NC = consensus.posterior_NC
     start = Start(posterior_NC[part], consensus.annotators, fusion.correlation if opinion else 0.0)
     log_opinion_NC = np.log(np.maximum(fusion.opinion_NC[part], np.finfo(float).tiny)) if opinion else None
@@ -78,9 +82,9 @@ def _shares(
     found = []
     for label_N, drawn_S, expected_S in zip(labels, drawn.drawn_VS, drawn.expected_VS, strict=True):
         wrong_N = 1 - posterior_NC[np.arange(len(label_N)), label_N]
-        shift = wrong_N[known].mean() - wrong_N[part].mean()
+        shift = wrong_N[known][open_N[known]].mean() - wrong_N[part][open_N[part]].mean()
         chance_S = (drawn_S - expected_S) * np.sqrt(len(part) / len(known))
-        found.append((expected_S + chance_S + shift).clip(0.0, 1.0))
+        found.append((expected_S + chance_S + shift).clip(0.0, 1.0) * open_N[known].mean())
     return found, float(drawn.answers_S.mean())
 
 

@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
-from pals.crowd.chances import log_sum, with_gold
+from pals.crowd.chances import log_sum
 from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
 from pals.crowd.named import TINY, Named
 from pals.crowd.unsure import first_caution, first_unsure
@@ -92,7 +92,9 @@ def wrong_shares(
             continue
         log_NC = chain.log_tempered()[use]
         class_U = _pick(log_NC, rng)
-        answered.append(1 - chain.named.right_share(class_U, use, answers.num_items))
+        class_N = answers.gold_N.copy()
+        class_N[use] = class_U
+        answered.append(1 - chain.named.right_share(class_N))
         drawn.append([(class_U != label_N[use]).mean() for label_N in labels])
         log_total_U = log_sum(log_NC)
         right_VU = [np.exp(log_NC[np.arange(len(use)), label_N[use]] - log_total_U) for label_N in labels]
@@ -288,14 +290,14 @@ class Chain:
             self.hard = rng.beta(hard, easy)
             if self.caution is not None:
                 self.caution = self.caution.drawn(self.hard_N, rng)
-        log_prior_NC = with_gold(self._draw_prior(), answers.gold_N)
+        log_prior_NC = self._draw_prior()
         easy_NC, hard_NC = (answers.given_NS @ np.log(said_SC) for said_SC in self._said())
         self.log_easy_NC = easy_NC + log_prior_NC + np.log1p(-self.hard)
         self.log_hard_NC = hard_NC + log_prior_NC + (np.log(self.hard) if self.hard > 0 else -np.inf)
         if self.caution is not None:
             self.log_hard_NC = self.log_hard_NC + self.caution.log_hard_N1()
         self.log_both_NC = np.logaddexp(self.log_easy_NC, self.log_hard_NC)
-        self.class_N = _pick(self.log_both_NC, rng)
+        self.class_N = np.where(answers.gold_N >= 0, answers.gold_N, _pick(self.log_both_NC, rng))
         drawn = np.arange(answers.num_items), self.class_N
         self.hard_N = rng.random(answers.num_items) < np.exp(self.log_hard_NC[drawn] - self.log_both_NC[drawn])
 

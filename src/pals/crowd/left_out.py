@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from pals.crowd.blocks import row_blocks
-from pals.crowd.chances import Chances
+from pals.crowd.chances import Chances, e_step
 from pals.crowd.consensus import Consensus
 from pals.crowd.posterior import ItemPosterior
 
@@ -30,13 +31,15 @@ class LeftOutAnswers(NamedTuple):
     chance_AC: np.ndarray
 
 
-def left_out_answers(consensus: Consensus) -> LeftOutAnswers:
-    """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person."""
-    answers, found = consensus.answers, consensus.found
-    use = np.flatnonzero((answers.count_N[answers.item_E] > 1) & (answers.gold_N[answers.item_E] < 0))
+def left_out_answers(consensus: Consensus, prior_NC: np.ndarray) -> LeftOutAnswers:
+    """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person. The posterior of an
+    item with a gold label is what it would be without, by this prior: experts are asked about the items that people
+    disagree on, and without these people would seem to agree."""
+    answers, found = consensus.answers, _without_gold(consensus, prior_NC)
+    use = np.flatnonzero(answers.count_N[answers.item_E] > 1)
     use = use[:: 1 + len(use) * answers.num_classes // LARGEST]
     item_A, weight_A = answers.item_E[use], answers.given_NS.data[use]
-    easy_AC, hard_AC = Chances(answers, consensus.annotators, found)(use)
+    easy_AC, hard_AC = Chances(answers, consensus.annotators, consensus.found)(use)
     with np.errstate(divide="ignore"):
         log_easy_AC = np.log(found.easy_NC[item_A]) - weight_A[:, None] * np.log(easy_AC)
         log_hard_AC = np.log(found.hard_NC[item_A]) - weight_A[:, None] * np.log(hard_AC)
@@ -47,6 +50,18 @@ def left_out_answers(consensus: Consensus) -> LeftOutAnswers:
     chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
     posterior_AC = posterior_AC / posterior_AC.sum(axis=1, keepdims=True)
     return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
+
+
+def _without_gold(consensus: Consensus, prior_NC: np.ndarray) -> ItemPosterior:
+    """What the answers say of the items, of those with a gold label too."""
+    answers, found = consensus.answers, consensus.found
+    gold_N1 = (answers.gold_N >= 0)[:, None]
+    if not gold_N1.any():
+        return found
+    nobody_N, log_prior_NC = np.full_like(answers.gold_N, -1), np.log(np.maximum(prior_NC, np.finfo(float).tiny))
+    asked = e_step(replace(answers, gold_N=nobody_N), consensus.annotators, log_prior_NC, found)
+    easy_NC, hard_NC = np.where(gold_N1, asked.easy_NC, found.easy_NC), np.where(gold_N1, asked.hard_NC, found.hard_NC)
+    return replace(found, easy_NC=easy_NC, hard_NC=hard_NC)
 
 
 def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:

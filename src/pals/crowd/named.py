@@ -22,12 +22,10 @@ class Named:
         self.label_K = answers.label_P[self.pair_K]
         self.item_K = answers.item_E[self.entry_K]
         self.worker_E = answers.worker_S[symbol_E]
-        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E] & (answers.gold_N < 0)[answers.item_E])
+        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E])
 
-    def right_share(self, class_U: np.ndarray, use: np.ndarray, items: int) -> float:
-        """The share of the answers to some of so many items that name the class of their item."""
-        class_N = np.full(items, -1)
-        class_N[use] = class_U
+    def right_share(self, class_N: np.ndarray) -> float:
+        """The share of the answers that name the class of their item, where it has one (not -1)."""
         class_K = class_N[self.item_K]
         return _distinct(self.entry_K[class_K == self.label_K]) / max(_distinct(self.entry_K[class_K >= 0]), 1)
 

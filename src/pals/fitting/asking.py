@@ -67,7 +67,8 @@ class Kept:
         if not answers.known_N.all():
             decides_NC = np.where(~answers.known_N[:, None], result.posterior_NC, decides_NC)
         judged = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
-        held = as_sure_as(Standing(decides_NC, result.posterior_NC, held.hard_NC), 1 - labels_wrong, judged)
+        wrong = labels_wrong * answers.known_N.sum() / max(len(judged), 1)
+        held = as_sure_as(Standing(decides_NC, result.posterior_NC, held.hard_NC), 1 - wrong, judged)
         names, easy_KCC = _of_people(fusion, result)
         return cls(
             Standing(*(table_NC.astype(np.float32, copy=False) for table_NC in vars(held).values())),
