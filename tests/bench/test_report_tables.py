@@ -157,6 +157,16 @@ def test_a_study_shows_times_and_its_own_schedule() -> None:
     assert "Hardware: X1, bf16." in text
 
 
+def test_remarks_of_a_study_stand_beside_its_numbers() -> None:
+    entries = tuple(replace(entry, note=f"On {entry.row}.") for entry in STUDY.entries)  # the first was not run
+    text = to_markdown(replace(STUDY, entries=entries, notes=("slow: On slow.", "best: On best.")))
+    assert r"\[1\] slow: On slow. \[2\] best: On best." in text
+    rows = [line.split(" | ")[:2] for line in text.splitlines() if line.startswith("| ")]
+    assert [(name, cell[-5:] if "]" in cell else cell) for name, cell in rows[1:]] == [
+        ("| best", r"\[2\]"), ("| slow", r"\[1\]"), ("| supervised", "·")
+    ]  # fmt: skip
+
+
 def test_a_study_says_why_times_are_missing() -> None:
     why = "No times: the run shared its device with another."
     assert why not in legend(STUDY)  # what was not run needs no word

@@ -220,6 +220,26 @@ def test_a_study_counts_in_supervised_epochs_of_the_same_machine(tmp_path: Path)
     assert speed.times_supervised == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize("epochs", [60, 31])
+def test_a_study_of_another_length_shows_methods_in_two_phases_too(epochs: int, tmp_path: Path) -> None:
+    """FREDIS has half of the epochs in each: 30 of 60, and 16 of 31."""
+    names = [f"noisy-comparison/cifar10-q0.3-eta0.3/{method}" for method in ("pals", "fredis")]
+    runs = write(tmp_path / "r.jsonl", *[record(name, epochs=epochs) for name in names])
+    made = table(runs, "noisy-comparison", epochs)
+    assert made.epochs == epochs
+    assert [entry.row for entry in made.entries if entry.ours] == ["PALS", "FREDIS"]
+
+
+def test_a_study_says_how_far_a_schedule_was_shortened(tmp_path: Path) -> None:
+    names = [f"noisy-comparison/cifar10-q0.3-eta0.3/{method}" for method in ("pals", "fredis", "plrc", "apl")]
+    made = table(write(tmp_path / "r.jsonl", *map(record, names)), "noisy-comparison")
+    assert made.notes[:2] == (
+        "PALS, APL: Shortened from 500 epochs.",
+        "FREDIS: Shortened from 500 epochs. Half of the epochs are its warm-up.",
+    )
+    assert len(made.notes) == 3 and "a fifth of the epochs is its warm-up" in made.notes[2]
+
+
 def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:
     made = table(write(tmp_path / "r.jsonl", record("timing/resnet18/pals", epoch_seconds=1.5)), "timing")
     entry = entry_of(made, "PALS", "ResNet-18")

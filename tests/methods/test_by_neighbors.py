@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -93,6 +94,16 @@ def test_labels_are_made_anew_within_early_epochs_alone() -> None:
     records = list(trainer.epochs())
     assert asked == [1, 1, 1, 1, 2, 2, 2, 2, 3]
     assert [record["steps"] for record in records] == [12, 12, 9]  # 90 items: four times 22 in batches of 10, or 90 at once
+
+
+def test_a_pass_over_the_reliable_items_stays_one_pass() -> None:
+    """With `draws=once`, however often they are labelled within it."""
+    options = {"draws": "once", "delta": 1.0, "early_epochs": 1}
+    for parts in (1, 4):
+        trainer = toy_trainer("pals", options={**options, "relabel_every": 1 / parts}, train={"batch_size": 10})
+        record = next(trainer.epochs())
+        assert record["selected"] > 40
+        assert record["steps"] <= math.ceil(90 / 10) + parts  # a short batch at the end of each part
 
 
 def test_who_labels_and_who_answers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -119,6 +120,7 @@ class PALS(ByNeighbors):
             order_M = drawn(labeling.chosen_N.float(), self.draws(ctx), ctx.generator)
         else:
             order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
+            order_M = order_M[: math.ceil(len(order_M) / self.plans(ctx.epoch, ctx.epochs))]  # this plan's part of the pass
         return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))
 
     def _label(self, ctx: Context) -> Labeling:

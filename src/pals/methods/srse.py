@@ -124,6 +124,7 @@ class SRSE(ByNeighbors):
         self.register_buffer("consensus_N", torch.full((self.num_items,), -1))
         self.found: Extraction | None = None
         self.recall: float | None = None  # of an approximate search for neighbours
+        self.labeled_epoch = 0  # the last one in which items were labelled; a run never goes on within an epoch
         self.seen_BD: Tensor
 
     def plan_epoch(self, ctx: Context) -> Plan:
@@ -144,7 +145,9 @@ class SRSE(ByNeighbors):
         reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
         label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)
-        self._remember(reliable_N, topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD))
+        consensus_N = topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD)
+        self._remember(reliable_N, consensus_N, begins=ctx.epoch != self.labeled_epoch)
+        self.labeled_epoch = ctx.epoch
         salvaged_N = self._salvaged(ctx.epochs)
         label_N = torch.where(salvaged_N, self.consensus_N, label_N)
         if not bool((label_N >= 0).any()):  # nobody's winner is a candidate: each takes the best of its own
@@ -194,10 +197,11 @@ class SRSE(ByNeighbors):
         moved_CD = topology.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
         self.prototype_CD.copy_(moved_CD)
 
-    def _remember(self, reliable_N: Tensor, consensus_N: Tensor) -> None:
-        """Count for how long; all that queues of the last epochs would be asked for."""
-        self.unreliable_N.add_(1).masked_fill_(reliable_N, 0)
-        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(1).masked_fill_(consensus_N < 0, 0)
+    def _remember(self, reliable_N: Tensor, consensus_N: Tensor, *, begins: bool = True) -> None:
+        """Count for how many epochs; all that queues of the last epochs would be asked for. Where items are labelled several
+        times in an epoch (`relabel_every`), it counts when it `begins`, and must hold each time."""
+        self.unreliable_N.add_(begins).masked_fill_(reliable_N, 0)
+        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(begins).masked_fill_(consensus_N < 0, 0)
         self.consensus_N.copy_(consensus_N)
 
     def _salvaged(self, epochs: int) -> Tensor:

@@ -175,8 +175,8 @@ def timing() -> Iterator[Recipe]:
 
 
 COMPARED: Mapping[str, Any] = {"network": {"name": "resnet18"}, "train": {"batch_size": 256}}
-"""What all methods have in common in the studies of ours, which are as long as this:"""
-STUDY_EPOCHS = 30
+"""What all methods have in common in the studies of ours, which have so many epochs:"""
+STUDY_EPOCHS = {"partial-check": 30, "noisy-comparison": 30}
 
 _WEAK: Mapping[str, Any] = {"method": {"view": "weak"}}  # published without views, which the others have
 _ESTIMATED: Mapping[str, Any] = {
@@ -189,7 +189,9 @@ _IN_STUDIES: Mapping[str, Mapping[str, Any]] = {
     "dividemix": {"method": {"warm_up": 50, "ramp": 50}},  # 5 of 30: after one epoch its mixture finds nothing
     "elr+": {"method": {"slow_ramp": 20_000}},  # half, as a step has twice the items
     "clsp": {"method": {"tau": 0.2, "features": "patches", "view": "weak"}},  # for noisy sets; pixels tell next to nothing
-    "promix": {"method": {"labels": "candidates"}},  # one label drawn from a set would be right for 23%
+    "promix": {
+        "method": {"labels": "candidates", "share_momentum": 0.999}  # one label drawn from a set would be right for 23%
+    },
 }
 """What differs for a method, in terms of its full schedule, which is then shortened in proportion."""
 _NOTES_IN_STUDIES: Mapping[str, str] = {
@@ -199,7 +201,9 @@ _NOTES_IN_STUDIES: Mapping[str, str] = {
     "upllrs": "The networks that separate reliable items, up to 34 times 5 epochs of a ResNet-20, come on top.",
     "dividemix": "Learns from one label per item, drawn from its set. The warm-up is a sixth of the schedule.",
     "elr+": "Learns from one label per item, drawn from its set.",
-    "promix": "Learns from all candidates, which is our extension; published for one label per item.",
+    "plrc": "It estimates both rates and finds neighbours by features of its own; a fifth of the epochs is its warm-up.",
+    "promix": "Learns from all candidates, which is our extension; published for one label per item. Its class shares move ten "
+    "times as fast as published, because there are so few steps.",
     "clsp": "Prunes the sets by patch features, then trains PRODEN on weak views.",
 }
 
@@ -208,9 +212,10 @@ def _compared(study: str, method: str, cell: Cell) -> Recipe:
     own = settings_in(method, cell)
     changes = merge(COMPARED, _IN_STUDIES.get(method, {}))
     differs = "" if RunConfig.of(own) == RunConfig.of(merge(own, changes)) else "-study"
-    found = recipe(study, method, cell, differs=differs, changes=changes, epochs=STUDY_EPOCHS)
+    found = recipe(study, method, cell, differs=differs, changes=changes, epochs=STUDY_EPOCHS[study])
     parts = 2 if method == "fredis" else 1  # its warm-up is as long again
-    return replace(found, parts=parts, note=_NOTES_IN_STUDIES.get(method, found.note))
+    cut = f"Shortened from {parts * found.full_epochs:,} epochs."
+    return replace(found, parts=parts, note=f"{cut} {_NOTES_IN_STUDIES.get(method, found.note)}".strip())
 
 
 def partial_check() -> Iterator[Recipe]:
@@ -228,6 +233,6 @@ def noisy_comparison() -> Iterator[Recipe]:
         "dividemix", "elr+", "promix",
     ):  # fmt: skip
         yield _compared("noisy-comparison", method, cell)
-    truth = {"data": {"supervision": "truth"}, **COMPARED}
-    found = recipe("noisy-comparison", "average", cell, row="supervised", slug="supervised", changes=truth, epochs=STUDY_EPOCHS)
+    truth, epochs = {"data": {"supervision": "truth"}, **COMPARED}, STUDY_EPOCHS["noisy-comparison"]
+    found = recipe("noisy-comparison", "average", cell, row="supervised", slug="supervised", changes=truth, epochs=epochs)
     yield replace(found, variant="supervised", note="Trained on the true labels: what there is to reach.")

@@ -178,11 +178,13 @@ def _flat(row: Row, labels: Sequence[str]) -> Row:
 def _study_part(table: Table, column: Column) -> Part:
     entries = [entry for entry in table.entries if entry.column == column.name]
     entries.sort(key=lambda entry: -entry.ours.mean if entry.ours else 0.0)  # the best first, what was not run last
+    remarks = unique(entry.note for entry in table.entries if entry.note and entry.ours)  # in the order of `table.notes`
     heads = ("accuracy", "s/epoch", "all epochs", "× supervised", "× counted")
     paired = any(entry.against for entry in entries)
     rows = []
     for entry in entries:
-        speed, cells = entry.speed, [_ours(entry)]
+        remark = (Piece(f" [{remarks.index(entry.note) + 1}]"),) if entry.note in remarks and entry.ours else ()
+        speed, cells = entry.speed, [(*_ours(entry), *remark)]
         if speed is not None:
             times = ["" if value is None else f"{value:.2f}" for value in (speed.times_supervised, speed.cost)]
             words = [f"{speed.epoch_seconds:.2f}", duration(speed.total_seconds, exact=True), *times]
@@ -225,6 +227,8 @@ def legend(table: Table) -> list[str]:
     hardware = unique(entry.speed.hardware for entry in table.entries if entry.speed and entry.speed.hardware)
     if hardware:
         words.append(f"Hardware: {'; '.join(hardware)}.")
+    if table.study_epochs is not None:  # numbers stand beside the accuracies
+        return [*words, *[f"[{number}] {note}" for number, note in enumerate(table.notes, start=1)]]
     return [*words, *table.notes]
 
 

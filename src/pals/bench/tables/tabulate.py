@@ -94,7 +94,7 @@ def make_table(
     return Table(
         name=name,
         title=_title(recipes),
-        entries=tuple(_entry(recipe, recipes, results, other, runs, page) for recipe in recipes),
+        entries=tuple(_entry(recipe, recipes, results, other, epochs, runs, page) for recipe in recipes),
         columns=_columns(recipes, results),
         epochs=epochs,
         against=other,
@@ -117,6 +117,7 @@ def _entry(
     recipes: Sequence[Recipe],
     results: Mapping[str, Sequence[Result]],
     against: str | None,
+    epochs: int | None,
     runs: Path,
     page: Path | None,
 ) -> Entry:
@@ -137,7 +138,7 @@ def _entry(
         row=recipe.row,
         column=recipe.column,
         group=recipe.group,
-        ours=_score(recipe, summary, found, runs, page),
+        ours=_score(recipe, summary, found, epochs, runs, page),
         published=published,
         mark=_mark(summary, None if timing else published),
         against=compared,
@@ -164,14 +165,17 @@ def _beside(recipe: Recipe, row: str, recipes: Sequence[Recipe]) -> Recipe | Non
     return next((other for other in recipes if other.row == row and other.column == recipe.column), None)
 
 
-def _score(recipe: Recipe, summary: Summary | None, results: Sequence[Result], runs: Path, page: Path | None) -> Score | None:
+def _score(
+    recipe: Recipe, summary: Summary | None, results: Sequence[Result], epochs: int | None, runs: Path, page: Path | None
+) -> Score | None:
+    """`epochs`: as many as the table is of, if it is of shortened runs. A phase of a run in several may have fewer."""
     if summary is None:
         return None
     links = tuple(
         RunLink(
             seed=result.seed,
             accuracy=result.accuracy,
-            epochs=result.epochs,
+            epochs=epochs if epochs and result.epochs == recipe.length(epochs) else result.epochs,
             shortened=result.epochs != recipe.length(),
             folder=folder_of(result, runs).as_posix(),
             href=link(folder_of(result, runs), page),
