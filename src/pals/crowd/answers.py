@@ -212,11 +212,32 @@ def relative(weight_A: np.ndarray) -> np.ndarray:
 def vote_shares(votes: Votes) -> np.ndarray:
     """N x C: weighted share of each item's answers that a label got; an answer with several labels is split evenly, an unsure
     label counts half. Zeros where no answer weighs anything."""
+    size_A = np.bincount(votes.answer_R, minlength=1)
+    return _shares(votes, _counted(votes) / size_A[votes.answer_R])
+
+
+def vote_support(votes: Votes) -> np.ndarray:
+    """N x C: weighted share of each item's answers that name a label, alone or with others: of "gull" and "gull|tern", all name
+    gull and half of them tern. An unsure label counts half. Zeros where no answer weighs anything."""
+    counted_R = _counted(votes)
+    most_A = np.zeros(int(votes.answer_R.max(initial=-1)) + 1)
+    np.maximum.at(most_A, votes.answer_R, counted_R)
+    size_A = np.bincount(votes.answer_R, minlength=1)
+    whole_N = np.bincount(votes.item_R, (most_A / size_A.clip(min=1))[votes.answer_R], minlength=len(votes.items))
+    return _shares(votes, counted_R, whole_N).clip(max=1.0)
+
+
+def _counted(votes: Votes) -> np.ndarray:
+    """What each row weighs where labels are only counted."""
+    counted_R: np.ndarray = relative(votes.weight_R) * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
+    return counted_R
+
+
+def _shares(votes: Votes, part_R: np.ndarray, total_N: np.ndarray | None = None) -> np.ndarray:
+    """N x C: the sum of the parts by item and label, relative to the item's total: all its parts, unless given."""
     shape = len(votes.items), len(votes.class_names)
-    part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
-    part_R = part_R * np.where(votes.sure_R, 1.0, UNSURE_WEIGHT)
     sparse_NC = csr_matrix((part_R, (votes.item_R, votes.label_R)), shape=shape)
-    total_N = np.asarray(sparse_NC.sum(axis=1)).ravel()
+    total_N = np.asarray(sparse_NC.sum(axis=1)).ravel() if total_N is None else total_N
     sparse_NC.data /= np.repeat(np.where(total_N > 0, total_N, 1.0), np.diff(sparse_NC.indptr))
     share_NC: np.ndarray = sparse_NC.astype(precision(shape)).toarray()
     return share_NC

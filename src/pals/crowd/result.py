@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pals.crowd.answers import vote_shares
+from pals.crowd.answers import vote_shares, vote_support
 from pals.crowd.blocks import precision
 from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
@@ -73,17 +73,23 @@ class Result:
         return vote_shares(self.votes)
 
     @cached_property
+    def support_NC(self) -> np.ndarray:
+        """Weighted share of each item's answers that name a label, alone or with others: two people who say "bird" are for a
+        gull, and outnumber one who says "seal"."""
+        return vote_support(self.votes) if (self.size_A > 1).any() else self.share_NC
+
+    @cached_property
     def leads_NC(self) -> np.ndarray:
-        """Whether a label has the largest share of an item's answers, alone or with others."""
-        top_N1 = self.share_NC.max(axis=1, keepdims=True)
-        leads_NC: np.ndarray = (self.share_NC >= top_N1 - 1e-9) & (top_N1 > 0)
+        """Whether a label is named by most of an item's answers, alone or with others."""
+        top_N1 = self.support_NC.max(axis=1, keepdims=True)
+        leads_NC: np.ndarray = (self.support_NC >= top_N1 - 1e-9) & (top_N1 > 0)
         return leads_NC
 
     @cached_property
     def agreement_N(self) -> np.ndarray:
-        """Weighted share of an item's answers that the result got; NaN without answers."""
+        """Weighted share of an item's answers that name the result; NaN without answers."""
         answered_N = self.share_NC.any(axis=1)
-        return np.where(answered_N, self.share_NC[np.arange(len(self.label_N)), self.label_N], np.nan)
+        return np.where(answered_N, self.support_NC[np.arange(len(self.label_N)), self.label_N], np.nan)
 
     @cached_property
     def said_N(self) -> np.ndarray:
