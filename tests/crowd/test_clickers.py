@@ -59,6 +59,16 @@ def test_clickers_are_found(kind: str) -> None:
     assert chance[2:].sum() == repeats[2:].sum() == 0
 
 
+def test_times_tell_the_order_that_a_file_does_not() -> None:
+    """The file is in the order of nothing; a time that is missing leaves the person's answers in that order."""
+    votes = crowd(100, ("series", "series"), items=800)
+    votes = replace(votes, time_R=np.arange(len(votes.item_R), dtype=float))
+    votes = votes.take(np.random.default_rng(0).permutation(len(votes.item_R)))
+    assert flagged(votes)[0].nonzero()[0].tolist() == [0, 1]
+    time_R = np.where(np.arange(len(votes.time_R)) == (votes.worker_R == 1).argmax(), np.nan, votes.time_R)
+    assert flagged(replace(votes, time_R=time_R))[0].nonzero()[0].tolist() == [0]
+
+
 def test_few_answers_flag_nobody() -> None:
     rows: list[Row] = [(item, person, item % CLASSES if person else 0) for item in range(18) for person in range(4)]
     assert not np.any(flagged(votes_of(rows, 18, CLASSES)))

@@ -52,6 +52,14 @@ def test_tables_and_report(found: Findings) -> None:
     assert entries and all(entry["model"] == entry["neighbors"] == [] for entry in entries)
 
 
+def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:
+    """ "600 items with 1,693 answers from 13 people", of whom annotators.csv listed twelve."""
+    gold = pd.DataFrame({"item": ["=item 0"], "worker": ["eve"], "label": ["a"], "is_gold": ["true"]})
+    found = fit(None, pd.concat([answers().head(90), gold]), out=tmp_path / "run", no_images=True)
+    assert found.numbers["annotators"] == len(found.annotators) == 3
+    assert found.summary[0] == "30 items with 90 answers from 3 people in 3 classes."
+
+
 def test_how_far_people_differ_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pals.crowd import consensus
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -14,15 +15,18 @@ import pytest
 import pals
 from _report import HOSTILE, report
 from pals.cli import app
+from pals.crowd.result import Result
 from pals.fitting import fit
 from pals.fitting.api import update
+from pals.fitting.checks import moved_classes
 from pals.fitting.findings import Findings
 from pals.fitting.grading import read_truth
 from pals.fitting.page.render import render
 from pals.fitting.page.sections import link
-from pals.fitting.queue import reason_of
+from pals.fitting.queue import Given, reason_of
 from pals.fitting.relabel import relabel_queue
 from pals.fitting.replay import votes_of
+from pals.fitting.tables import classes_table, labels_table
 from pals.fitting.votes import match_votes
 from pals.labels.taxonomy import Taxonomy
 from pals.util.errors import InputError
@@ -154,9 +158,37 @@ def test_a_replay_reads_coarse_answers(found: Findings) -> None:
 
 
 def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
-    row = {"label": "kitti", "confidence": 0.8, "in_votes": "true"}
-    assert reason_of(row, {("gulls",): 1.0}, None) == "only coarser answers allow kitti"
-    assert reason_of({**row, "in_votes": "false"}, {("tern",): 1.0}, None) == "nobody said kitti"
+    """Who says "gulls" of a kittiwake says nothing else, and makes no tie."""
+    row = {"label": "kitti", "confidence": 0.8}
+    for said, reason in (
+        ({"gulls": 1}, "only coarser answers allow kitti"),
+        ({"tern": 1}, "nobody said kitti"),
+        ({"kitti": 2, "gulls": 1}, "the least sure of those that are agreed on"),
+        ({"kitti": 1, "gulls": 1, "birds": 1}, "the least sure of those that are agreed on"),
+        ({"kitti": 1, "gulls": 1, "tern": 1}, "1 of 3 said something else"),
+        ({"kitti": 1, "tern": 1}, "a tie"),
+        ({"herring": 2, "kitti": 1, "gulls": 1}, "against what most said"),
+    ):
+        answers = {(name,): Given(float(people), people) for name, people in said.items()}
+        assert reason_of(row, answers, None, TREE.below) == reason, said
+
+
+def test_an_answer_that_names_a_branch_is_for_every_class_in_it(tmp_path: Path) -> None:
+    """Two people who say "gulls" outnumber one who says "grey"; the sizes of classes follow from answers that name one."""
+    said = [["gulls", "gulls", "grey" if item < 20 else "kitti"] for item in range(60)]
+    rows = [f"{item},{who},{label}" for item, labels in enumerate(said) for who, label in zip("abc", labels, strict=True)]
+    written = _written(tmp_path / "votes.csv", "\n".join(["item,worker,label", *rows]))
+    votes = pals.read_votes(written, taxonomy=TREE)
+    kitti_NC = np.eye(len(CLASSES))[np.full(60, CLASSES.index("kitti"))]
+    result = Result(votes, kitti_NC)
+    labels = labels_table(result)
+    assert set(labels["status"][:20]) == {"tie-broken"} and set(labels["status"][20:]) == {"agreed"}
+    assert set(labels["majority"][:20]) == {"herring|kitti"} and set(labels["majority"][20:]) == {"kitti"}
+    assert labels["agreement"].tolist() == pytest.approx([2 / 3] * 20 + [1.0] * 40, abs=1e-6)
+    terns = classes_table(Result(votes, np.eye(len(CLASSES))[np.full(60, CLASSES.index("tern"))]))
+    assert terns["doubtful_answers"].tolist() == terns["answers"].tolist()  # which count no branch, either
+    coarse = Result(votes.take(np.flatnonzero(votes.label_R != CLASSES.index("grey"))), kitti_NC)
+    assert moved_classes(cast(Findings, SimpleNamespace(result=coarse))) == []
 
 
 def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place: Path, tmp_path: Path) -> None:

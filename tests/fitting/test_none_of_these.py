@@ -122,6 +122,7 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
         ("d3", "\n", "names no items"),
         ("d3", None, "list.txt does not exist. Give a text file"),
         (" ", "001.png", "needs a name"),
+        ("Dont know", "001.png", "this means that somebody does not know. Choose another name"),
     ],
 )
 def test_bad_lists(found: Findings, tmp_path: Path, name: str, listed: str | None, message: str) -> None:

@@ -263,13 +263,13 @@ def test_a_label_that_holds_the_separator_is_copied_as_it_stands(run: Path) -> N
 
 def test_answers_with_several_labels_and_without_a_name(run: Path) -> None:
     """ "frog|newt" says frog, too; nobody is called "(unnamed)"."""
-    labels = LABELS.splitlines()[0] + "\ni.jpg,frog,0.6,2,0.25,true,corrected\nj.jpg,frog,0.6,1,0.5,true,tie-broken\n"
+    labels = LABELS.splitlines()[0] + "\ni.jpg,frog,0.6,2,0.5,true,tie-broken\nj.jpg,frog,0.6,1,0.5,true,tie-broken\n"
     (run / "labels.csv").write_text(labels)
     votes = VOTES.splitlines()[0] + "\ni.jpg,ann,newt|frog,1,false\ni.jpg,,toad,1,false\nj.jpg,ann,frog|newt,1,false\n"
     (run / "votes.csv").write_text(votes)
     (run / "doubtful.csv").write_text(DOUBTFUL.splitlines()[0] + "\n1,i.jpg,(unnamed),toad,frog,0.9,0.6,newt + frog,\n")
     queue = relabel_queue(run).set_index("item")
-    assert queue.loc["i.jpg", "reason"] == "against what most said; somebody's toad is probably wrong (0.90)"
+    assert queue.loc["i.jpg", "reason"] == "a tie; somebody's toad is probably wrong (0.90)"
     assert queue.loc["j.jpg", "reason"] == "a tie"
     assert (queue.loc["i.jpg", "second"], queue.loc["j.jpg", "second"]) == ("toad", "newt")
     assert queue.loc["i.jpg", "said"] == "newt|frog; toad"

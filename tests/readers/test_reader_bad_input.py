@@ -158,7 +158,7 @@ def test_nothing_in_the_file(write: Write, tmp_path: Path) -> None:
         ("item,worker,label\n", "a header but no row"),
         (
             "item,worker,label\na,ann,\nb,ann,?\n",
-            r"nothing .* was found: 1 skipped: no answer .*row 2\); 1 person does not know",
+            r"nothing .* was found: 1 skipped: no answer .*row 2\); 1 time \"don't know\"",
         ),
         ("[]", "a JSON list without objects"),
         ("{}", "no key for item"),

@@ -45,7 +45,7 @@ FEWEST_OTHERS = 2
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often people (W) gave the same answer as the one before, in the order of the votes."""
+    """How often people (W) gave the same answer as the one before, by their times or in the order of the votes."""
 
     steps_W: np.ndarray  # answers that have one before
     same_W: np.ndarray  # share that repeat it
@@ -188,11 +188,14 @@ def _medians_of_others(value_W: np.ndarray) -> np.ndarray:
 
 
 def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Item, person and label of the answers that name a person and one label: person by person, in the order of the votes."""
+    """Item, person and label of the answers that name a person and one label: person by person, in the order of their times
+    where all are known, else in the order of the votes."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_T = np.sort(first_A[size_A == 1])
     row_T = row_T[votes.worker_R[row_T] >= 0]
-    row_T = row_T[np.argsort(votes.worker_R[row_T], kind="stable")]
+    worker_T, time_T = votes.worker_R[row_T], votes.time_R[row_T]
+    untimed_W = np.bincount(worker_T, np.isnan(time_T), minlength=len(votes.workers)) > 0
+    row_T = row_T[np.lexsort((np.where(untimed_W[worker_T], 0.0, time_T), worker_T))]
     return votes.item_R[row_T], votes.worker_R[row_T], votes.label_R[row_T]
 
 

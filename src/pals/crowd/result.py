@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pals.crowd.answers import sparse_shares
+from pals.crowd.answers import sparse_shares, sparse_support
 from pals.crowd.blocks import precision, values_at
 from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
@@ -74,24 +74,30 @@ class Result:
         return sparse_shares(self.votes)
 
     @cached_property
+    def support_NC(self) -> Any:
+        """Weighted share of each item's answers that name a label, alone or with others: two people who say "bird" are for a
+        gull, and outnumber one who says "seal". CSR, as above."""
+        return sparse_support(self.votes) if (self.size_A > 1).any() else self.share_NC
+
+    @cached_property
     def top_share_N(self) -> np.ndarray:
-        """The largest share; zero where no answer weighs anything."""
-        return np.asarray(self.share_NC.max(axis=1).todense()).ravel()
+        """The largest share of answers that name one label; zero where no answer weighs anything."""
+        return np.asarray(self.support_NC.max(axis=1).todense()).ravel()
 
     @cached_property
     def leads_NC(self) -> np.ndarray:
-        """Whether a label has the largest share of an item's answers, alone or with others."""
-        share_NC, size_N = self.share_NC, np.diff(self.share_NC.indptr)
+        """Whether a label is named by most of an item's answers, alone or with others."""
+        support_NC, size_N = self.support_NC, np.diff(self.support_NC.indptr)
         top_X = np.repeat(self.top_share_N, size_N)
-        leads_NC = np.zeros(share_NC.shape, dtype=bool)
+        leads_NC = np.zeros(support_NC.shape, dtype=bool)
         item_X = np.repeat(np.arange(len(size_N)), size_N)
-        leads_NC[item_X, share_NC.indices] = (share_NC.data >= top_X - 1e-9) & (top_X > 0)
+        leads_NC[item_X, support_NC.indices] = (support_NC.data >= top_X - 1e-9) & (top_X > 0)
         return leads_NC
 
     @cached_property
     def agreement_N(self) -> np.ndarray:
-        """Weighted share of an item's answers that the result got; NaN without answers."""
-        share_N = values_at(self.share_NC, np.arange(len(self.label_N)), self.label_N)
+        """Weighted share of an item's answers that name the result; NaN without answers."""
+        share_N = values_at(self.support_NC, np.arange(len(self.label_N)), self.label_N)
         return np.where(self.top_share_N > 0, share_N, np.nan)
 
     @cached_property

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pals.labels.taxonomy import Taxonomy
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_object, without_mark
@@ -81,6 +82,12 @@ def separator_of(run: Path | str) -> str | None:
     """What stands between several labels in the run's votes.csv."""
     separator = data_of(run).get("separator", SEVERAL)
     return None if separator is None else str(separator)
+
+
+def taxonomy_of(run: Path | str) -> Taxonomy | None:
+    """The tree that the run's answers were read with, if there is one."""
+    path = Path(run) / TAXONOMY
+    return Taxonomy.read(path) if path.is_file() else None
 
 
 def data_of(run: Path | str) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from pals.fitting.folder import data_of
+from pals.fitting.folder import data_of, taxonomy_of
 from pals.fitting.relabel import read_table
-from pals.fitting.votes import tree_of
 from pals.labels.cells import DONT_KNOW
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.formats.label_studio import ITEM, OURS, QUESTION
@@ -63,8 +62,7 @@ def label_studio_project(
         root = pictures.parent if document_root is None else Path(document_root).resolve()
         prefix = _local(pictures, root)
         sentences.append(_to_be_set(pictures, root))
-    path = tree_of(folder)
-    tree = None if path is None else Taxonomy.read(path)
+    tree = taxonomy_of(folder)
     classes = read_table(folder, "classes.csv")["class"].tolist()
     version = f"pals {folder.resolve().name}"
     return Project(

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from pals.crowd.novelty import PROBABLE
-from pals.readers import Votes
+from pals.readers import NO_ANSWER, Votes
 from pals.readers.matching import match_names
+from pals.readers.unsure import Marks
 from pals.runs.settings import CLOSED_FORM
 from pals.util.errors import InputError
 from pals.util.files import without_mark
@@ -124,6 +125,10 @@ def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
         raise InputError("Give --add-class NAME and --items FILE together: the name of the new class, and a list of its items.")
     if not name.strip():
         raise InputError("--add-class: the new class needs a name.")
+    if Marks((), (), NO_ANSWER).is_unknown(name):
+        raise InputError(
+            f"--add-class {name}: in a file of answers this means that somebody does not know. Choose another name."
+        )
     return {name.strip(): str(Path(items).resolve())}
 
 

@@ -3,8 +3,8 @@ tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,17 @@ TRUST = 0.75
 
 Labels = tuple[str, ...]
 """Those of one answer."""
+Below = Callable[[str], Labels]
+"""The classes that a name in an answer stands for: all those below it, where it is a node of a taxonomy."""
+
+
+class Given(NamedTuple):
+    """An answer to one item: what it weighs altogether, and how many people whose answers count gave it."""
+
+    weight: float
+    people: int
+
+
 Columns = Mapping[str, Sequence[str]]
 """A table of the run, all cells as text."""
 
@@ -80,50 +91,67 @@ def _number(cell: str, blank: float) -> float:
         return np.nan
 
 
+def itself(name: str) -> Labels:
+    return (name,)
+
+
 def why_look(
-    row: Mapping[str, Any], votes: Iterable[Mapping[str, str]], doubt: Mapping[str, Any] | None, separator: str | None
+    row: Mapping[str, Any],
+    votes: Iterable[Mapping[str, str]],
+    doubt: Mapping[str, Any] | None,
+    separator: str | None,
+    below: Below = itself,
 ) -> str:
     """The queue's reason for one item: its row of labels.csv, its rows of votes.csv, and its surest row of doubtful.csv. A
     table of a few rows would take ten times as long."""
-    said: dict[Labels, float] = {}
+    said: dict[Labels, Given] = {}
     for vote in sorted(votes, key=lambda vote: vote["label"]):
         if vote["is_gold"].casefold() in ("true", "1") or vote["label"] == DONT_KNOW:
             continue
         labels = tuple(split_labels(vote["label"], separator)) if separator else (vote["label"],)
         sure = vote.get("sure", "").casefold() != "false"
-        said[labels] = said.get(labels, 0.0) + float(vote["weight"] or 1) * (1.0 if sure else UNSURE_WEIGHT)
-    rounded = {labels: round(weight, 6) for labels, weight in said.items()}
-    return reason_of(row, dict(sorted(rounded.items(), key=lambda one: -one[1])), doubt)
+        weight = float(vote["weight"] or 1) * (1.0 if sure else UNSURE_WEIGHT)
+        before = said.get(labels, Given(0.0, 0))
+        said[labels] = Given(round(before.weight + weight, 6), before.people + (weight > 0))
+    return reason_of(row, said, doubt, below)
 
 
-def single(answers: Mapping[Labels, float]) -> dict[str, float]:
+def single(answers: Mapping[Labels, Given]) -> dict[str, float]:
     """The same label by label, the most frequent first: an answer that names several counts as a part for each."""
     parts: dict[str, float] = {}
-    for labels, weight in answers.items():
+    for labels, given in answers.items():
         for label in labels:
-            parts[label] = parts.get(label, 0.0) + weight / len(labels)
+            parts[label] = parts.get(label, 0.0) + given.weight / len(labels)
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
-def reason_of(row: Mapping[str, Any], said: Mapping[Labels, float], doubt: Mapping[str, Any] | None) -> str:
-    """Why a person should look, the strongest reason first."""
+def reason_of(
+    row: Mapping[str, Any], said: Mapping[Labels, Given], doubt: Mapping[str, Any] | None, below: Below = itself
+) -> str:
+    """Why a person should look, the strongest reason first. Who names several labels, or a node of a taxonomy, is for each of
+    the classes that it stands for."""
     if not said:
         return "nobody answered"
-    answers, reasons = single(said), []
-    total = sum(answers.values())
-    if total == 0:
+    if not any(given.weight for given in said.values()):
         return "no answer counts any more"
-    most = max(answers.values())
-    if len(answers) > 1 and sum(count == most for count in answers.values()) > 1:
+    label, reasons = row["label"], []
+    support: dict[str, float] = {}
+    for labels, given in said.items():
+        for name in {name for one in labels for name in below(one)}:
+            support[name] = round(support.get(name, 0.0) + given.weight, 6)
+    most, people = max(support.values()), sum(given.people for given in said.values())
+    others = sum(given.people for labels, given in said.items() if not any(label in below(name) for name in labels))
+    if label in support and not any(label in labels for labels in said):
+        reasons.append(f"only coarser answers allow {label}")
+    elif sum(weight == most for weight in support.values()) > 1:
         reasons.append("a tie")
-    elif row["label"] not in answers:
-        coarse = str(row.get("in_votes")).casefold() == "true"
-        reasons.append(f"only coarser answers allow {row['label']}" if coarse else f"nobody said {row['label']}")
-    elif answers[row["label"]] < most:
+    elif label not in support:
+        reasons.append(f"nobody said {label}")
+    elif support[label] < most:
         reasons.append("against what most said")
-    elif len(answers) > 1:
-        reasons.append(f"{total - answers[row['label']]:g} of {total:g} said something else")
-    elif total == 1:
+    elif others:
+        reasons.append(f"{others} of {people} said something else")
+    elif people == 1:
         reasons.append("one answer only")
     if float(row["confidence"]) < 0.5:
         reasons.append("the result is unsure")

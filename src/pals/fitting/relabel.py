@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from pals.fitting.folder import NEEDED, SEVERAL, refuse_damaged, separator_of, table_path, unreadable
-from pals.fitting.queue import Labels, in_order, numbers, reason_of, single
+from pals.fitting.folder import NEEDED, SEVERAL, refuse_damaged, separator_of, table_path, taxonomy_of, unreadable
+from pals.fitting.queue import Given, Labels, in_order, itself, numbers, reason_of, single
 from pals.fitting.unsure import counted, said_in_words
 from pals.labels.cells import join_labels, split_labels
 from pals.util.errors import InputError
@@ -29,7 +29,8 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
     labels, doubtful, votes = (read_table(Path(run), name) for name in ("labels.csv", "doubtful.csv", "votes.csv"))
-    separator = separator_of(run)
+    separator, tree = separator_of(run), taxonomy_of(run)
+    below = itself if tree is None else tree.below
     chosen = labels.iloc[in_order(labels[list(NEEDED["labels.csv"])].to_dict("list"), top)]
     given = _given(votes[votes["item"].isin(set(chosen["item"]))])
     said, words = _said(counted(given), separator), said_in_words(given, separator, SEVERAL)
@@ -44,7 +45,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
                 "suggestion": row["label"],
                 "confidence": float(row["confidence"]),
                 "second": _second(row, answers),
-                "reason": reason_of(row, answers, worst.get(row["item"])),
+                "reason": reason_of(row, answers, worst.get(row["item"]), below),
                 "said": words.get(row["item"], ""),
             }
         )
@@ -57,17 +58,17 @@ def _given(votes: pd.DataFrame) -> pd.DataFrame:
     return votes[~gold].assign(weight=lambda frame: numbers(frame.to_dict("list"), "weight", missing=1.0))
 
 
-def _said(votes: pd.DataFrame, separator: str | None) -> dict[str, dict[Labels, float]]:
-    """For each item its answers with their weight in votes, the most frequent first."""
-    counts = votes.groupby(["item", "label"], sort=True)["weight"].sum().sort_values(ascending=False, kind="stable")
-    found: dict[str, dict[Labels, float]] = {}
-    for (item, cell), weight in counts.items():
+def _said(votes: pd.DataFrame, separator: str | None) -> dict[str, dict[Labels, Given]]:
+    """For each item its answers with what they weigh and how many people gave them, the most frequent first."""
+    groups = votes.assign(counts=votes["weight"] > 0).groupby(["item", "label"], sort=True)[["weight", "counts"]].sum()
+    found: dict[str, dict[Labels, Given]] = {}
+    for (item, cell), weight, people in groups.sort_values("weight", ascending=False, kind="stable").itertuples():
         labels = tuple(split_labels(cell, separator)) if separator else (cell,)
-        found.setdefault(item, {})[labels] = round(float(weight), 6)
+        found.setdefault(item, {})[labels] = Given(round(float(weight), 6), int(people))
     return found
 
 
-def _second(row: Mapping[str, Any], answers: dict[Labels, float]) -> str:
+def _second(row: Mapping[str, Any], answers: dict[Labels, Given]) -> str:
     """The second choice; of a run of an earlier version, which does not name it, what most of the others said."""
     others = (label for label in single(answers) if label != row["label"])
     return str(row["second"]) if "second" in row else next(others, "")

@@ -15,6 +15,7 @@ from pals.fitting import novel, unsure
 from pals.fitting.asking import counts
 from pals.fitting.checks import warnings
 from pals.fitting.flags import BETWEEN
+from pals.fitting.folder import UNNAMED
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
 from pals.util.words import how_many, one_line
 
@@ -34,7 +35,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "format": FORMAT,
         "items": len(findings.labels),
         "answers": len(findings.result.first_A),
-        "annotators": len(votes.workers),
+        "annotators": int((findings.annotators["worker"] != UNNAMED).sum()),
         "classes": len(votes.class_names),
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
@@ -203,7 +204,7 @@ def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     tiles = [
         ("Labels changed", f"{status['corrected']:,}", "against what most people said"),
         ("Still unsure", f"{status['unsure']:,}", "worth another look" if status["unsure"] else "nothing is too close to call"),
-        ("Ties decided", f"{status['tie-broken']:,}", "people disagreed evenly"),
+        ("Ties decided", f"{status['tie-broken']:,}", "no label was ahead"),
         ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
     ]
     if status["no-answer"]:

@@ -201,18 +201,18 @@ def classes_table(result: Result) -> pd.DataFrame:
     agreement_C = np.bincount(label_N[answered_N], result.agreement_N[answered_N], minlength=classes)
     doubtful_A = np.zeros(len(result.first_A), dtype=bool)
     doubtful_A[rank_doubts(result).answer_M] = True
-    counts = _confusions(result)
+    counts, named_A = _confusions(result), result.node_A < 0  # a node of a taxonomy is no class
     return pd.DataFrame(
         {
             "class": _text(result.votes.class_names),
             "items": items_C,
-            "answers": np.bincount(result.votes.label_R[(result.node_A < 0)[result.answer_R]], minlength=classes),
+            "answers": np.bincount(result.votes.label_R[named_A[result.answer_R]], minlength=classes),
             "majority_items": _shared_leads(result).round(DIGITS),
             "agreement": ratio(agreement_C, answered_C).round(DIGITS),
             "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
             "corrected": np.bincount(label_N[status_N == CORRECTED], minlength=classes),
             "unsure": np.bincount(label_N[status_N == UNSURE], minlength=classes),
-            "doubtful_answers": np.bincount(result.votes.label_R[doubtful_A[result.answer_R]], minlength=classes),
+            "doubtful_answers": np.bincount(result.votes.label_R[(doubtful_A & named_A)[result.answer_R]], minlength=classes),
             "confused": _worst_mistakes(result, counts.result_X, classes, counts),
         }
     )

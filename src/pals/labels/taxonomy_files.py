@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ DELIMITERS = (",", "\t", ";")
 BETWEEN = ";"
 """Between the nodes of a path."""
 NO_PARENT = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"})
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""In JSON."""
 LOOKED_FOR = (
     "Give a table with the columns label and parent, a path from the root on each line (birds;gulls;kittiwake), or a JSON tree."
 )
@@ -30,19 +34,26 @@ def read_entries(path: Path, encoding: str | None = None) -> list[Entry]:
     """The nodes in the order of the file, each with its place."""
     text = _text(path, encoding)
     if text.lstrip()[:1] in ("{", "["):
-        return list(_tree(path, _json(path, text)))
+        return _some(path, _tree(path, _json(path, text), _Lines(text)))
     for delimiter in DELIMITERS:
         rows = _rows(path, text, delimiter)
         header = [cell.strip().casefold().replace(" ", "_").replace("-", "_") for cell in rows[0][1]]
         label, parent, lineage = (_column(header, words) for words in (LABEL, PARENT, PATH))
         if label is not None and parent is not None:
-            return list(_parents(path, rows[1:], label, parent))
+            return _some(path, _parents(path, rows[1:], label, parent))
         if lineage is not None and delimiter != BETWEEN:
-            return list(_paths(path, [(number, _cell(row, lineage)) for number, row in rows[1:]]))
+            return _some(path, _paths(path, [(number, _cell(row, lineage)) for number, row in rows[1:]]))
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if sum(BETWEEN in line for _, line in lines) * 2 < len(lines):
         raise InputError(f"{path} is not a taxonomy: it starts with {quoted(lines[0][1], 40)}. {LOOKED_FOR}")
-    return list(_paths(path, lines))
+    return _some(path, _paths(path, lines))
+
+
+def _some(path: Path, entries: Iterator[Entry]) -> list[Entry]:
+    found = list(entries)
+    if not found:
+        raise InputError(f"{path} names no label. Give each class with its parent.")
+    return found
 
 
 def _text(path: Path, encoding: str | None) -> str:
@@ -115,6 +126,27 @@ def _paths(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[Entry]:
 # ---- JSON
 
 
+class _Lines:
+    """On which lines each name stands in a text of JSON, in its order. The parser tells of no lines, so every string is looked
+    up once more; all but keys such as "children" are names."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def of_names(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        line, before = 1, 0
+        for string in STRING.finditer(self.text):
+            line, before = line + self.text.count("\n", before, string.start()), string.start()
+            found.setdefault(json.loads(string[0], strict=False).strip(), []).append(line)
+        return found
+
+    def take(self, name: str) -> int:
+        """The next line with this name."""
+        return self.of_names[name].pop(0)
+
+
 class _TwiceError(ValueError):
     """A key that one object has twice."""
 
@@ -128,30 +160,38 @@ def _json(path: Path, text: str) -> Any:
     except RecursionError:
         raise InputError(f"{path}: the JSON is nested too deeply for a taxonomy. {LOOKED_FOR}") from None
     except _TwiceError as error:
-        raise InputError(f"{path}: one object has the label {error} twice; keep one, or give them different names.") from None
+        lines = _Lines(text).of_names[str(error).strip()]
+        where = f", lines {lines[0]} and {lines[1]}" if len(lines) == 2 else ""  # of a key such as "name", any may be meant
+        found = f"{path}{where}: one object has the label {quoted(str(error))} twice"
+        raise InputError(f"{found}; keep one, or give them different names.") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise _TwiceError(quoted(next(name for name in names if names.count(name) > 1)))
+        raise _TwiceError(next(name for name in names if names.count(name) > 1))
     return found
 
 
-def _tree(path: Path, value: Any) -> Iterator[Entry]:
-    """Objects of children by name, lists of children, or objects with `name` and `children`; a text is a leaf."""
-    open_: list[tuple[Any, tuple[str, ...]]] = [(value, ())]
+def _tree(path: Path, value: Any, lines: _Lines) -> Iterator[Entry]:
+    """Objects of children by name, lists of children, or objects with `name` and `children`; a text is a leaf. In the order of
+    the text, so that each node finds its line."""
+    open_: list[tuple[Any, tuple[str, ...], str | None]] = [(value, (), None)]
     while open_:
-        found, above = open_.pop()
-        parent = above[-1] if above else None
-        place = f"{path}, under {' > '.join(map(quoted, above[-3:]))}" if above else str(path)
+        found, above, name = open_.pop()
+        if name is not None:
+            place = f"{path}, line {lines.take(name)}{_under(above)}"
+            yield Entry(name, above[-1] if above else None, place)
+            above = (*above, name)
         if isinstance(found, list):
-            open_ += [(child, above) for child in reversed(found)]
+            open_ += [(child, above, None) for child in reversed(found)]
         elif found is not None:
-            members = _members(found, place)
-            yield from (Entry(name, parent, place) for name, _ in members)
-            open_ += [(children, (*above, name)) for name, children in reversed(members)]
+            open_ += [(children, above, name) for name, children in reversed(_members(found, f"{path}{_under(above)}"))]
+
+
+def _under(above: tuple[str, ...]) -> str:
+    return f", under {' > '.join(map(quoted, above[-3:]))}" if above else ""
 
 
 def _members(found: Any, place: str) -> list[tuple[str, Any]]:

@@ -72,7 +72,7 @@ def build(
     joined.drop_repeats(len(classes), skipped)
     files = tuple(str(table.path) for table in tables)
     if not len(joined.item_R) and not (gold_I >= 0).any():
-        silent = [f"{how_many(len(unknown_U2), 'person does', 'people do')} not know"] if len(unknown_U2) else []
+        silent = [f'{how_many(len(unknown_U2), "time")} "don\'t know"'] if len(unknown_U2) else []
         reasons = "; ".join([*map(str, skipped.done()), *silent]) or "it names no answer"
         raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
     answer_R = pd.factorize(joined.answer_R)[0]

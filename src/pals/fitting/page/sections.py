@@ -27,7 +27,7 @@ MARKS = {"unsure": "Unsure", "unsure_weight": "Unsure counts", "dont_know": "Don
 STATUS_WORDS = {
     "gold": "the right answer was known",
     "agreed": "as most people said",
-    "tie-broken": "people were evenly split",
+    "tie-broken": "no label was ahead",
     "corrected": "against what most people said",
     "unsure": "too close to call",
     "no-answer": "no answer that counts; the model's label",

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pals.fitting.folder import SEVERAL, TAXONOMY, UNNAMED, data_of, read_columns
-from pals.fitting.queue import in_order, numbers, why_look
+from pals.fitting.folder import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
+from pals.fitting.queue import in_order, itself, numbers, why_look
 from pals.fitting.second_look import SecondLook
 from pals.labels.cells import DONT_KNOW, split_labels
-from pals.labels.taxonomy import Taxonomy
 from pals.runs.about import refuse_strange
 from pals.util.errors import InputError
 from pals.util.files import read_object
@@ -79,8 +78,7 @@ class Shown:
         self.decision_N, self.gain_N = self._decisions()
         self.look = SecondLook.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
-        tree = folder / TAXONOMY
-        self.taxonomy = Taxonomy.read(tree) if tree.is_file() else None
+        self.taxonomy = taxonomy_of(folder)
         self.numbers = read_object(folder / "summary.json")
 
     def _decisions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +154,8 @@ class Shown:
 
     def _reason(self, row: dict[str, Any], item: int) -> str:
         surest = next(iter(self.doubts_of[item]), None)  # the first
-        return why_look(row, self.votes_of[item], surest, self.separator)
+        below = itself if self.taxonomy is None else self.taxonomy.below
+        return why_look(row, self.votes_of[item], surest, self.separator, below)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
         """Who said what; how likely it is wrong, where that is known."""
