@@ -93,7 +93,7 @@ MARKDOWN = """\
 ## Toy
 
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). \
-With each column: how candidate sets are drawn, and the share of them without the true label. Hardware: cpu, fp32.
+Columns name the protocol of the candidate sets and the share of sets without the true label. Hardware: cpu, fp32.
 
 |  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
 |---|---:|---:|

@@ -116,4 +116,5 @@ def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:
     levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in method.Config.__mro__]
     for field in fields(method.Config):
         found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
-        yield field.name, str(found[0].default), next((info.description for info in found if info.description), "")
+        meaning = next((info.description for info in found if info.description), "")
+        yield field.name, str(found[0].default), " ".join(meaning.split())  # without the source's line breaks

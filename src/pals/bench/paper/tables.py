@@ -193,10 +193,10 @@ _IN_STUDIES: Mapping[str, Mapping[str, Any]] = {
 }
 """What differs for a method, in terms of its full schedule, which is then shortened in proportion."""
 _NOTES_IN_STUDIES: Mapping[str, str] = {
-    **dict.fromkeys(("rc", "cc", "proden", "lws"), "Weak views, as for the others; published without."),
-    **dict.fromkeys(ALIM, "It estimates the noise rate, after a third of the schedule."),
-    "fredis": "Half of the epochs are its warm-up.",
-    "upllrs": "The networks that separate reliable items, up to 34 times 5 epochs of a ResNet-20, come on top.",
+    **dict.fromkeys(("rc", "cc", "proden", "lws"), "Uses weak views like the others; published without augmentation."),
+    **dict.fromkeys(ALIM, "Estimates the noise rate after a third of the schedule."),
+    "fredis": "Half of the epochs are warm-up.",
+    "upllrs": "Also trains the separating networks: up to 34 times 5 epochs of a ResNet-20.",
     "dividemix": "Learns from one label per item, drawn from its set. The warm-up is a sixth of the schedule.",
     "elr+": "Learns from one label per item, drawn from its set.",
     "promix": "Learns from all candidates, which is our extension; published for one label per item.",
@@ -230,4 +230,4 @@ def noisy_comparison() -> Iterator[Recipe]:
         yield _compared("noisy-comparison", method, cell)
     truth = {"data": {"supervision": "truth"}, **COMPARED}
     found = recipe("noisy-comparison", "average", cell, row="supervised", slug="supervised", changes=truth, epochs=STUDY_EPOCHS)
-    yield replace(found, variant="supervised", note="Trained on the true labels: what there is to reach.")
+    yield replace(found, variant="supervised", note="Trained on the true labels: the upper bound.")
