@@ -59,7 +59,7 @@ __all__ = [
 
 def _check(name: str, method: Any) -> None:
     if not (isinstance(method, type) and issubclass(method, Method)):
-        raise InputError(f"The method {name!r} is {method!r}, not a class made from pals.Method.")
+        raise InputError(f"The method {name!r} is {method!r}, not a subclass of pals.Method.")
 
 
 _BUILT_IN: dict[str, type[Method]] = {
