@@ -1,8 +1,7 @@
-"""Data sets by name.
+"""Data sets by name, read from local files.
 
-Items, truth and, where there are any, people's answers, read from files that lie on this machine; `fetch` is the only place
-that goes online, and only when asked. What a set is trained with is not said here but in `runs.defaults`. Items that are too
-many to be held are in `shards`.
+Items, truth and, if there are any, people's answers. `fetch` is the only place that goes online, and only when asked. Training
+settings are in `runs.defaults`; items that do not fit in memory are in `shards`.
 """
 
 from __future__ import annotations

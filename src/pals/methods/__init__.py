@@ -1,4 +1,4 @@
-"""Methods by name. To add one: a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
+"""Methods by name. To add one, write a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
 
 What several methods share is in `parts`. A method builds no optimiser, reads no file, prints nothing, and knows neither the
 truth nor its data set.

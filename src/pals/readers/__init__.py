@@ -1,4 +1,4 @@
-"""Annotation files to votes: one reader per format, chosen by what the file holds or by name.
+"""From annotation files to votes: one reader per format, chosen by the file's content or by name.
 
 Here is what all formats share: files as text and tables, columns, the building of `Votes`. What is particular to one format
 is in `formats`. Answers are read, never judged: that is for `crowd`.
