@@ -31,7 +31,7 @@ from the actual imports: a thicker line means more of them, and a line that othe
 |---|---|
 """
 STYLE = """
-path { stroke: #00897b; fill: none; opacity: .6 }
+path { stroke: #26a69a; fill: none; opacity: .8 }
 rect { fill: #e0f2f1; stroke: #00695c }
 text { font: 14px sans-serif; text-anchor: middle; fill: #004d40 }
 """
