@@ -128,10 +128,10 @@ def test_who_forgot_the_file_is_told(pals: Command) -> None:
         ("import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'."),
         (f'{MINE}pals.METHODS["pals"] = Mine\n', "line 8: Two methods are called 'pals': one from PALS itself, one from the"),
         (f'{MINE}pals.METHODS["m"] = Mine\npals.METHODS["m"] = Mine\n', "line 9: Two methods are called 'm'"),
-        ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a class made from pals.Method."),
+        ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a subclass of pals.Method."),
         ('import pals\npals.READERS["m"] = 3\n', "The reader 'm' is 3, not a function read(source, columns)."),
         ('import pals\npals.NETWORKS["m"] = 3\n', "The network 'm' is 3, not a function build(input_shape, num_classes)."),
-        ('import pals\npals.DATASETS["m"] = pals.Items\n', "neither a function load(data_dir=None) nor made of pals.Loader."),
+        ('import pals\npals.DATASETS["m"] = pals.Items\n', "function load(data_dir=None) nor a subclass of pals.Loader."),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_is_one_sentence(pals: Command, tmp_path: Path, text: str, message: str) -> None:
@@ -164,7 +164,7 @@ def test_two_files_with_one_name_in_them_are_refused(pals: Command, tmp_path: Pa
 
 def test_an_option_that_every_data_set_has_is_refused(tmp_path: Path) -> None:
     text = plugin_code().replace("        items: int", "        seed: int = 3\n        items: int")
-    with pytest.raises(InputError, match=r"data set 'stripes' has an option 'seed', as all data sets have\. Rename it"):
+    with pytest.raises(InputError, match=r"data set 'stripes' has an option 'seed', which all data sets have\. Rename it"):
         load_plugin(plugin_file(tmp_path, text))
 
 
@@ -233,7 +233,7 @@ def test_the_command_line_says_it_in_a_line(pals: Command, site: Path) -> None:
 
 def test_what_is_no_method_is_broken(site: Path) -> None:
     write_installed(site, "bad-one", {"pals.methods": {"bad": "bad_one:x"}}, "x = 3\n")
-    with pytest.raises(InputError, match=r"The method 'bad' is 3, not a class made from pals\.Method"):
+    with pytest.raises(InputError, match=r"The method 'bad' is 3, not a subclass of pals\.Method"):
         METHODS.find("bad")
 
 

@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,23 +44,40 @@ def test_pages_load_nothing_from_the_network(site: Path) -> None:
     assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
-def test_search_works_from_plain_files(site: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs chromium and chromedriver")
     pytest.importorskip("selenium")
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.support.ui import WebDriverWait
 
     options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", f"--user-data-dir={tmp_path}"):
+    options.binary_location = CHROMIUM
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    chrome = Chrome(options=options, service=Service(DRIVER))
-    try:
-        chrome.get((site / "docs" / "howto.html").as_uri())
-        wait = WebDriverWait(chrome, 60)
-        wait.until(lambda _: chrome.find_element("css selector", ".md-search__input").is_displayed())
-        chrome.find_element("css selector", ".md-search__input").send_keys("taxonomy")
-        wait.until(lambda _: chrome.find_elements("css selector", ".md-search-result__item"))
-    finally:
-        chrome.quit()
+    browser = Chrome(options=options, service=Service(DRIVER))
+    yield browser
+    browser.quit()
+
+
+def test_search_works_from_plain_files(site: Path, chrome: Any) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    chrome.get((site / "docs" / "howto.html").as_uri())
+    wait = WebDriverWait(chrome, 60)
+    wait.until(lambda _: chrome.find_element("css selector", ".md-search__input").is_displayed())
+    chrome.find_element("css selector", ".md-search__input").send_keys("taxonomy")
+    wait.until(lambda _: chrome.find_elements("css selector", ".md-search-result__item"))
+
+
+def test_pages_fit_on_a_phone(site: Path, chrome: Any) -> None:
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    wide = []
+    for page in [site / "index.html", *sorted((site / "docs").rglob("*.html")), *sorted((site / "reference").rglob("*.html"))]:
+        chrome.get(page.as_uri())
+        if chrome.execute_script("return document.documentElement.scrollWidth") > 390:
+            wide.append(page.name)
+    assert wide == []

@@ -1,4 +1,4 @@
-"""What MkDocs does to our pages beside its own: formulas become MathML, which browsers show without any script."""
+"""Our addition to MkDocs: formulas become MathML, which browsers show without any script."""
 
 from __future__ import annotations
 
@@ -22,4 +22,6 @@ def _as_mathml(found: re.Match[str]) -> str:
     text = html.unescape(found[2]).strip()[2:-2]
     for ours, known in KNOWN.items():
         text = text.replace(ours, known)
-    return str(convert(text, display="block" if found[1] == "div" else "inline"))
+    if found[1] == "span":
+        return str(convert(text, display="inline"))
+    return f'<div class="formula">{convert(text, display="block")}</div>'

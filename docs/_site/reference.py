@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,16 +22,16 @@ Every public name, from its docstring. [The Python API](../docs/api.md) introduc
 """
 DESIGN = """# Design
 
-Data flow upward: a package imports those below it, never one beside or above it. A test holds it; the drawing is made from the
-imports as they are.
+A package imports only those below it in the drawing, never one beside or above it; a test enforces this. The drawing is made
+from the actual imports: a thicker line means more of them, and a line that other lines imply is left out.
 
 ![The packages and their imports](layers.svg)
 
-| package | what lives there |
+| package | what it holds |
 |---|---|
 """
 STYLE = """
-path { stroke: #00897b; fill: none; opacity: .6 }
+path { stroke: #26a69a; fill: none; opacity: .8 }
 rect { fill: #e0f2f1; stroke: #00695c }
 text { font: 14px sans-serif; text-anchor: middle; fill: #004d40 }
 """
@@ -81,9 +83,12 @@ def _kind(thing: object) -> str:
 
 
 def commands_page() -> str:
-    """As Typer's own generator writes it."""
+    """As Typer's own generator writes it, but with the whole first sentence of each command, and examples as code."""
     command = (sys.executable, "-m", "typer", "pals.cli", "utils", "docs", "--name", "pals", "--title", "Reference: commands")
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    first = dict(re.findall(r"^#+ `pals (?:\S+ )*(\S+)`\n\n(.+)$", text, flags=re.M))
+    text = re.sub(r"^(\* `(\S+)`: ).*\.\.\.$", lambda found: found[1] + first[found[2]], text, flags=re.M)
+    return re.sub(r"^Example: +(pals .*)$", lambda found: f"Example: `{html.unescape(found[1])}`", text, flags=re.M)
 
 
 # ---- layers

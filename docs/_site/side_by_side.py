@@ -36,13 +36,13 @@ scrollTo({ top, behavior: "instant" });
 
 
 @contextmanager
-def browser() -> Iterator[Chrome]:
+def browser(width: int = WIDTH, height: int = HEIGHT) -> Iterator[Chrome]:
     options = ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"):
         options.add_argument(flag)
     chrome = Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     light = {"media": "screen", "features": [{"name": "prefers-color-scheme", "value": "light"}]}
     chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", light)

@@ -31,7 +31,8 @@ def stage(out: Path) -> None:
     shutil.copy(ROOT / "CHANGELOG.md", out)
     shutil.copy(ROOT / "README.md", out / "index.md")
     (out / "assets").mkdir()
-    shutil.copy(ROOT / "docs" / "_site" / "iframe-worker.js", out / "assets")
+    for name in ("iframe-worker.js", "site.css"):
+        shutil.copy(ROOT / "docs" / "_site" / name, out / "assets")
     write_reference(out / "reference")
     write_notebook(out / "docs" / "notebook.ipynb")
     for page in (out / "docs").rglob("*.md"):

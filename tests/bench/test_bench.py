@@ -248,7 +248,7 @@ def test_a_folder_that_another_works_on_is_left_alone(pals: Pals, grid: Path, wh
     with held_by_another(base / FOLDERS[0]) as other:
         answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
     assert answer.code == 0
-    assert f"Left alone: toy/few/average seed 1: process {other.pid} on" in answer.out
+    assert f"Skipped: toy/few/average seed 1: process {other.pid} on" in answer.out
     assert finished(base) == FOLDERS[1:]
     assert pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench").code == 0  # now the owner is dead
     assert_same_runs(base, whole)

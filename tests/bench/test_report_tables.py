@@ -71,9 +71,9 @@ WIDE_MARKDOWN = """\
 ## A & B: 100%
 
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). ≈ within the \
-spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; a spread that is not \
-known is taken to be the other's (no sign: neither is known). · not run. With each column: how candidate sets are drawn, and \
-the share of them without the true label. To RC: mean difference over shared seeds and its \
+spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; if only one \
+spread is known, it is used for both (no sign: neither is known). · not run. Columns name the protocol of the candidate sets \
+and the share of sets without the true label. To RC: mean difference over shared seeds and its \
 95% interval.
 
 ### Set\\_1
@@ -168,7 +168,7 @@ def test_remarks_of_a_study_stand_beside_its_numbers() -> None:
 
 
 def test_a_study_says_why_times_are_missing() -> None:
-    why = "No times: the run shared its device with another."
+    why = "Runs without times shared their device with another."
     assert why not in legend(STUDY)  # what was not run needs no word
     shared = replace(STUDY, entries=(*STUDY.entries[:2], replace(STUDY.entries[2], speed=None)))
     assert why in legend(shared)

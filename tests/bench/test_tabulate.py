@@ -93,7 +93,7 @@ MARKDOWN = """\
 ## Toy
 
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). \
-With each column: how candidate sets are drawn, and the share of them without the true label. Hardware: cpu, fp32.
+Columns name the protocol of the candidate sets and the share of sets without the true label. Hardware: cpu, fp32.
 
 |  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
 |---|---:|---:|
@@ -235,9 +235,9 @@ def test_a_study_says_how_far_a_schedule_was_shortened(tmp_path: Path) -> None:
     made = table(write(tmp_path / "r.jsonl", *map(record, names)), "noisy-comparison")
     assert made.notes[:2] == (
         "PALS, APL: Shortened from 500 epochs.",
-        "FREDIS: Shortened from 500 epochs. Half of the epochs are its warm-up.",
+        "FREDIS: Shortened from 500 epochs. Half of the epochs are warm-up.",
     )
-    assert len(made.notes) == 3 and "a fifth of the epochs is its warm-up" in made.notes[2]
+    assert len(made.notes) == 3 and "a fifth of the epochs are warm-up" in made.notes[2]
 
 
 def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(on_slurm, "POLL", 0)
     monkeypatch.setattr(FakeExecutor, "given", [failed(str(LostError())), UncompletedJobError("log\nof many lines")])
     (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
-    words = "Job 7: process 1 of 4 ended without a word (see 1.err). Run the same command to continue from the last checkpoint."
-    assert outcome.message == words
+    again = "Run the same command to continue from the last checkpoint."
+    assert outcome.message == f"Job 7: process 1 of 4 ended without an error message (see 1.err). {again}"
 
 
 def test_who_knows_why_is_heard() -> None:
@@ -151,7 +151,7 @@ def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, m
         (("--cluster", "a=1"), "The local launcher has no options"),
         (
             ("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"),
-            "cannot be shared out evenly among 2 nodes",
+            "cannot be divided evenly among 2 nodes",
         ),
     ],
 )

@@ -268,9 +268,9 @@ def test_what_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("x-{0..3}.tar", r"x-\{0..3\}.tar does not exist"),
         ("x-*.tar", r"No file matches x-\*\.tar"),
         ("x-{0..99999999}.tar", "stands for more than 1,000,000 files"),
-        ("x.tar.gz", "x.tar.gz is packed, .* unpack it to a plain .tar file"),
+        ("x.tar.gz", "x.tar.gz is compressed .* decompress it to a plain .tar file"),
         ([], "Nothing does not exist"),
-        (["x.tar.gz", "other"], "packed"),
+        (["x.tar.gz", "other"], "compressed"),
         ("empty", "empty holds no picture"),
     ],
 )

@@ -115,7 +115,7 @@ def test_the_encoder_itself_is_trained(from_files: bool, files: list[Path]) -> N
         ({"encoder": LITE0, "encoder_options": {"frozn": False}}, X, "did you mean 'frozen'"),
         ({"encoder": LITE0, "encoder_options": {"frozen": False}, "network": "resnet18"}, X, "leave out network='resnet18'"),
         ({"encoder_options": {"frozen": False}}, X, "give encoder="),
-        ({}, ["a.png"] * 36, "X holds names of files, such as 'a.png': give encoder"),
+        ({}, ["a.png"] * 36, "X holds file names, such as 'a.png': give encoder"),
         ({"encoder": "patches"}, X[:, :6], "are 6 pixels high or wide"),
         ({"encoder": LITE0}, np.repeat(X[..., :1], 4, axis=3), "these have 4 channels"),
     ],

@@ -126,12 +126,12 @@ def test_missing_and_damaged_weights(pals: Command, tmp_path: Path, content: byt
 def test_what_cannot_be_an_encoder() -> None:
     with pytest.raises(InputError, match=r"not a pals\.KnownEncoder of that name"):
         library.ENCODERS["mine"] = "mine.pth"  # type: ignore[assignment]
-    with pytest.raises(InputError, match="say its `size` in pixels"):
+    with pytest.raises(InputError, match="give its `size` in pixels"):
         register(size=None)
     with pytest.raises(InputError, match="Two encoders are called 'patches'"):
         library.ENCODERS["patches"] = library.ENCODERS["patches"]
     register()
-    with pytest.raises(InputError, match=r"has no network: its plug-in has to fill NETWORKS\['mine'\]"):
+    with pytest.raises(InputError, match=r"has no network: its plug-in must register NETWORKS\['mine'\]"):
         find_encoder("mine")
 
 

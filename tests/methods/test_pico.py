@@ -346,7 +346,7 @@ def test_the_head_is_as_wide_as_the_network() -> None:
 
 def test_inherited_options_are_described() -> None:
     described = {option: meaning for option, _, meaning in describe_options(find_method("pico"))}
-    assert described["queue"].startswith("How many keys")
+    assert described["queue"].startswith("Number of keys")
     assert described["prototypes_from"].startswith("First epoch")
 
 

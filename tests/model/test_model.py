@@ -191,7 +191,7 @@ def test_other_inputs_are_refused(make: Callable[[], Model], inputs: Tensor, mes
         ({"temperature": math.nan}, "temperature is nan"),
         ({"encoder": Part("mlp", (2,), (0.0, 0.0), (1.0, 1.0))}, "An encoder reads images"),
         ({"encoder": Part("small-cnn", (3, 8, 8), MEAN, STD)}, "An encoder reads images"),
-        ({"class_names": ("a", "b")}, "tells 3 classes apart, but 2"),
+        ({"class_names": ("a", "b")}, "has 3 classes, but 2"),
     ],
 )
 def test_descriptions_that_make_no_sense(change: dict[str, Any], message: str) -> None:
@@ -234,7 +234,7 @@ def test_networks_and_description_belong_together() -> None:
         Model(image_model().about, network(), network(), device="cpu")
     with pytest.raises(InputError, match="features of width 128"):
         Model(frozen.about, frozen.network, network(), device="cpu")
-    with pytest.raises(InputError, match=r"What answers here \(Identity\) is not a single network"):
+    with pytest.raises(InputError, match=r"The predictor \(Identity\) is not a single network"):
         Model(image_model().about, torch.nn.Identity(), device="cpu")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Unknown device 'gpu'"):
         Model(image_model().about, network(), device="gpu")
@@ -340,11 +340,11 @@ def rewritten(path: Path, **changes: Any) -> None:
         ({"format": None}, "its description cannot be read"),
         ({"format": "1"}, "its description cannot be read"),
         ({"class_names": ["a", "b", "c"]}, "does not fit the network that it names: classifier.classifier.weight"),
-        ({"class_names": "ab"}, "makes no sense .class_names"),
-        ({"class_names": ["a"]}, "makes no sense .*at least two classes"),
-        ({"temperature": -1}, "makes no sense .*above zero"),
-        ({"temperature": "warm"}, "makes no sense .temperature"),
-        ({"classifier": {"network": "mlp"}}, "makes no sense .classifier.input_shape"),
+        ({"class_names": "ab"}, "is invalid .class_names"),
+        ({"class_names": ["a"]}, "is invalid .*at least two classes"),
+        ({"temperature": -1}, "is invalid .*above zero"),
+        ({"temperature": "warm"}, "is invalid .temperature"),
+        ({"classifier": {"network": "mlp"}}, "is invalid .classifier.input_shape"),
         ({"classifier": {**asdict(vector_model().about.classifier), "network": "mlpp"}}, "Unknown network 'mlpp'"),
         ({"classifier": {**asdict(vector_model().about.classifier), "network": "resnet18"}}, "reads pictures"),
         ({"classifier": {"network": "mlp", "input_shape": [5], "mean": [0] * 5, "std": [1] * 5}}, "does not fit"),

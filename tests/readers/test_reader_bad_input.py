@@ -189,7 +189,7 @@ def test_rows_with_too_many_cells(write: Write) -> None:
     with pytest.raises(InputError, match=r"row 2 has more cells than the 3 names .* or fix the row"):
         read_votes(write("item,worker,label\na,ann,newt,x\nb,ann,frog,y\n"))
     for above in (0, 3):
-        with pytest.raises(InputError, match=f"a quotation mark in row {3 + above} is never closed. Close it, or take it away"):
+        with pytest.raises(InputError, match=f"a quotation mark in row {3 + above} is never closed. Close it or remove it"):
             read_votes(write("\n" * above + 'item,worker,label\na,ann,newt\na,bob,"newt\nb,bob,frog\n'))
 
 

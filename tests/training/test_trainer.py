@@ -188,7 +188,7 @@ def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
             next(trainer.epochs())
     monkeypatch.setattr(Engine, "hold", too_much)
-    with pytest.raises(InputError, match=r"is too small. Take a smaller network, or --device cpu;"):
+    with pytest.raises(InputError, match=r"is too small. Use a smaller network or --device cpu,"):
         toy_trainer("average")
 
 

@@ -1,4 +1,4 @@
-"""Many runs: which are wanted, which are missing, where they are run, what came of them.
+"""Many runs: planning them, running what is missing (locally or on a cluster), collecting the results.
 
 The paper's numbers and settings are in `paper`, what is made of finished runs is in `tables`. A run itself is made by `runs`:
 a bench only says which, and starts them.

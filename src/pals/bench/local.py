@@ -87,7 +87,7 @@ def _outcome(future: Future[Outcome], work: Work) -> Outcome:
         return future.result()
     if not isinstance(error, BrokenProcessPool):
         raise error
-    why = "Its process was killed, perhaps for lack of memory. Run the same command to continue it, with a lower --jobs."
+    why = "Its process was killed, perhaps for lack of memory. Run the same command to resume it, with a lower --jobs."
     return Outcome(work.name, work.folder, "failed", why)
 
 

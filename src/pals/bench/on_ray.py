@@ -37,7 +37,7 @@ def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options:
             ray.init(**wishes)
         except (OSError, RuntimeError, ValueError, TypeError) as error:  # ConnectionError is an OSError
             raise InputError(
-                f"Ray does not start: {str(error).splitlines()[0].rstrip('.')}. Options go to ray.init as --cluster KEY=VALUE."
+                f"Cannot start Ray: {str(error).splitlines()[0].rstrip('.')}. Options go to ray.init as --cluster KEY=VALUE."
             ) from None
     try:
         wants_gpu = ray.cluster_resources().get("GPU", 0) > 0 and any(w.values["engine"]["device"] != "cpu" for w in works)

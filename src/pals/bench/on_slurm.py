@@ -67,7 +67,7 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
 
 def _tasks_per_node(processes: int, nodes: Any) -> int:
     if not isinstance(nodes, int) or nodes < 1 or processes % nodes:
-        raise InputError(f"{processes} processes cannot be shared out evenly among {nodes} nodes. Change --processes or nodes.")
+        raise InputError(f"{processes} processes cannot be divided evenly among {nodes} nodes. Change --processes or nodes.")
     return processes // nodes
 
 
@@ -88,4 +88,4 @@ def _last_words(error: Exception, task: Any, work: Work) -> str:
     if not isinstance(error, UncompletedJobError):
         return (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
     who = "it" if work.processes == 1 else f"process {task.task_id} of {work.processes}"
-    return f"{who} ended without a word"
+    return f"{who} ended without an error message"

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print.
+"""The command line: parses options, calls the other packages, prints.
 
 One function per command, which imports what it needs when it is called, so that `pals --help` is quick. No logic: what a
 command computes can be had from Python without it.

@@ -91,7 +91,7 @@ def show_troubles(outcomes: Sequence[Outcome]) -> None:
     failed: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.kind == "busy":
-            say(f"Left alone: {outcome.name}: {outcome.message}")
+            say(f"Skipped: {outcome.name}: {outcome.message}")
         if outcome.kind == "failed":
             failed.setdefault(outcome.message, []).append(outcome.name)
     for message, names in failed.items():  # a reason that many share is said once

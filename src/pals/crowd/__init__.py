@@ -1,4 +1,5 @@
-"""What several people's answers come to: who errs how, what a classifier adds, which are doubtful, what is still wrong.
+"""What follows from several people's answers: who errs how, what a classifier adds, which answers are doubtful, what is still
+wrong.
 
 Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files. Tables for people
 to read are made in `fitting.tables`.

@@ -101,9 +101,9 @@ class Solution:
 
 
 def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Fusion:
-    """The labels of all items from their answers and features (N x D, any scale, the same encoder for all).
+    """Labels of all items from their answers and features (N x D, any scale, from one encoder).
 
-    Features that do not help to predict answers get no weight; then the result is that of the answers alone. Deterministic.
+    Features that do not help to predict answers get no weight, so the result is that of the answers alone. Deterministic.
     Time grows with N x D^2, memory with N x D.
     """
     return solve(votes, features_ND, strength=strength).fusion

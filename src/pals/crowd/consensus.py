@@ -65,8 +65,8 @@ class Consensus:
 
 
 def majority_vote(votes: Votes) -> np.ndarray:
-    """N x C: the weighted share of each item's answers that a label got. A gold label has all of it; an item without answers
-    has the mean share of the others."""
+    """N x C: each label's weighted share of the item's answers. A gold label gets all of it; an item without answers gets
+    the mean of the others."""
     share_NC = vote_shares(votes)
     gold = np.flatnonzero(votes.gold_I >= 0)
     share_NC[gold] = np.eye(share_NC.shape[1])[votes.gold_I[gold]]
@@ -86,11 +86,11 @@ def dawid_skene(
 ) -> Consensus:
     """Dawid and Skene 1979: labels and one confusion matrix per annotator, each estimated from the other in turn.
 
-    `strength` is how many answers per class the prior of a person's matrix weighs (`Annotators`): large where people err alike,
-    small where each errs in their own way. If it is not given, the value that best predicts people's answers is used. With
-    `hard_items` some items are hard for everybody, so that answers which disagree say less; without, answers count as
-    independent given the class. `start_NC` is what is already known about the items, say from a fit of most of these answers:
-    the estimate starts from it and converges sooner; rows are zero where nothing is known.
+    `strength` is how many answers per class the prior of a person's matrix is worth (`Annotators`): many if people err alike,
+    few if each errs differently. By default it is the value that best predicts people's answers. With `hard_items`, some
+    items are hard for everybody, so that conflicting answers say less; without, answers are independent given the class.
+    `start_NC` is what is already known about the items, say from a fit of most of these answers: the estimate starts from it
+    and converges sooner; rows are zero where nothing is known.
     """
     if len(votes.class_names) < 2:
         raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")

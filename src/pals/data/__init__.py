@@ -1,8 +1,7 @@
-"""Data sets by name.
+"""Data sets by name, read from local files.
 
-Items, truth and, where there are any, people's answers, read from files that lie on this machine; `fetch` is the only place
-that goes online, and only when asked. What a set is trained with is not said here but in `runs.defaults`. Items that are too
-many to be held are in `shards`.
+Items, truth and, if there are any, people's answers. `fetch` is the only place that goes online, and only when asked. Training
+settings are in `runs.defaults`; items that do not fit in memory are in `shards`.
 """
 
 from __future__ import annotations
@@ -47,10 +46,12 @@ SHARED = ("name", "partial_rate", "noise_rate", "protocol", "draws", "seed", "su
 
 def _check(name: str, load: Any) -> None:
     if not callable(load) or (isinstance(load, type) and not issubclass(load, Loader)):
-        raise InputError(f"The data set {name!r} is {load!r}, neither a function load(data_dir=None) nor made of pals.Loader.")
+        raise InputError(
+            f"The data set {name!r} is {load!r}, neither a function load(data_dir=None) nor a subclass of pals.Loader."
+        )
     taken = [option for option in _options(load) if option in SHARED]
     if taken:
-        raise InputError(f"The data set {name!r} has an option {taken[0]!r}, as all data sets have. Rename it.")
+        raise InputError(f"The data set {name!r} has an option {taken[0]!r}, which all data sets have. Rename it.")
 
 
 def _class(load: Any) -> type[Loader] | None:
@@ -102,8 +103,8 @@ def _refuse_unknown(name: str, load: Load, options: Mapping[str, Any]) -> None:
 
 
 def load_dataset(name: str, *, data_dir: Path | None = None, seed: int = SEED, **options: Any) -> Dataset:
-    """The data set of this name; `data_dir` is where the user keeps data, for those that do not come with a package. An option
-    that the data set does not have is an error; a `seed` is for those that draw something, and changes nothing in others."""
+    """The data set with this name. `data_dir` is the user's data folder, for sets that do not come with a package. An option
+    that the set does not have is an error; `seed` is for sets that draw something, and has no effect on others."""
     load: Any = DATASETS.find(name)
     loader = dataset_loader(name, options)
     made: Dataset = load(data_dir=data_dir) if loader is None else loader.load(data_dir, seed)

@@ -34,8 +34,9 @@ class Items:
 
 @dataclass(frozen=True)
 class Dataset:
-    """`group_C` is the super-class of each class where there is one (candidates that are confused with one another). Items
-    that people really labelled come without a truth, or with one for grading, and often without a test set."""
+    """Training and test items with what is known about their labels. `group_C` is the super-class of each class, if there are
+    any: candidates are then confused within it. Items that people labelled have no truth, or one for grading only, and often
+    no test set."""
 
     name: str
     class_names: tuple[str, ...]
@@ -49,7 +50,7 @@ class Dataset:
 
     @property
     def view_shape(self) -> tuple[int, ...]:
-        """Of one input as a network sees it: views may cut or resize."""
+        """Shape of one input as a network sees it: views may crop or resize."""
         return tuple(self.views.make("eval", self.train.inputs[:1], torch.Generator()).shape[1:])
 
     @property
@@ -58,12 +59,12 @@ class Dataset:
 
 
 class Loader:
-    """A data set with options: a class with the options as `Config`, and `load`. One without is simply a function
-    `load(data_dir=None)` that gives a Dataset."""
+    """A data set with options: a class with `Config` for the options, and `load`. A data set without options is simply a
+    function `load(data_dir=None)` that returns a Dataset."""
 
     @dataclass(frozen=True)
     class Config:
-        """Options; replaced in each data set that has some. In settings they stand in the section `data`."""
+        """Options; subclasses replace it. In settings they belong to the section `data`."""
 
     answered: ClassVar[bool] = False
     "Whether the candidates are people's answers, so that nothing is drawn at the rates q and eta."
@@ -78,12 +79,12 @@ class Loader:
         return hash((type(self), self.config))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
-        """`data_dir` is where the user keeps data; `seed` (`data.seed`) is for what is drawn."""
+        """`data_dir` is the user's data folder; `seed` (`data.seed`) is for random draws."""
         raise NotImplementedError
 
     @property
     def label(self) -> str:
-        """The options in a few letters, for the name of a run's folder."""
+        """The options in short, for the name of a run's folder."""
         return "-".join(f"{key}{value}" for key, value in to_dict(self.config).items())
 
 

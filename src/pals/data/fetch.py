@@ -207,7 +207,7 @@ def _check(file: Path, wanted: Archive | WeightsFile) -> None:
     else:
         remedy = "Delete it and run the same command again."
     raise InputError(
-        f"{file} was damaged on the way, or changed: its SHA-256 is {found}, it should be {wanted.sha256}. {remedy}"
+        f"{file} was damaged in transit or changed: its SHA-256 is {found}, it should be {wanted.sha256}. {remedy}"
     )
 
 

@@ -32,8 +32,8 @@ BLOCK = 16 << 20
 
 
 class ItemSource(ABC):
-    """Rows of one shape. What reads items asks for `inputs[10:20]`, `inputs[row_M]`, `len`, `shape` and `dtype` alone, which a
-    plain tensor answers as well: it counts as a source without being one."""
+    """Rows of one shape that need not fit in memory. Whatever reads items uses only `inputs[10:20]`, `inputs[row_M]`, `len`,
+    `shape` and `dtype`, so a plain tensor works as a source too."""
 
     shape: tuple[int, ...]
     "Of all rows together, as of a tensor."
@@ -41,14 +41,14 @@ class ItemSource(ABC):
 
     @abstractmethod
     def take(self, row_M: Tensor) -> Tensor:
-        """These rows, in this order, in the host's memory. Threads may call it at the same time."""
+        """These rows, in this order, in host memory. Several threads may call it at once."""
 
     def rows(self, part: slice) -> Tensor:
-        """Rows that follow each other."""
+        """Consecutive rows."""
         return self.take(torch.arange(*part.indices(len(self))))
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """All rows in order, `size` at a time, read ahead of their use."""
+        """All rows in order, `size` at a time, read ahead."""
         return read_ahead(self.rows, [slice(start, start + size) for start in range(0, len(self), size)])
 
     def __len__(self) -> int:
@@ -192,7 +192,7 @@ class DecodedPictures(ItemSource):
         return taken
 
     def kept(self, folder: str | Path) -> KeptPictures:
-        """The same pictures, each decoded once: then it is read from a file in this folder, which goes with the process."""
+        """The same pictures, each decoded once and then read from a file in this folder, which is removed with the process."""
         return KeptPictures(self, Path(folder))
 
 
@@ -252,7 +252,7 @@ def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Tensor:
 
 
 class Pictures(DecodedPictures):
-    """Picture files."""
+    """Picture files, decoded on every use."""
 
     def __init__(self, paths: Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None) -> None:
         super().__init__(len(paths), size, how, threads)

@@ -1,7 +1,7 @@
 """scikit-learn estimators: `fit(X, y)` with candidate labels, `predict`, pipelines, grid search, cross-validation.
 
-Beside the names below there is one class for every method: `PALSClassifier`, `PRODENClassifier`, `PLKNNClassifier`, ... It is
-made when it is first asked for, so methods that are registered later have theirs as well.
+Besides the names below there is one class for every method: `PALSClassifier`, `PRODENClassifier`, `PLKNNClassifier`, ... Each
+is created on first use, so methods that are registered later have one too.
 """
 
 from __future__ import annotations

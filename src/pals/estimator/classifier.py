@@ -177,7 +177,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if names is not None:
             if self.encoder if first else isinstance(self.inputs_, Encoded):
                 return names
-            raise InputError(f"X holds names of files, such as {names[0]!r}: give encoder=... to look at them.")
+            raise InputError(f"X holds file names, such as {names[0]!r}: give encoder=... to read them.")
         pictures = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
         if not first and pictures == isinstance(self.inputs_, Vectors):
             raise InputError(f"fit has seen inputs of the shape {self.inputs_.given.shape}; these are of another kind.")

@@ -96,5 +96,5 @@ def _text(method: type[Method]) -> str:
     lines = [f"{method.__name__} as a scikit-learn classifier ({method.reference}).", ""]
     lines += ["Options of the method; the other parameters are those of `CandidateClassifier`.", ""]
     for option, default, meaning in describe(method):
-        lines.append(f"{option} (default {default}): {' '.join(meaning.split())}")
+        lines.append(f"{option} (default {default}): {meaning}")
     return "\n".join(lines)

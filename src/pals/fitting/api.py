@@ -67,7 +67,7 @@ def fit(
     settings: Mapping[str, Any] | None = None,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
-    """Learn from pictures and the answers of several people, like the command `pals fit`.
+    """Learn from pictures and several people's answers, like the command `pals fit`.
 
     images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row), or with
     `no_images`, where labels come from the answers alone and there is no classifier.
@@ -156,7 +156,7 @@ def update(
 ) -> Findings:
     """Update a finished run with new answers or a new class, like the command `pals update`. The old run is left untouched; the
     new one is in `out`, by default RUN-updated. add_class: a new class; the text file `items` lists items known to belong to
-    it, one per line, and other items can then get it, too. earlier: the run's own answers if some of them no longer hold, as
+    it, one per line, and other items can then get it too. earlier: the run's own answers, if some of them no longer hold, as
     a table like its votes.csv, in the run's folder."""
     folder, added = Path(run), added_classes(add_class, items)
     if not added and not _files(votes):

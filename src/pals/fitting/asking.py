@@ -212,11 +212,11 @@ def next_answers(
     expert_right: float = EXPERT_RIGHT,
     worth: float = WORTH,
 ) -> NextAnswers:
-    """Whether each item of a finished run has enough answers, judged by how many more right labels one more should bring.
+    """Whether each item of a finished run has enough answers, judged by how many right labels one more is expected to add.
 
     annotators: who can be asked, each at most once per item; everybody by default. costs: the cost of an answer from `expert`,
-    from a person by name, or from `anyone` (1). worth: how many more right labels an answer must bring per unit of cost. With a
-    budget, the best answers for it are chosen (`asked`), even those below `worth` if there is money left; an item that the
+    from a person by name, or from `anyone` (1). worth: how many right labels an answer must add per unit of cost. With a
+    budget, the best answers for it are chosen (`asked`), even those below `worth` if the budget allows; an item that the
     budget does not reach may still lack answers. The forecast is for the budget, or else for all answers worth asking for.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):

@@ -52,15 +52,15 @@ def nearest(
 ) -> Neighbors:
     """The neighbours of every item among all items.
 
-    With `include_self` the K+1 most similar items, nothing removed: normally the item itself and K others, as PALS wants
-    them. Without it the K most similar other items. Equally similar items come in no fixed order.
+    With `include_self`, the K+1 most similar items, nothing removed: normally the item itself and K others, as PALS needs
+    them. Without it, the K most similar other items. Equally similar items come in no fixed order.
 
-    `torch` is exact, on the device of the features. Beside the answer and one copy of the features (unit-length float32
-    for the cosine, float64 for the Euclidean distance) it holds one block of similarities: `block_bytes` (256 MiB on a
-    CPU, 2 GiB on a GPU if not told otherwise), or a single row of N numbers where that is more, and never more than all
-    of them, and up to a fifth as much to find the largest in; Euclidean distances take a second such block for the differences,
-    and a GPU that screens by half-precision products 24 bytes for each of the K neighbours.
-    `faiss-flat` is exact as far as float32 goes, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
+    `torch` is exact, on the device of the features. Besides the result and one copy of the features (unit-length float32
+    for the cosine, float64 for the Euclidean distance), it holds one block of similarities of `block_bytes` (by default
+    256 MiB on a CPU, 2 GiB on a GPU), at least one row of N numbers and at most all of them, plus up to a fifth of that for
+    finding the largest. Euclidean distances need a second such block for the differences; a GPU that screens in half
+    precision needs 24 bytes for each of the K neighbours.
+    `faiss-flat` is exact up to float32, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
     """
     data_ND = _own_rows(features_ND, "features", metric)
     _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")

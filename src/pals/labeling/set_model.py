@@ -2,8 +2,8 @@
 
 The neighbours' vote v_i, in which the item itself has no say, makes class c the true one with probability softmax(b v_i)_c. The
 true class is then a candidate unless it was left out (chance eta), every other class by mistake (chance q_c, its own: some are
-named with everything, and to be named says little for them); sets that turn out empty are drawn anew. Taken are the b, eta and q_c
-under which the sets there are have the highest likelihood: neither truth nor training is needed.
+named with everything, and to be named says little for them); sets that turn out empty are drawn anew. Taken are the b, eta and
+q_c under which the sets there are have the highest likelihood: neither truth nor training is needed.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _log_likelihood(point: Tensor, vote_MC: Tensor, allowed_MC: Tensor) -> Tenso
 
 
 def _evidence(noise: Tensor, partial_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Of logits: for each class, the log chance of a set with it and without it if it is the true one, both divided by the chance
-    of the same as a mistake and by that of a set that is not empty."""
+    """Of logits: for each class, the log chance of a set with it and without it if it is the true one, both divided by the
+    chance of the same as a mistake and by that of a set that is not empty."""
     not_named_C = F.logsigmoid(-partial_C)
     empty_C = F.logsigmoid(noise) + not_named_C.sum() - not_named_C
     not_empty_C = torch.log(-torch.expm1(empty_C))

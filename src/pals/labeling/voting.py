@@ -63,22 +63,23 @@ def pseudo_label(
     vote_on: VoteOn = "pseudo",
     backend: Backend = "torch",
 ) -> Labeling:
-    """One labelling step; the answer lies on the device of the features.
+    """One labelling step of PALS; the result is on the device of the features.
 
     neighbors, include_self: K others and, as in the authors' code, the item itself. "auto": the K of `TRIED` under which the
         neighbours' votes make the candidate sets most likely.
-    weighting: a neighbour's vote counts exp(cosine / temperature), or (as the paper writes it) its cosine if positive. "local":
-        exp(cosine / spread), for features whose neighbours are not very much alike; see `neighbor_weight`.
-    self_weight: what the item's own vote counts where all neighbours' together count 1. "auto": by the noise, which is
-        estimated from votes and candidates; see `set_model`. "kernel": what the weighting makes of it, if `include_self`.
-    quantile: which quantile of the classes' agreement counts is the quota of every class. "all": no quota; every item is chosen
-        that has the class it believes in most among its candidates.
-    prior_NC: vote frequencies of crowd data; a neighbour's candidates then vote with their share. A confident label
-        that nobody voted for has no share: it may be chosen, but it does not vote.
+    weighting: weight of a neighbour's vote: exp(cosine / temperature) or, as in the paper, its cosine if positive. "local":
+        exp(cosine / spread), for features whose neighbours are not very similar; see `neighbor_weight`.
+    self_weight: weight of the item's own vote, relative to all neighbours together. "auto": from the noise, which is
+        estimated from votes and candidates; see `set_model`. "kernel": from the weighting, if `include_self`.
+    quantile: quantile of the classes' agreement counts that becomes the quota of every class. "all": no quota; every item
+        whose most believed class is one of its candidates is chosen.
+    prior_NC: vote frequencies of crowd data; a neighbour's candidates then vote in proportion. A confident label that nobody
+        voted for has no frequency: it may be chosen, but does not vote.
     predicted_NC, threshold: class probabilities of the network; a prediction above the threshold joins the candidates.
     vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes. "posterior"
-        (needs self_weight="auto"): in Eq. 1 an item gets, for a pseudo-label, the probability of every class by its neighbours'
-        votes and its own candidates; with these the neighbours vote in Eq. 2, and the belief is the probability once more.
+        (needs self_weight="auto"): in Eq. 1 an item gets, instead of a pseudo-label, the probability of every class given its
+        neighbours' votes and its own candidates; with these the neighbours vote in Eq. 2, and the belief is again that
+        probability.
     """
     _check_options(weighting, temperature, self_weight, quantile, vote_on)
     allowed_NC = checked_allowed(allowed_NC, features_ND)

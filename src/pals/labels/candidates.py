@@ -141,7 +141,7 @@ class CandidateSets:
         ids: Sequence[str] | None = None,
         on_empty: OnEmpty = "error",
     ) -> CandidateSets:
-        """From one list of labels per item: class names, or class numbers where numbers are given."""
+        """From one list of labels per item: class names, or class numbers."""
         names_of = _names_or_numbers(ids, len(labels))
         for item, set_ in zip(names_of, labels, strict=True):
             if isinstance(set_, str):
@@ -160,8 +160,8 @@ class CandidateSets:
         ids: Sequence[str] | None = None,
         on_empty: OnEmpty = "error",
     ) -> CandidateSets:
-        """From single answers (item, label) or (item, label, weight): a label someone chose is a candidate, and the
-        share of an item's votes that it got is kept as its frequency. `ids` fixes the order of the items."""
+        """From single answers (item, label) or (item, label, weight): every label that someone chose is a candidate, and its
+        share of the item's votes is kept as its frequency. `ids` fixes the order of the items."""
         answers = [(v[0], v[1], float(v[2]) if len(v) == 3 else 1.0) for v in votes]
         for item, label, weight in answers:
             if not (weight >= 0 and np.isfinite(weight)):
@@ -187,7 +187,7 @@ class CandidateSets:
 
     @classmethod
     def from_truth(cls, truth: Truth, ids: Sequence[str] | None = None) -> CandidateSets:
-        """One candidate per item, the true one: what an upper bound is trained on."""
+        """One candidate per item, the true one: for training an upper bound."""
         allowed_NC = torch.nn.functional.one_hot(truth.label_N, truth.num_classes).to(torch.bool)
         return cls(allowed_NC, _names_or_numbers(ids, len(truth)), truth.class_names)
 
@@ -197,14 +197,14 @@ class CandidateSets:
 
     @property
     def size_N(self) -> Tensor:
-        """How many candidates each item has."""
+        """Number of candidates of each item."""
         return self.allowed_NC.sum(dim=1)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, index: Tensor) -> CandidateSets:
-        """The items at these rows, in this order; a mask takes the items where it is true."""
+        """The items at these rows, in this order, or where a mask is true."""
         if index.dtype == torch.bool:
             index = index.nonzero().flatten()
         frequency_NC = None if self.frequency_NC is None else self.frequency_NC[index]

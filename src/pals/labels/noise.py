@@ -94,7 +94,7 @@ def make_candidates(
     """Draw candidate sets with a noise protocol, g1 to g4.
 
     `group_C` is the super-class of every class; with `pair_flip` (g4 only) a wrong first label is always the next class,
-    the last one's next being the first. The generator lives on the device of the truth.
+    or the first class after the last. The generator must be on the device of the truth.
     """
     if protocol not in _DRAW:
         raise unknown("noise protocol", protocol, _DRAW)
@@ -102,7 +102,9 @@ def make_candidates(
         raise InputError(f"pair_flip belongs to protocol g4, not {protocol}. Leave it out, or pass protocol='g4'.")
     device = truth.label_N.device
     if generator.device.type != device.type:
-        raise InputError(f"The generator is on {generator.device}, the true labels on {device}; make the generator there.")
+        raise InputError(
+            f"The generator is on {generator.device}, the true labels on {device}; create the generator on the same device."
+        )
     group_C = _groups(truth, group_C)
     expected = _expected_rate(protocol, partial_rate, noise_rate, truth, group_C)
 
@@ -148,10 +150,10 @@ def official_candidates(
 
 
 def draw_annotators(frequency_NC: Tensor | np.ndarray, labels_per_item: int, seed: int = 42) -> Tensor:
-    """Answers of a small crowd: for each item, labels drawn with replacement by their shares (or counts) in a large one.
+    """Answers of a small crowd: for each item, labels drawn with replacement by their shares (or counts) in a large crowd.
 
-    Gives the count of every label, N x C: the candidates are those with a count above 0, their frequencies are
-    `count / labels_per_item`. The numbers are those of numpy's `default_rng(seed).choice`, item after item.
+    Returns the count of every label, N x C: candidates have a count above 0, and their frequencies are
+    `count / labels_per_item`. The draws are those of numpy's `default_rng(seed).choice`, item by item.
     """
     _check_seed(seed)
     if labels_per_item < 1:

@@ -41,7 +41,7 @@ class RolledUp(NamedTuple):
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """A tree, or several: T nodes, depth first, each with the number of its parent (-1: a root). C of them are leaves."""
+    """One or more trees: T nodes, depth first, each with the number of its parent (-1 for a root). C of them are leaves."""
 
     nodes: tuple[str, ...]
     parents: tuple[int, ...]
@@ -56,7 +56,9 @@ class Taxonomy:
             while above and above[-1] != parent:
                 above.pop()
             if not above:
-                raise InputError("The nodes of a taxonomy stand depth first. Use Taxonomy.from_parents, which orders them.")
+                raise InputError(
+                    "The nodes of a taxonomy must be in depth-first order. Use Taxonomy.from_parents, which orders them."
+                )
             above.append(number)
 
     # ---- from what people write
@@ -75,7 +77,7 @@ class Taxonomy:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Taxonomy:
-        """From nodes in any order; brothers and sisters keep theirs."""
+        """From nodes in any order; siblings keep theirs."""
         by_label = _once_each(entries)
         below: dict[str | None, list[str]] = {None: []}
         for entry in by_label.values():
@@ -131,7 +133,7 @@ class Taxonomy:
 
     @property
     def below_TC(self) -> np.ndarray:
-        """Whether a class is the node or lies below it."""
+        """Whether a class is the node or below it."""
         class_C, span_T2 = np.arange(len(self.leaves)), self.span_T2
         below_TC: np.ndarray = (span_T2[:, :1] <= class_C) & (class_C < span_T2[:, 1:])
         return below_TC
@@ -170,7 +172,7 @@ class Taxonomy:
         return {path: name for name in self.nodes if (path := "/".join(self.path(name))) not in self.number}
 
     def below(self, name: str) -> tuple[str, ...]:
-        """The classes that a node stands for; of a name that is no node, the name alone."""
+        """The classes that a node stands for; if the name is not a node, just the name."""
         if name not in self.number:
             return (name,)
         first, last = self.span_T2[self.number[name]]
@@ -187,7 +189,7 @@ class Taxonomy:
         return np.array([branch_C[place[name]] for name in names], dtype=np.int64)
 
     def keep(self, class_names: Iterable[str]) -> Taxonomy:
-        """The tree with these classes alone, and the nodes above them."""
+        """The tree reduced to these classes and the nodes above them."""
         kept, leaves = set[int](), set(self.leaf_C.tolist())
         for name in class_names:
             node = self.number.get(name, NO_NODE)
@@ -200,14 +202,13 @@ class Taxonomy:
         return Taxonomy(tuple(self.nodes[node] for node in sorted(kept)), tuple(place[self.parents[n]] for n in sorted(kept)))
 
     def with_root(self, name: str) -> Taxonomy:
-        """The tree with a further class, beside all others."""
+        """The tree with another class as a root."""
         return Taxonomy((*self.nodes, name), (*self.parents, NO_NODE))
 
     # ---- sets and probabilities of classes
 
     def node_of_spans(self, first_X: np.ndarray, last_X: np.ndarray) -> np.ndarray:
-        """The node that stands for exactly the classes from `first_X` to before `last_X`: of several the deepest, or
-        `NO_NODE`."""
+        """The deepest node that stands for exactly the classes from `first_X` to before `last_X`, or `NO_NODE`."""
         classes = len(self.leaves) + 1
         code_T = self.span_T2[:, 0] * classes + self.span_T2[:, 1]
         code_U, back_U = np.unique(code_T[::-1], return_index=True)  # in depth-first order the last is the deepest
@@ -265,7 +266,7 @@ def _once_each(entries: Iterable[Entry]) -> dict[str, Entry]:
             under = [f"under {quoted(one.parent)}" if one.parent else "as a root" for one in (first, entry)]
             where = f" ({first.place})" if first.place else ""
             raise InputError(
-                f"{_at(entry)}the label {quoted(entry.label)} stands here {under[1]}, and before{where} {under[0]}; keep "
+                f"{_at(entry)}the label {quoted(entry.label)} appears here {under[1]} and earlier{where} {under[0]}; keep "
                 "one of them, or give them different names."
             )
     if not by_label:

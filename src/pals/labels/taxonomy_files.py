@@ -119,7 +119,7 @@ def _paths(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[Entry]:
                 yield Entry(name, parent, place)  # under another parent it is there twice, which is found out later
             above.setdefault(name, parent)
         if names[-1] in ends and above[names[-1]] == (names[-2] if len(names) > 1 else None):
-            raise InputError(f"{place}: the path to {quoted(names[-1])} stands in row {ends[names[-1]]} already; delete one.")
+            raise InputError(f"{place}: the path to {quoted(names[-1])} is already in row {ends[names[-1]]}; delete one.")
         ends[names[-1]] = number
 
 

@@ -1,4 +1,4 @@
-"""Methods by name. To add one: a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
+"""Methods by name. To add one, write a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
 
 What several methods share is in `parts`. A method builds no optimiser, reads no file, prints nothing, and knows neither the
 truth nor its data set.
@@ -59,7 +59,7 @@ __all__ = [
 
 def _check(name: str, method: Any) -> None:
     if not (isinstance(method, type) and issubclass(method, Method)):
-        raise InputError(f"The method {name!r} is {method!r}, not a class made from pals.Method.")
+        raise InputError(f"The method {name!r} is {method!r}, not a subclass of pals.Method.")
 
 
 _BUILT_IN: dict[str, type[Method]] = {
@@ -116,4 +116,5 @@ def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:
     levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in method.Config.__mro__]
     for field in fields(method.Config):
         found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
-        yield field.name, str(found[0].default), next((info.description for info in found if info.description), "")
+        meaning = next((info.description for info in found if info.description), "")
+        yield field.name, str(found[0].default), " ".join(meaning.split())  # without the source's line breaks

@@ -43,13 +43,13 @@ class ALIM(Robust):
         lambda_step: float | None = Field(default=None, ge=0, le=1)
         "Raise lambda by this after each epoch; null: set it by the noise rate."
         lambda_most: float = Field(default=1.0, ge=0, le=1)
-        "What lambda never exceeds."
+        "Upper limit of lambda."
         prototype_temperature: float = Field(default=0.07, gt=0)
-        "Of the prototypes' scores."
+        "Temperature of the prototypes' scores."
         mixup_weight: float = Field(default=1.0, ge=0)
-        "What mix-up counts beside the classification; 0: no mix-up."
+        "Weight of the mix-up loss; 0: no mix-up."
         zeta: float = Field(default=4.0, gt=0)
-        "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
+        "Mix-up weights come from Beta(zeta, zeta); the larger of w and 1 - w is used."
 
         @model_validator(mode="after")
         def _one_sets_lambda(self) -> Self:
@@ -148,7 +148,7 @@ class ALIMScale(ALIM):
     @dataclass(frozen=True, config=STRICT)
     class Config(ALIM.Config):
         scale_power: float = Field(default=1.0, gt=0)
-        "k: the larger, the softer the target; 1 as in the authors' code."
+        "k: a larger value makes the target softer; 1 as in the authors' code."
 
     config: Config
 

@@ -40,15 +40,15 @@ class APL(Average):
     @dataclass(frozen=True, config=STRICT)
     class Config(Average.Config):
         loss: Literal["mae", "mse", "gce", "huber", "ce", "focal"] = "gce"
-        "What is averaged over the candidates. The first four are bounded; with ce this is the method average."
+        "Loss that is averaged over the candidates. The first four are bounded; ce gives the method `average`."
         power: float = Field(default=0.7, gt=0, le=1)
-        "r of gce: near 0 it is the cross-entropy, 1 is half of mae."
+        "r of gce: close to 0 it is the cross-entropy, at 1 half of mae."
         cut: float = Field(default=0.1, gt=0, lt=1)
-        "Probability below which huber goes on as a straight line."
+        "Probability below which huber is linear."
         focus: float = Field(default=0.5, ge=0)
         "g of focal."
         warm_up: int = Field(default=0, ge=0)
-        "First epochs in which the cross-entropy is averaged: from nothing, mae learns many classes slowly."
+        "Number of first epochs that average the cross-entropy instead: mae starts slowly with many classes."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Lv et al., TPAMI 2024, arXiv 2106.06152"

@@ -34,7 +34,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Group:
-    """Items to visit this epoch, in order; repetitions count. `parts/sampling.py` makes such orders."""
+    """Items to visit in this epoch, in order; repetitions count. `parts/sampling.py` makes such orders."""
 
     order_M: Tensor
     target: Tensor | None = None  # one row per item of the data set: labels (N) or soft labels (N x C)
@@ -44,7 +44,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which items are trusted this epoch and with which label: for the log and for grading, not for training."""
+    """The items trusted in this epoch, with their labels: for the log and for grading, not for training."""
 
     chosen_N: Tensor  # bool
     label_N: Tensor
@@ -52,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch. The group called `main` sets the number of steps; the others go round as often as needed."""
+    """What to train on in an epoch. The group `main` sets the number of steps; the others repeat as often as needed."""
 
     groups: Mapping[str, Group]
     selection: Selection | None = None
@@ -64,7 +64,7 @@ class Plan:
         return cls({"main": Group(order_M, target)}, **more)
 
     def steps(self, batch_size: int) -> int:
-        """Batches in the main group: the last may be short, unless it is to be left out."""
+        """Number of batches in the main group, including a short last one unless it is dropped."""
         main = self.groups["main"]
         full, rest = divmod(len(main.order_M), main.batch_size or batch_size)
         return full if self.drop_last and full else full + (rest > 0)
@@ -89,12 +89,12 @@ class Batch:
     groups: Mapping[str, Batch] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
-        """Everything in it as a flat list, for the engine."""
+        """All its tensors as a flat list, for the engine."""
         own = [self.index_B, *self.views, *([] if self.target is None else [self.target]), *self.random.values()]
         return own + [tensor for group in self.groups.values() for tensor in group.tensors()]
 
     def rebuild(self, tensors: Sequence[Tensor]) -> Batch:
-        """A batch of the same make from such a list."""
+        """A batch of the same structure from such a list."""
         return self._rebuild(iter(tensors))
 
     def _rebuild(self, rest: Iterator[Tensor]) -> Batch:
@@ -108,7 +108,7 @@ class Batch:
 
 
 class Context(Protocol):
-    """What a method may ask of the run. Passes over the data are lazy and cached for the epoch: they run only if asked for."""
+    """What a method may ask of the run. Passes over the data are lazy and cached for the epoch: unused ones cost nothing."""
 
     phase: str
     epoch: int  # within the phase, from 1
@@ -118,7 +118,7 @@ class Context(Protocol):
     rng: np.random.Generator  # on the host: a few numbers, such as mix-up weights
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
-        """All training items, in the order of the data, or these, through a network (default: the predictor) in eval mode."""
+        """Outputs of a network (default: the predictor) in eval mode for all training items, in their order, or for some."""
         ...
 
     def features(self, network: nn.Module | None = None) -> Tensor:
@@ -126,14 +126,14 @@ class Context(Protocol):
         ...
 
     def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
-        """N x C class probabilities by a network (default: the predictor)."""
+        """N x C class probabilities of a network (default: the predictor)."""
         ...
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of epochs with one optimiser. A method with stages has several. One that only needs to see the features of the
-    training items has an epoch whose plan is empty; one that needs nothing of them has no phase."""
+    """A sequence of epochs with one optimiser. A method with stages has several. A method that only needs the features of the
+    training items has one epoch with an empty plan; one that needs no training at all has no phase."""
 
     name: str
     epochs: int | None = None  # None: the run's
@@ -151,10 +151,10 @@ def check_neighbors(wanted: int, items: int) -> None:
 
 
 class Method(nn.Module):
-    """Learns from candidate sets. What it must remember is a buffer or a submodule, so device moves and resume are free.
+    """Learns from candidate sets. State is kept in buffers and submodules, so moving to a device and resuming need no code.
 
-    `loss` depends on parameters, buffers and batch alone: random numbers come ready-made in `batch.random`, shapes are
-    static, nothing is read back to the host. So it can be compiled and captured in a graph. What it leaves for
+    `loss` depends only on parameters, buffers and the batch: random numbers are already in `batch.random`, shapes are
+    static, and nothing is read back to the host, so it can be compiled and captured in a graph. What it passes on to
     `after_step` of the same batch (predictions, keys) may be an ordinary attribute.
     """
 
@@ -198,33 +198,33 @@ class Method(nn.Module):
 
     @property
     def predictor(self) -> nn.Module:
-        """What answers at inference: a module whose forward gives an `Output`."""
+        """The module used at inference; its forward returns an `Output`."""
         raise NotImplementedError
 
     @property
     def path(self) -> str:
-        """Name of the way that `loss` takes now. A method whose loss changes in Python (say, after a warm-up) changes the name
-        with it, because a captured step would go on as before."""
+        """Name of the code path that `loss` currently takes. If the loss switches in Python (say, after a warm-up), the name
+        must change too; otherwise a captured step would repeat the old path."""
         return ""
 
     def phase(self, number: int) -> Phase | None:
-        """The phase with this number, from 0, or None when all is done. Decided from the method's state alone."""
+        """The phase with this number, from 0, or None after the last one. It may depend only on the method's state."""
         return Phase("main") if number == 0 else None
 
     def begin_phase(self, number: int) -> None:
-        """Called once before the phase's first epoch: make fresh networks, reset buffers. A run that goes on from a checkpoint
-        calls it, for every phase begun so far, on the new object before the saved state is put in."""
+        """Called once before the phase's first epoch: make fresh networks, reset buffers. A resumed run calls it on the new
+        object for every phase begun so far, before it loads the saved state."""
 
     def plans(self, epoch: int, epochs: int) -> int:
-        """How many times in this epoch `plan_epoch` is asked, each time for an equal part of the epoch."""
+        """How often `plan_epoch` is called in this epoch, each time for an equal part of it."""
         return 1
 
     def plan_epoch(self, ctx: Context) -> Plan | None:
-        """Who is trained on, in which order, with which target. None: one shuffled pass over all items, no target."""
+        """The items to train on, their order and targets. None: one shuffled pass over all items, without targets."""
         return None
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        """All random numbers that `loss` will want this epoch, one row per step."""
+        """All random numbers that `loss` needs in this epoch, one row per step."""
         return {}
 
     def loss(self, batch: Batch) -> Tensor:
@@ -232,10 +232,10 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def after_step(self, batch: Batch) -> None:
-        """After the optimiser's step, without gradient: averaged networks, queues, prototypes."""
+        """Updates after the optimiser's step, without gradients: averaged networks, queues, prototypes."""
 
     def end_epoch(self, ctx: Context) -> bool:
-        """A decision from statistics of all items; True ends the phase early."""
+        """A decision after the epoch; True ends the phase early."""
         return False
 
     def belief(self) -> Tensor | None:
@@ -243,5 +243,5 @@ class Method(nn.Module):
         return None
 
     def statistics(self) -> Mapping[str, float]:
-        """A few numbers of this epoch for the log."""
+        """A few numbers about this epoch, for the log."""
         return {}

@@ -30,16 +30,16 @@ class CLSP(PRODEN):
     @dataclass(frozen=True, config=STRICT)
     class Config(PRODEN.Config):
         tau: float = Field(default=TAU, ge=0, le=1)
-        "Share of its candidates, all but one, that a set may lose; less where sets may lack the true label."
+        "Share of its candidates, not counting one, that a set may lose; use less if sets may lack the true label."
         neighbors: int = Field(default=NEIGHBORS, ge=1)
-        "K: how many other items vote."
+        "K: number of other items that vote."
         class_share: float | None = Field(default=CLASS_SHARE, gt=0)
-        "K is at most this share of the mean number of items per class; null: K as it is."
+        "K is at most this share of the mean number of items per class; null: no such limit."
         spare: bool = True
-        "Leave sets alone whose neighbours list another label more often than any of theirs."
+        "Leave a set unchanged if its neighbours list another label more often than any of its own."
         features: Frozen = "input"
-        """What neighbours are found by: the inputs as they are, similarity to patches of pictures, or the network with the
-        weights that it starts from."""
+        """Features for finding neighbours: the inputs themselves, similarity to patches of pictures, or the network with its
+        initial weights."""
 
     reference: ClassVar[str] = "He et al., ICLR 2024"
     config: Config

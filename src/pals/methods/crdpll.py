@@ -36,11 +36,11 @@ class CRDPLL(Confidence):
     @dataclass(frozen=True, config=STRICT)
     class Config(Confidence.Config):
         strong_views: int = Field(default=2, ge=1)
-        "How many strong views have to agree with the first."
+        "Number of strong views that must agree with the first."
         consistency_weight: float = Field(default=1.0, ge=0)
-        "What the agreement counts in the end."
+        "Final weight of the consistency loss."
         ramp: int = Field(default=100, ge=1)
-        "Epochs over which its weight grows, from 0 in the first."
+        "Epochs over which that weight rises, from 0 in the first."
 
     reference: ClassVar[str] = "Wu, Wang and Zhang, ICML 2022"
     cost: ClassVar[float] = 3.0  # three views

@@ -43,23 +43,23 @@ class DivideMix(TwoNetworks):
     @dataclass(frozen=True, config=STRICT)
     class Config(TwoNetworks.Config):
         warm_up: int = Field(default=10, ge=0)
-        "Epochs with the cross-entropy on all items, in batches of twice the size."
+        "Number of first epochs with the cross-entropy on all items, in batches of twice the size."
         warm_up_penalty: float = Field(default=0.0, ge=0)
-        "What confident predictions cost in the warm-up; 1 where some classes are taken for one another, as people do."
+        "Penalty on confident predictions in the warm-up; use 1 if certain classes are confused, as people do."
         threshold: float = Field(default=0.5, ge=0, le=1)
-        "tau: probability of a right label above which an item keeps it."
+        "tau: an item keeps its label if that is right with a probability above this."
         history: int = Field(default=1, ge=1)
-        "Epochs over which an item's loss is averaged before the mixture is fitted; 5 where 90% of the labels are wrong."
+        "Epochs over which an item's loss is averaged before the mixture is fitted; use 5 if 90% of the labels are wrong."
         temperature: float = Field(default=0.5, gt=0)
-        "T: below 1 it sharpens the targets."
+        "T: a value below 1 sharpens the targets."
         zeta: float = Field(default=4.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         unlabeled_weight: float = Field(default=25.0, ge=0)
-        "lambda: what the unlabelled items count in the end..."
+        "lambda: final weight of the unlabelled items..."
         ramp: int = Field(default=16, ge=1)
-        "... and epochs after the warm-up until then, from 0."
+        "... and the epochs after the warm-up over which it rises from 0."
         train_on: Literal["all", "labeled"] = "all"
-        "The mixed rows that are trained on: all, or the labelled items' alone, whose partners may be any."
+        "Mixed rows to train on: all, or only those of labelled items (with any partner)."
 
     reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020, arXiv 2002.07394"
     cost: ClassVar[float] = 12.0  # each network: four passes for targets, two of its peer's, four trained on

@@ -36,21 +36,21 @@ class ELRPlus(TwoNetworks):
     @dataclass(frozen=True, config=STRICT)
     class Config(TwoNetworks.Config):
         memory_momentum: float = Field(default=0.7, ge=0, lt=1)
-        "beta: share of itself that a memory keeps at each visit."
+        "beta: share of an item's memory that is kept at each visit."
         memory_weight: float = Field(default=3.0, ge=0)
-        "lambda: what the agreement with the memory counts."
+        "lambda: weight of the agreement with the memory."
         memory_ramp: int = Field(default=0, ge=0)
-        "Steps over which its weight grows to that; 0: it has it from the beginning."
+        "Steps over which that weight rises from 0; 0: full weight from the start."
         reweight: bool = False
-        "Multiply the mixed label by the mixed memory and scale it; the authors do so on CIFAR-100."
+        "Multiply the mixed label by the mixed memory and normalise it; the authors do this on CIFAR-100."
         zeta: float = Field(default=1.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         slow_momentum: float = Field(default=0.997, ge=0, lt=1)
-        "Share of its old weights that an averaged network keeps at each step, in the end."
+        "Final momentum of the averaged networks: share of the old weights kept at each step."
         slow_rule: Literal["ramp", "mean"] = "ramp"
-        "How that share grows from 0: over `slow_ramp` steps, or so that the average is the plain mean of all steps so far."
+        "How that share rises from 0: over `slow_ramp` steps, or so that the average is the plain mean of all steps so far."
         slow_ramp: int = Field(default=40_000, ge=1)
-        "Steps over which it grows under the first rule."
+        "Steps over which it rises under the first rule."
 
     reference: ClassVar[str] = "Liu et al., NeurIPS 2020, arXiv 2007.00151"
     cost: ClassVar[float] = 2.67  # for each network a step, and a pass through an averaged one

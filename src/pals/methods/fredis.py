@@ -43,43 +43,43 @@ class FREDIS(Confidence):
     @dataclass(frozen=True, config=STRICT)
     class Config(Confidence.Config):
         view: Literal["weak", "eval"] = "eval"
-        "The first view, which the probabilities that edit the sets come from; the other two are strong."
+        "First view, whose probabilities decide how the sets are edited; the other two are strong."
         warm_up: int | None = Field(default=None, ge=1)
-        "Epochs on the sets as given, before the first round; by default as many as follow."
+        "Epochs on the given sets before the first round; by default as many as follow."
         warm_up_lr: float = Field(default=0.05, gt=0)
         "Learning rate of the warm-up."
         warm_up_decay: float = Field(default=1e-3, ge=0)
         "Weight decay of the warm-up."
         consistency_weight: float = Field(default=10.0, ge=0)
-        "lambda: what the agreement of the views counts after the warm-up; 1 in it."
+        "lambda: weight of the agreement between the views after the warm-up (1 during it)."
         wrong_weight: float = Field(default=0.1, ge=0)
-        "alpha: what the labels outside the sets count after the warm-up; 1 in it."
+        "alpha: weight of the labels outside the sets after the warm-up (1 during it)."
         temperature: float = Field(default=3.0, gt=0)
-        "What logits are divided by after the warm-up; 1 in it."
+        "Divisor of the logits after the warm-up (1 during it)."
         update_every: int = Field(default=10, ge=1)
-        "Epochs from one round to the next; the first follows the first epoch after the warm-up."
+        "Epochs between two rounds; the first round follows the first epoch after the warm-up."
         changes: int = Field(default=100, ge=1)
-        "How many labels a round may add."
+        "Maximum number of labels that a round adds."
         add_below: float = Field(default=1e-6, ge=0)
-        "theta at first: a label this near to the likeliest is added..."
+        "Initial theta: a label this close to the likeliest is added..."
         add_step: float = Field(default=0.1, ge=0)
-        "... and how much it grows after a round that changed few."
+        "... and how much theta rises after a round with few changes."
         remove_above: float = Field(default=1.0, ge=0)
-        "delta at first: a label this far from the likeliest is removed..."
+        "Initial delta: a label this far from the likeliest is removed..."
         remove_step: float = Field(default=1e-3, ge=0)
-        "... and how much it falls after a round that changed few, or until enough labels are removed."
+        "... and how much delta falls after a round with few changes, or until enough labels are removed."
         removals: int = Field(default=1, ge=0)
-        "A round removes at least as many times the labels that it adds, where there are so many."
+        "A round removes at least this many labels for each one it adds, if there are enough."
         strict_cap: bool = False
-        "Labels beyond the cap are left out at random: among those that would change (true), or among all near or far ones."
+        "If there are too many labels, draw at random among those that would change (true), or among all near or far ones."
         averaging: float = Field(default=0.2, ge=0, lt=1)
-        "In a round the weights go back by this share..."
+        "In a round, the weights move back by this share..."
         average_with: Literal["last", "first"] = "last"
-        "... to those of the last round, or, in the first round alone, to those before the warm-up (as the authors' code does)."
+        "... towards those of the last round or, only in the first round, those before the warm-up (as in the authors' code)."
         held_out: float = Field(default=0.0, ge=0, lt=1)
-        "Share of the items that is not trained on but tells when to stop; 0: all epochs are run."
+        "Share of the items held out to decide when to stop; 0: run all epochs."
         patience: int = Field(default=50, ge=1)
-        "Epochs without a better covering rate on these, after which the training ends."
+        "Stop after this many epochs without a better covering rate on the held-out items."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Qiao et al., ICML 2023"

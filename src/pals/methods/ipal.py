@@ -35,17 +35,17 @@ class IPAL(FromFeatures):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         neighbors: int = Field(default=10, ge=1)
-        "K: from how many neighbours an item is rebuilt."
+        "K: number of neighbours that reconstruct an item."
         alpha: float = Field(default=0.95, ge=0, lt=1)
-        "Share of the neighbours in a confidence; the rest is the item's own."
+        "alpha: the neighbours' share of a confidence; the rest is the item's own."
         iterations: int = Field(default=100, ge=0)
-        "At most so many rounds..."
+        "Maximum number of rounds..."
         tolerance: float = Field(default=1e-4, ge=0)
-        "... or until a round changes the confidences, as a matrix, by a spectral norm below this."
+        "... unless a round changes the matrix of confidences by less than this (spectral norm)."
         correct_mass: bool = True
-        "Before labels are picked, scale the classes to the mass that they had at the start."
+        "Before choosing labels, rescale each class to its initial mass."
         features: Features = "input"
-        "What is compared: the inputs as the eval view shows them, or the features of a network that is not trained here."
+        "Features to compare: the inputs as in the eval view, or those of a network that is not trained."
         unit_norm: bool = True
         "Scale features to unit length first."
 

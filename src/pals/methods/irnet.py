@@ -39,25 +39,25 @@ class IRNet(Robust):
     @dataclass(frozen=True, config=STRICT)
     class Config(Robust.Config):
         loss: Literal["cross-entropy", "symmetric"] = "cross-entropy"
-        "Of the classification; the symmetric one also asks how surprised the confidences are by the prediction."
+        "Classification loss; the symmetric one adds the cross-entropy with prediction and confidence swapped."
         forward_weight: float = Field(default=6.0, ge=0)
-        "Of the ordinary part of the symmetric cross-entropy..."
+        "Weight of the ordinary part of the symmetric cross-entropy..."
         reverse_weight: float = Field(default=1.0, ge=0)
         "... and of the reverse part."
         correct_from: int | None = Field(default=None, ge=2)
-        "First epoch in which sets are corrected; null: as soon as the covering rate of held-out items no longer rises."
+        "First epoch in which sets are corrected; null: when the covering rate of held-out items stops rising."
         window: int = Field(default=100, ge=1)
-        "Epochs over which that rate is smoothed, at least 3; sets are never corrected before so many have passed."
+        "Epochs over which that rate is smoothed, at least 3; sets are not corrected earlier than this."
         tau: float | None = Field(default=None, ge=0)
-        "By how much a label must beat all candidates, in prototype scores; null: by the rule that follows from the rates."
+        "Margin by which a label must beat all candidates, in prototype scores; null: the rule derived from the rates."
         tau_end: float | None = Field(default=None, ge=0)
-        "The same in the last epoch, reached in a straight line; null: `tau` throughout."
+        "The same in the last epoch, reached linearly; null: `tau` throughout."
         extra_weak: int = Field(default=1, ge=0)
-        "Weak views that have to agree with the first..."
+        "Number of weak views that must agree with the first..."
         extra_strong: int = Field(default=0, ge=0)
         "... and strong ones."
         swap: bool = False
-        "The new label takes the place of the worst candidate."
+        "The new label replaces the worst candidate."
 
         @model_validator(mode="after")
         def _has_a_threshold(self) -> Self:

@@ -32,9 +32,9 @@ class LWS(Confidence):
     @dataclass(frozen=True, config=STRICT)
     class Config(Confidence.Config):
         beta: float = Field(default=1.0, ge=0)
-        "Leverage: how much the labels outside the candidate set count."
+        "Leverage: weight of the labels outside the candidate set."
         loss: Literal["sigmoid", "cross-entropy"] = "sigmoid"
-        "Of the binary problems: the sigmoid loss (LWS) or the cross-entropy of the softmax (LWC)."
+        "Loss of the binary problems: the sigmoid loss (LWS) or the cross-entropy of the softmax (LWC)."
 
     reference: ClassVar[str] = "Wen et al., ICML 2021, arXiv 2106.05731"
     cost: ClassVar[float] = 1.33  # and a pass without gradient for the confidences

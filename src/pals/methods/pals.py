@@ -31,45 +31,45 @@ class PALS(ByNeighbors):
     @dataclass(frozen=True, config=STRICT)
     class Config(ByNeighbors.Config):
         preset: Literal["official", "paper", "small"] = "official"
-        """Where the defaults come from: the authors' code (the published numbers), the equations read literally, or what
-        serves a few thousand items."""
+        """Named set of defaults: the authors' code (the published numbers), the equations read literally, or settings for a few
+        thousand items."""
         include_self: bool = True
-        "The item votes too, beside its K neighbours."
+        "The item itself votes too, with its K neighbours."
         self_weight: Annotated[float, Field(ge=0)] | Literal["kernel", "auto"] = "kernel"
-        """What the item's own vote counts: what the weighting makes of it if `include_self` (kernel), what suits the estimated
-        noise (auto), or a number, where all neighbours' together count 1."""
+        """Weight of the item's own vote: from the weighting if `include_self` (kernel), from the estimated noise (auto), or a
+        number, relative to all neighbours together."""
         weighting: Weighting = "exp"
         """Weight of a neighbour: exp(similarity / temperature), the similarity itself (cosine), or exp(similarity / spread of
         the neighbours' similarities) (local)."""
         temperature: float = Field(default=0.1, gt=0)
-        "Of the exponential weighting."
+        "Temperature of the exponential weighting."
         vote_on: VoteOn = "pseudo"
-        """What the belief is made of: the neighbours' pseudo-labels (Eq. 1 and 2), their candidates (Eq. 1 off), or the
-        probabilities that Eq. 1 and their own candidates give them (posterior)."""
+        """What the belief is computed from: the neighbours' pseudo-labels (Eq. 1 and 2), their candidates (Eq. 1 off), or the
+        probabilities that follow from Eq. 1 and their own candidates (posterior)."""
         delta: Annotated[float, Field(ge=0, le=1)] | Literal["all"] = 0.25
-        """Quantile of the per-class agreement that sets how many items each class may select; all: every item is selected that
-        has the class it believes in most among its candidates."""
+        """Quantile of the per-class agreement that sets how many items each class may select; all: select every item whose most
+        believed class is one of its candidates."""
         smoothing: float = Field(default=0.5, ge=0, lt=1)
         "r: share of the target spread over all classes."
         mixup: bool = True
-        "Train on blends of two images."
+        "Train on mixtures of two items."
         zeta: float = Field(default=1.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         fold_mixup: bool = True
-        "Keep the larger of w and 1 - w as mix-up weight."
+        "Use the larger of w and 1 - w as the mix-up weight."
         consistency: bool = True
         "Train on a weak and a strong view; otherwise on `single_view` alone."
         single_view: Literal["weak", "strong"] = "strong"
         "The view used when consistency is off."
         view_pass: Literal["together", "separate", "joined"] = "together"
-        """How two views go through the network: in one pass with batch statistics of their own, in separate passes (the same
-        mathematics, slower on a GPU), or joined to one batch with common statistics (not what the authors do)."""
+        """How two views go through the network: in one pass, each with its own batch statistics; in separate passes (the same
+        mathematics, slower on a GPU); or joined into one batch with common statistics (not what the authors do)."""
         view_loss: Literal["mean", "sum"] = "mean"
-        "How the losses of the two views are put together."
+        "How the losses of the two views are combined."
         threshold_high: float = Field(default=0.45, ge=0, le=1)
-        "Confidence that adds a prediction to the candidates, at the first epoch..."
+        "Confidence above which a prediction joins the candidates, in the first epoch..."
         threshold_low: float = Field(default=0.35, ge=0, le=1)
-        "... and at the last; in between it falls linearly. 1 turns the step off."
+        "... and in the last; it falls linearly in between. 1 turns the step off."
         confident_from: int = Field(default=2, ge=1)
         "First epoch in which predictions may join the candidates."
         confident_view: Literal["eval", "weak"] = "eval"
@@ -77,7 +77,7 @@ class PALS(ByNeighbors):
         draws: Literal["resample", "once"] = "resample"
         "One epoch is N draws with replacement from the reliable items, or one shuffled pass over them."
         smoothing_end: float | None = Field(default=None, ge=0, lt=1)
-        "`smoothing` changes in a line to this at the last epoch. None: it stays."
+        "Value that `smoothing` reaches linearly in the last epoch. None: it stays constant."
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "official": {},

@@ -43,23 +43,23 @@ class PaPi(Method):
         embedding: int = Field(default=128, ge=1)
         "Width of the embeddings."
         prototype_high: float = Field(default=0.9, ge=0, le=1)
-        "Share that a prototype keeps of itself at each new embedding, in the second epoch..."
+        "Momentum of the prototypes in the second epoch..."
         prototype_low: float = Field(default=0.5, ge=0, le=1)
-        "... and at the end; in between it falls linearly. In the first epoch it is 0.99."
+        "... and at the end; it falls linearly in between. In the first epoch it is 0.99."
         phi_high: float = Field(default=0.95, ge=0, le=1)
-        "Share of its old confidence that an item keeps at each visit, in the second epoch..."
+        "Share of an item's confidence that is kept at each visit, in the second epoch..."
         phi_low: float = Field(default=0.8, ge=0, le=1)
-        "... and at the end, likewise."
+        "... and at the end; it falls in the same way."
         temperature: float = Field(default=0.3, gt=0)
-        "Of the prototypes' scores."
+        "Temperature of the prototypes' scores."
         prototype_weight: float = Field(default=1.0, ge=0)
-        "What the prototypes' answers to mixed inputs count in the end."
+        "Final weight of the loss of the prototypes on mixed inputs."
         ramp_up: int = Field(default=10, ge=1)
-        "Epochs over which their weight grows, from 0 in the first."
+        "Epochs over which that weight rises, from 0 in the first."
         zeta: float = Field(default=8.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         official: bool = False
-        "Take as pseudo-label the largest logit times 0 or 1: a candidate with a negative logit loses to any other label."
+        "Pseudo-labels as in the authors' code: a candidate with a negative logit loses to any label outside the set."
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = "Xia et al., CVPR 2023"

@@ -36,7 +36,7 @@ class PiCO(Contrastive):
     @dataclass(frozen=True, config=STRICT)
     class Config(Contrastive.Config):
         prototypes_from: int = Field(default=2, ge=1)
-        "First epoch in which prototypes vote and pseudo-labels make positives; before it, MoCo's loss."
+        "First epoch in which prototypes vote and pseudo-labels define positives; MoCo's loss before that."
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = "Wang et al., ICLR 2022, arXiv 2201.08984"

@@ -38,31 +38,31 @@ class PiCOPlus(PiCO):
     @dataclass(frozen=True, config=STRICT)
     class Config(PiCO.Config):
         prototypes_from: int = Field(default=6, ge=2)
-        "First epoch in which prototypes vote and reliable items are told from the others; before it, MoCo's loss."
+        "First epoch in which prototypes vote and reliable items are selected; MoCo's loss before that."
         neighbors_from: int = Field(default=101, ge=1)
-        "First epoch in which unreliable items are pulled to their neighbours; before it, to their own key alone."
+        "First epoch in which unreliable items are pulled towards their neighbours; before that, only towards their own key."
         neighbors: int = Field(default=16, ge=1)
-        "How many; the item itself is one of them."
+        "Number of these neighbours, including the item itself."
         delta: float | None = Field(default=None, ge=0, le=1)
-        "Share of the items that counts as reliable; null: 0.9 less the noise rate."
+        "Share of the items that counts as reliable; null: 0.9 minus the noise rate."
         noise_rate: float | None = Field(default=None, ge=0, lt=1)
-        "Share of the sets without the true label; null: estimated, once, when the warm-up ends."
+        "Share of the sets without the true label; null: estimated once, when the warm-up ends."
         reliable_weight: float = Field(default=0.5, ge=0)
-        "What the strict contrast of a reliable item counts from `neighbors_from` on (before: 1)..."
+        "Weight of the strict contrast of a reliable item from `neighbors_from` on (1 before)..."
         unreliable_weight: float = Field(default=0.1, ge=0)
-        "... and of another."
+        "... and of any other item."
         relaxed_weight: float = Field(default=0.1, ge=0)
-        "What the contrast counts that takes every pseudo-label at face value."
+        "Weight of the relaxed contrast, which takes every pseudo-label at face value."
         class_weight: float = Field(default=2.0, ge=0)
-        "What the classification of reliable items counts beside mix-up..."
+        "Weight of the classification loss of reliable items..."
         guess_weight: float = Field(default=0.1, ge=0)
-        "... and of the others, by their guessed targets."
+        "... and of the others, with their guessed targets."
         guess_temperature: float = Field(default=0.07, gt=0)
-        "Of the guess from the prototypes."
+        "Temperature of the prototypes' guess."
         mixup_weight: float = Field(default=1.0, ge=0)
-        "What mix-up counts; 0: no mix-up."
+        "Weight of the mix-up loss; 0: no mix-up."
         zeta: float = Field(default=4.0, gt=0)
-        "Mix-up weights come from Beta(zeta, zeta), the larger of w and 1 - w."
+        "Mix-up weights come from Beta(zeta, zeta); the larger of w and 1 - w is used."
 
         @model_validator(mode="after")
         def _one_says_it(self) -> Self:

@@ -30,19 +30,19 @@ class PLKNN(FromFeatures):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         neighbors: int = Field(default=10, ge=1)
-        "K: how many neighbours vote."
+        "K: number of neighbours that vote."
         weighting: Literal["linear", "uniform", "exp"] = "linear"
-        "Weight of a neighbour: 1 - d / (sum of all d), the same for all, or (as in PALS) exp(cosine / temperature)."
+        "Weight of a neighbour: 1 - d / (sum of all d), uniform, or exp(cosine / temperature) as in PALS."
         temperature: float = Field(default=0.1, gt=0)
-        "Of the exponential weighting."
+        "Temperature of the exponential weighting."
         vote: Literal["full", "split"] = "full"
-        "A neighbour gives each of its candidates a whole vote, or one vote is split among them."
+        "Each candidate of a neighbour gets a whole vote, or one vote is split among them."
         include_self: bool = False
-        "A training item votes on its own label too, beside its K neighbours."
+        "A training item votes on its own label too, with its K neighbours."
         features: Features = "input"
-        "What is compared: the inputs as the eval view shows them, or the features of a network that is not trained here."
+        "Features to compare: the inputs as in the eval view, or those of a network that is not trained."
         unit_norm: bool | None = None
-        "Scale features to unit length first; by default those of a network are, inputs are not."
+        "Scale features to unit length first; by default only those of a network."
 
     reference: ClassVar[str] = "Hüllermeier and Beringer, IDA 2005"
     config: Config

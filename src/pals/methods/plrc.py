@@ -35,29 +35,29 @@ class PLRC(PaPi):
     @dataclass(frozen=True, config=STRICT)
     class Config(PaPi.Config):
         warm_up: int = Field(default=100, ge=0)
-        "E0: epochs of PaPi on the sets as they are."
+        "E0: epochs of PaPi on the given sets."
         ramp: int = Field(default=100, ge=1)
-        "E1 - E0: epochs from then on over which the share of items that are told apart grows..."
+        "E1 - E0: epochs after that over which the share of separated items rises..."
         share_first: float = Field(default=0.7, ge=0, le=1)
         "... from this (rho_0)..."
         share_last: float = Field(default=1.0, ge=0, le=1)
         "... to this (rho_1)."
         neighbors: int = Field(default=5, ge=2)
-        "K: how many items vote; the item itself is one of them."
+        "K: number of items that vote, including the item itself."
         features: Literal["own", "input", "patches", "network"] = "own"
-        """What neighbours are found by: the embeddings of the last visits, or features that stay as they are: the inputs,
-        similarity to patches of pictures, or the network with the weights that it starts from."""
+        """Features for finding neighbours: the embeddings of the last visits, or fixed ones: the inputs themselves, similarity
+        to patches of pictures, or the network with its initial weights."""
         size_rule: reconstruction.SizeRule = "rate"
-        """How many labels a new set gets: by the partial rate and by how sure the neighbours are, or those above the best one's
-        share / lamb, or those above 1 / lamb."""
+        """Size of a new set: from the partial rate and how sure the neighbours are; or all labels above the best one's share /
+        lamb; or all above 1 / lamb."""
         lamb: float = Field(default=1.5, gt=0)
-        "lambda: labels that are added by the first rule, or what the others divide by."
+        "lambda: number of labels that the first rule adds, or divisor in the others."
         noise_rate: float | None = Field(default=None, ge=0, lt=1)
-        "eta: share of the sets without the true label; null: estimated, once, from items held out of the warm-up."
+        "eta: share of the sets without the true label; null: estimated once, from items held out of the warm-up."
         held_out: float = Field(default=0.1, ge=0, lt=1)
-        "Share of the items that is held out for that; 0: those trained on are asked."
+        "Share of the items held out for that; 0: use training items."
         partial_rate: float | None = Field(default=None, ge=0, le=1)
-        "q: chance that a wrong label is a candidate; null: by the mean size of the sets."
+        "q: probability that a wrong label is a candidate; null: estimated from the mean size of the sets."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Peng et al., ICLR 2025"

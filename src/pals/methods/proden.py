@@ -28,7 +28,7 @@ class PRODEN(Confidence):
     @dataclass(frozen=True, config=STRICT)
     class Config(Confidence.Config):
         update: Literal["progressive", "sudden", "iterative", "naive"] = "progressive"
-        "Confidences change at each visit, softly or (sudden) to one label alone; or every `update_every` epochs; or never."
+        "Change confidences at each visit, gradually or (sudden) to a single label; every `update_every` epochs; or never."
         update_every: int = Field(default=100, ge=1)
         "Epochs between two iterative updates."
         momentum: float = Field(default=0.0, ge=0, lt=1)

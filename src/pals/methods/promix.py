@@ -82,58 +82,58 @@ class ProMix(Method):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         labels: Literal["majority", "votes", "candidates"] = "majority"
-        """What is given of an item: one label, that with most votes or a vote drawn at random (ties are broken at random; where
-        votes were not counted all candidates tie), or all its candidates, which is our extension."""
+        """What is used of an item: one label, the one with the most votes or a vote drawn at random (ties are broken at random;
+        without counted votes, all candidates tie), or all its candidates, which is our extension."""
         label_seed: int = Field(default=42, ge=0, lt=SEEDS)
-        "Of these draws: runs with other seeds learn from the same labels."
+        "Seed of these draws, so that runs with different seeds learn from the same labels."
         candidate_target: Literal["best", "majority"] = "best"
-        "The label of a trusted item under `labels=candidates`: its most probable candidate, or that with most votes."
+        "Label of a trusted item with `labels=candidates`: its most probable candidate, or the one with the most votes."
         networks: Literal[1, 2] = 2
-        "How many are trained. One alone agrees with itself."
+        "Number of networks. A single one agrees with itself."
         auxiliary: bool = True
-        "A second head, which learns from the rest too and keeps its errors from the first."
+        "Add a second head, which also learns from the rest and keeps its errors from the first."
         warm_up: int = Field(default=10, ge=0)
-        "E0: epochs with the cross-entropy on all items."
+        "E0: number of first epochs with the cross-entropy on all items."
         warm_up_penalty: float = Field(default=0.0, ge=0)
-        "What confident predictions cost in the warm-up; 1 where some classes are taken for one another."
+        "Penalty on confident predictions in the warm-up; use 1 if certain classes are confused."
         rho_start: float = Field(default=0.5, ge=0, le=1)
-        "rho: share of an average class that the base set holds of each, in the beginning..."
+        "rho: size of each class's base set as a share of a mean class, at first..."
         rho_end: float = Field(default=0.5, ge=0, le=1)
-        "... and in the end..."
+        "... and finally..."
         rho_ramp: int = Field(default=50, ge=0)
-        "... reached in a line after so many epochs."
+        "... reached linearly after this many epochs."
         quota: Literal["even", "share"] = "even"
-        "Of each label as many items, or of each the same share of its own: better where classes differ in size."
+        "The same number of items per label, or the same share of each label's items, which is better if class sizes differ."
         tau: float = Field(default=0.99, ge=0, le=1)
         "Probability above which a label, given or agreed, is trusted."
         debias_output: float = Field(default=0.8, ge=0)
-        "a: how much of the classes' running shares is added to logits in the losses."
+        "a: how much of the log running class shares is added to the logits in the losses."
         debias_guess: float = Field(default=0.8, ge=0)
-        "b: how much of them is taken from logits before labels are guessed."
+        "b: how much of them is subtracted from the logits before labels are guessed."
         share_momentum: float = Field(default=0.9999, ge=0, lt=1)
-        "Share of themselves that they keep at each step."
+        "Momentum of these class shares."
         guess_last: int = Field(default=250, ge=0)
-        "Last epochs, in which items on which the networks agree are trusted with the label they guess; 0: never."
+        "Number of last epochs in which items on which the networks agree are trusted with that label; 0: never."
         most_trusted: float = Field(default=0.9, ge=0, le=1)
-        "Share of a batch up to which such items join."
+        "Such items join until this share of a batch is trusted."
         ramp: int = Field(default=50, ge=0)
-        "Epochs until strong view and blends count in full, in a line from 0."
+        "Epochs over which the weight of the strong view and the mixtures rises linearly from 0 to 1."
         unlabeled_weight: float = Field(default=0.1, ge=0)
-        "beta: what the rest counts for the auxiliary head, in the end..."
+        "beta: weight of the rest for the auxiliary head, reached linearly..."
         unlabeled_epochs: int = Field(default=100, ge=0)
-        "... of so many epochs, in a line from 0; afterwards it does not count."
+        "... over this many epochs, from 0; afterwards the rest does not count."
         temperature: float = Field(default=0.5, gt=0)
-        "T: below 1 it sharpens the guesses for the rest."
+        "T: a value below 1 sharpens the guesses for the rest."
         mixup: bool = True
-        "Train on sums of two images..."
+        "Train on weighted sums of two images..."
         zeta: float = Field(default=4.0, gt=0)
-        "... with weights from Beta(zeta, zeta), folded."
+        "... with weights from Beta(zeta, zeta); the larger of w and 1 - w is used."
         fmix: bool = True
-        "Train on pairs of images put together along the outlines of random clouds..."
+        "Train on pairs of images combined by random cloud-shaped masks..."
         fmix_zeta: float = Field(default=1.0, gt=0)
-        "... which cover a share from Beta(fmix_zeta, fmix_zeta)..."
+        "... whose area comes from Beta(fmix_zeta, fmix_zeta)..."
         fmix_decay: float = Field(default=3.0, ge=0)
-        "... and are the smoother the larger this is."
+        "... and which are smoother if this is larger."
 
     kind: ClassVar[Kind] = "noisy label"
     reference: ClassVar[str] = "Xiao et al., IJCAI 2023, arXiv 2207.10276"

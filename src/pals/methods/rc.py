@@ -26,7 +26,7 @@ class RC(Confidence):
     @dataclass(frozen=True, config=STRICT)
     class Config(Confidence.Config):
         refresh_mode: Literal["train", "eval"] = "train"
-        "Mode of the network in the second pass; train, as published, counts each batch twice in the running norms."
+        "Mode of the network in the second pass; train, as published, counts each batch twice in the running statistics."
 
     reference: ClassVar[str] = "Feng et al., NeurIPS 2020, arXiv 2007.08929"
     cost: ClassVar[float] = 1.33  # and a pass without gradient for the confidences

@@ -52,53 +52,53 @@ class SRSE(ByNeighbors):
     @dataclass(frozen=True, config=STRICT)
     class Config(ByNeighbors.Config):
         preset: Literal["official", "fast"] = "official"
-        "official: as the authors' code; fast: a quarter of its epochs, from patch features and many neighbours."
+        "official: as in the authors' code; fast: a quarter of its epochs, starting with patch features and many neighbours."
         kernel: topology.Kernel = "topology"
-        """Weight of a neighbour in the first vote: by its trust and by how mixed the neighbourhood is, or
+        """Weight of a neighbour in the first vote: from its trust and how mixed the neighbourhood is, or
         exp(similarity / temperature)."""
         second_kernel: Literal["same", "topology", "exp"] = "same"
-        "In the second vote."
+        "The same in the second vote."
         temperature: float = Field(default=0.1, ge=0.02)
         "tau_0: lowest temperature of the topology kernel, and the temperature of the exponential one."
         gamma: float = Field(default=2.0, ge=0)
         "How fast trust falls with the disagreement between an item and its neighbours; 0: everyone is trusted."
         spread_temperature: float = Field(default=0.5, gt=0)
-        "tau_sp: of the weights with which a neighbourhood is searched for how mixed it is."
+        "tau_sp: temperature of the weights that measure how mixed a neighbourhood is."
         spread_weight: float = Field(default=0.5, ge=0)
         "lambda_H: how much a mixed neighbourhood raises the temperature."
         model_share: float = Field(default=0.5, ge=0, le=1)
-        "w_max: share of the network's prediction in what is blended with the first vote..."
+        "w_max: final share of the network's prediction in the blend with the first vote..."
         model_ramp: int = Field(default=10, ge=0)
-        "... reached after so many epochs, in a line from 0."
+        "... reached linearly from 0 after this many epochs."
         mask: bool = True
-        "Cut the prediction to the item's own candidates."
+        "Restrict the prediction to the item's own candidates."
         reliability: float | None = Field(default=None, ge=0, le=1)
-        "r: what the first vote counts beside the masked prediction; null: by how sure the two are."
+        "r: fixed weight of the first vote against the masked prediction; null: from how sure the two are."
         second_vote: bool = True
-        "The neighbours vote a second time, with the blend; otherwise the blend is the belief."
+        "Let the neighbours vote a second time, with the blend; otherwise the blend is the belief."
         delta: float = Field(default=0.25, ge=0, le=1)
         "Quantile of the classes' pools that sets how many items each class may select."
         salvage: bool = True
-        "Train as well on items that are never reliable but of which all are agreed."
+        "Also train on items that are never reliable but on whose label network, vote and prototypes agree."
         salvage_share: float = Field(default=0.03, ge=0, le=1)
-        "For how long they must be: share of the epochs, at least 5 epochs."
+        "How long they must agree, as a share of the epochs; at least 5 epochs."
         prototype_momentum: float = Field(default=0.9, ge=0, le=1)
-        "Share of itself that a class's prototype keeps at each update."
+        "Momentum of the prototypes."
         clean_statistics: bool = True
-        """Before each step a pass of the weak view without mix-up and without gradient: it moves the prototypes and the running
-        statistics of batch norm."""
+        """Before each step, pass the weak view through the network without mix-up and without gradient: this updates the
+        prototypes and the running statistics of batch norm."""
         predict_view: Literal["weak", "eval", "both"] = "weak"
-        "View for features and predictions; both: predictions are the mean over a weak and a strong view, in two passes."
+        "View for features and predictions; both: the prediction is the mean over a weak and a strong view, in two passes."
         smoothing: float = Field(default=0.0, ge=0, lt=1)
         "Share of the target spread over all classes."
         mixup: bool = True
-        "Train on blends of two images."
+        "Train on mixtures of two items."
         zeta: float = Field(default=1.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
         fold_mixup: bool = False
-        "Keep the larger of w and 1 - w as mix-up weight."
+        "Use the larger of w and 1 - w as the mix-up weight."
         view_pass: Literal["joined", "together"] = "joined"
-        "How two views go through the network: joined to one batch with common statistics, or in one pass with their own."
+        "How two views go through the network: joined into one batch with common statistics, or in one pass with their own."
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "official": {},

@@ -53,33 +53,33 @@ class UPLLRS(CRDPLL):
     @dataclass(frozen=True, config=STRICT)
     class Config(CRDPLL.Config):
         solution: Literal["augmented", "general"] = "augmented"
-        "How reliable items are learnt: as in CRDPLL, or from one view as in PRODEN, for data without strong views."
+        "Loss of reliable items: CRDPLL's, or PRODEN's with one view, for data without strong views."
         separator: str | None = None
         "Name of the small network that separates; by default the run's."
         separation_epochs: int = Field(default=5, ge=1)
-        "Epochs that each of these is trained for."
+        "Epochs of training in each separation step."
         separation_lr: float = Field(default=0.1, gt=0)
-        "Their learning rate, which stays constant."
+        "Constant learning rate of the separation."
         exclude: float = Field(default=0.03, ge=0, lt=1)
-        "gamma: share of the items still trusted that each step sorts out; 0: no separation."
+        "gamma: share of the trusted items that each step removes; 0: no separation."
         max_steps: int | None = Field(default=None, ge=0)
-        "Most steps of separation; by default as many as leave 36% of the items."
+        "Maximum number of separation steps; by default as many as leave 36% of the items."
         patience: int = Field(default=5, ge=1)
-        "Steps in a row with a covering rate below the best, after which the separation ends."
+        "End the separation after this many consecutive steps with a covering rate below the best."
         held_out: float = Field(default=0.2, ge=0, lt=1)
-        "Share of the items that is not trained on but tells when to stop; with 0 every step and epoch is made."
+        "Share of the items held out to decide when to stop; 0: run all steps and epochs."
         unreliable_batch: int = Field(default=3, ge=1)
-        "Unreliable items in a step, for each reliable one."
+        "Number of unreliable items per reliable one in a step."
         unreliable_weight: float = Field(default=1.0, ge=0)
-        "xi: what they count."
+        "xi: weight of their loss."
         threshold: float = Field(default=0.95, ge=0, le=1)
-        "Probability from which a prediction is a pseudo-label."
+        "Probability from which a prediction counts as a pseudo-label."
         temperature: float = Field(default=1.0, gt=0)
-        "What the logits are divided by that this probability is made from."
+        "Divisor of the logits for that probability."
         slow_momentum: float = Field(default=0.999, ge=0, lt=1)
-        "Share of its old weights that the answering network keeps at each step."
+        "Momentum of the averaged network, which predicts."
         stop_after: int = Field(default=25, ge=1)
-        "Epochs without a better covering rate, after which the training ends."
+        "Stop after this many epochs without a better covering rate."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Shi et al., IJCAI 2023, arXiv 2302.09891"

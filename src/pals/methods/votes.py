@@ -27,7 +27,7 @@ class SoftVotes(Method):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         mixup: bool = True
-        "Train on blends of two items."
+        "Train on mixtures of two items."
         zeta: float = Field(default=1.0, gt=0)
         "Mix-up weights come from Beta(zeta, zeta)."
 

@@ -1,4 +1,4 @@
-"""The saved classifier: save and load, honest probabilities, predictions for folders, export.
+"""The saved classifier: saving and loading, calibration, predictions for folders, export.
 
 All that is needed to use a classifier once it is trained. Nothing here trains one, and nothing knows of run folders.
 """

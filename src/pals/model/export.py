@@ -129,7 +129,7 @@ def _graph(model: Model, opset: int, numbers: Numbers) -> Any:
     proto = program.model_proto
     found = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     if found != [opset]:
-        raise InputError(f"torch cannot export this network with opset {opset}, but with {found}; give that one.")
+        raise InputError(f"torch cannot export this network with opset {opset}, only with {found}; use that one.")
     return proto
 
 

@@ -67,18 +67,18 @@ def predict_folder(
     batch: int = BATCH,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """What the classifier of a run (its folder, or its model.safetensors) says about new items, one row for each.
+    """Predictions of a run's classifier (its folder, or its model.safetensors) for new items, one row for each.
 
-    images: a folder of pictures with its subfolders, one picture, or an .npy file with an input per row, whose items are
-    called by their row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a
-    pattern. All rows are held in memory: `pals predict` writes them to a file as they come.
-    threshold: below this confidence the label is left empty and `abstained` is true.
+    images: a folder of pictures with its subfolders, one picture, or an .npy file with one input per row, whose items are
+    named by row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a pattern.
+    All rows are held in memory; `pals predict` writes them to a file as they come.
+    threshold: below this confidence the label is empty and `abstained` is true.
     sure: with a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
     skip_bad: leave out pictures that cannot be read; they are listed in `frame.attrs["bad"]`, each with its name and reason.
-    progress: called now and then with how many items are done, and of how many.
+    progress: called now and then with the number of items done and the total.
 
-    Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... of the `top`
-    likeliest classes. Of a run with a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
+    Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... for the `top`
+    likeliest classes. With a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
     """
     question = Question(top, threshold, sure, batch)
     model = Model.load(run, device)

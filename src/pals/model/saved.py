@@ -137,14 +137,14 @@ class Model:
         return [*(quick_link(link.view, cast(Network, link.network)) for link in encoders), classifier]
 
     def links(self) -> list[Link]:
-        """What inputs go through: the encoder where there is one, then the classifier."""
+        """What inputs pass through: the encoder, if there is one, then the classifier."""
         links = [Link(self.about.classifier.standardizer(), self.network)]
         if self.about.encoder is not None and self.encoder is not None:
             links.insert(0, Link(self.about.encoder.standardizer(), self.encoder))
         return links
 
     def outputs(self, inputs: Tensor, batch: int = BATCH) -> Output:
-        """Logits, before the temperature, and the features they were read from: float32, on the host."""
+        """Logits, before the temperature, and the features they were computed from: float32, on the host."""
         with self.engine.memory(TOO_SMALL):
             inputs = self._checked(inputs)
             if self.encoder is None:
@@ -153,11 +153,11 @@ class Model:
             return infer(self.engine, self.chain, inputs, batch, device="cpu", lanes=lanes_on(self.engine.device))
 
     def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
-        """N x C: how likely each class is for uint8 images (N x channels x height x width) or vectors (N x width)."""
+        """N x C class probabilities for uint8 images (N x channels x height x width) or vectors (N x width)."""
         return (self.outputs(inputs, batch).logits / self.about.temperature).softmax(dim=1)
 
     def features(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
-        """N x D: what the classifier's last layer reads."""
+        """N x D inputs of the classifier's last layer."""
         return self.outputs(inputs, batch).features
 
     def _checked(self, inputs: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ class Model:
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto", *, precision: str = "auto") -> Model:
-        """From such a file, or from the run folder that holds one. Only text and numbers are read: no pickle."""
+        """From such a file, or from the run folder that holds one. Reads only text and numbers, no pickle."""
         path = find_model(path)
         about, tensors = _read(path)
         network, encoder = _build(path, about)
@@ -235,8 +235,8 @@ def check_saveable(module: nn.Module) -> None:
     """Refuse what a `Model` cannot be made of."""
     if not isinstance(module, Network):
         raise InputError(
-            f"What answers here ({type(module).__name__}) is not a single network with a linear classifier, and only such can "
-            "be saved. Choose another method, one that trains one network: `pals methods` says how many each has."
+            f"The predictor ({type(module).__name__}) is not a single network with a linear classifier, and only those "
+            "can be saved. Choose a method that trains one network; `pals methods` shows how many each has."
         )
 
 
@@ -244,7 +244,7 @@ def _check_networks(about: Description, network: Network, encoder: Network | Non
     for module in (network, *(() if encoder is None else (encoder,))):
         check_saveable(module)
     if network.num_classes != len(about.class_names):
-        raise InputError(f"The network tells {network.num_classes} classes apart, but {len(about.class_names)} are named.")
+        raise InputError(f"The network has {network.num_classes} classes, but {len(about.class_names)} are named.")
     if (encoder is None) != (about.encoder is None):
         raise InputError("An encoder needs a description, and a described encoder must be given.")
     if encoder is not None and about.classifier.input_shape != (encoder.feature_width,):
@@ -295,7 +295,7 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: its description makes no sense ({where or 'in all'}: {first['msg']}). Fit again.") from None
+        raise InputError(f"{path}: its description is invalid ({where or 'in all'}: {first['msg']}). Fit again.") from None
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:

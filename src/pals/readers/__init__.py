@@ -1,4 +1,4 @@
-"""Annotation files to votes: one reader per format, chosen by what the file holds or by name.
+"""From annotation files to votes: one reader per format, chosen by the file's content or by name.
 
 Here is what all formats share: files as text and tables, columns, the building of `Votes`. What is particular to one format
 is in `formats`. Answers are read, never judged: that is for `crowd`.
@@ -61,19 +61,19 @@ def read_votes(
     limits: Limits | None = None,
     taxonomy: Taxonomy | str | Path | None = None,
 ) -> Votes:
-    """Everyone's answers in a file, in several files together, or in a folder (of CVAT files, or with a metadata file).
+    """Read everyone's answers from a file, several files, or a folder (of CVAT files, or with a metadata file).
 
-    format: one of `READERS`; by default the content decides.
-    columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, where its name does not
-    tell; for several files that differ, one such mapping for each.
-    class_names: all classes in order, also those that nobody chose; a label beside them is an error. Labels that are numbers
-    where these are names count them from 0.
-    no_answer: labels that mean "don't know", in capitals or not; such an answer is no vote, but is kept apart.
-    separator: what stands between several labels in one cell of a table; None if labels may contain it.
+    format: one of `READERS`; by default it is detected from the content.
+    columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, if its name does not
+    show it; for several files that differ, one such mapping for each.
+    class_names: all classes in order, including any that nobody chose; any other label is an error. If these are names and
+    labels are numbers, the numbers count the names from 0.
+    no_answer: labels that mean "don't know", in upper or lower case; such an answer is not a vote and is kept separately.
+    separator: text between several labels in one cell of a table; None turns splitting off.
     encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
-    limits: how much a file may claim to hold; by default what PALS_MAX_CELLS and PALS_MAX_BYTES say.
+    limits: how much a file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
     taxonomy: a tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands for
-    all leaves below it. `class_names`, if given too, are the leaves that are kept.
+    all leaves below it. `class_names`, if given too, selects the leaves to keep.
     """
     if format is not None:
         READERS.find(format)

@@ -110,7 +110,7 @@ class Source:
         return self.parse_json(self.text, "")
 
     def parse_json(self, text: str, place: str) -> Any:
-        """The value in `text`; `place` (", line 3") is where the text begins, for the message."""
+        """The value in `text`; `place` (", line 3") says in error messages where the text begins."""
         try:
             value = json.loads(text, object_pairs_hook=_without_repeats)
             if HALF_PAIR.search(text):
@@ -221,7 +221,7 @@ class Source:
         return count
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The table's rows with these columns, as JSON would have them."""
+        """The table's rows with these columns, as JSON objects."""
         if not self.is_parquet:
             rows: list[dict[str, Any]] = self.frame[list(names)].to_dict("records")
             return rows
@@ -253,7 +253,7 @@ class Source:
             if unclosed:
                 self.refuse(
                     f"a quotation mark in row {int(unclosed[1]) + self.first_row - 1} is never closed",
-                    "Close it, or take it away; inside quotes a mark is written twice.",
+                    "Close it or remove it; inside quotes, write a quotation mark twice.",
                 )
             self.refuse(f"the table is damaged ({in_short(reason)})", "Fix that row, or export the file again as CSV.")
         if not isinstance(frame.index, pd.RangeIndex):

@@ -59,7 +59,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Table:
-    """The answers in one file, one row per label as it stands there."""
+    """The answers in one file, one row per label, as written there."""
 
     path: Path
     unit: str  # what `place_R` counts: "row", "line", ...
@@ -140,9 +140,9 @@ class Records:
         joins: bool = False,
         answer_id: str | None = None,
     ) -> None:
-        """One answer: all its labels, whether it or each of them is sure, when it was given and how many seconds it took, as it
-        stands in the file; no label, or None, is no answer. One that `joins` is part of what its annotator said of the item in
-        other places, or in those with the same `answer_id` if it has one."""
+        """One answer as written in the file: all its labels, whether it or each of them is sure, when it was given and how many
+        seconds it took. No label, or None, is no answer. With `joins` it is part of what the annotator said about the item
+        elsewhere, or, if it has an `answer_id`, where that is the same."""
         answer = -1 if joins else self.count
         if joins and answer_id:
             answer = self.by_id.setdefault((item, worker, answer_id), self.count)

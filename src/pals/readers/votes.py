@@ -35,7 +35,7 @@ class Votes:
     number in `answer_R`. Items that nobody answered for are in `items`, without rows.
 
     "Don't know" is an answer without a label (U of them), and has no row: it counts neither as a vote nor as an answer, but
-    tells how hard an item is and how cautious a person."""
+    shows how hard an item is and how cautious a person."""
 
     items: tuple[str, ...]
     workers: tuple[str, ...]
@@ -99,7 +99,7 @@ class Votes:
 
     @property
     def timed(self) -> bool:
-        """Whether it is known of any answer when it was given, or how long it took."""
+        """Whether the time or the seconds of any answer are known."""
         return not (np.isnan(self.time_R).all() and np.isnan(self.seconds_R).all())
 
     def take(self, rows: np.ndarray) -> Votes:
@@ -108,9 +108,9 @@ class Votes:
         return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
-        """A label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
-        with several labels gives each the same part of its weight; one that is unsure counts half. With `use_gold` a known
-        right label is the only candidate of its item."""
+        """Every label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
+        with several labels splits its weight evenly among them; an unsure answer counts half. With `use_gold`, a gold label
+        is the only candidate of its item."""
         try:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
@@ -147,17 +147,16 @@ class Votes:
         part_R = np.divide(part_R, top_I[self.item_R], out=np.zeros(len(part_R)), where=part_R > 0)
         part_R = np.where(self.weight_R > 0, np.maximum(part_R, 1e-300), 0)  # whoever answered is never rounded away
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
-        return count.reshape(items, classes).astype(
-            np.float64, copy=False
-        )  # numpy counts in whole numbers where there is nothing
+        # numpy counts in whole numbers where there is nothing
+        return count.reshape(items, classes).astype(np.float64, copy=False)
 
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
-        """As a table with an answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
-        worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
-        with None, or where their weights, marks or times differ; those below a node of the taxonomy under the name of the node.
-        A column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
-        unsure, or a name looks as if it had a mark, columns time and seconds if any is known. Who does not know has "don't
-        know" for a label."""
+        """As a table with one answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
+        worker, label, weight, is_gold. If an answer has several labels, they share a cell, "newt|frog"; with the separator
+        None, or if their weights, marks or times differ, each has a row. The labels below a node of the taxonomy appear under
+        the name of the node. There is a column answer_id if item and annotator do not show which rows form one answer, a
+        column sure if any answer is unsure or a name looks as if it had a mark, and columns time and seconds if any are
+        known. Someone who does not know has the label "don't know"."""
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
     def frames(self, separator: str | None = "|", rows: int | None = None) -> Iterator[pd.DataFrame]:
@@ -252,9 +251,9 @@ class Votes:
         return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
 
     def trusting(self, people: Sequence[str]) -> Votes:
-        """The same with the one label that all sure answers of these people to an item have in common as what is right (gold),
-        and these answers no longer as votes. Where they have none or several in common they stay votes; what was known to be
-        right before gives way to them."""
+        """The same votes with the answers of these people as gold: if all their sure answers to an item have exactly one label
+        in common, that label becomes the item's gold label, replacing any earlier one, and these answers are no longer votes.
+        Otherwise they stay votes."""
         for name in people:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
@@ -274,7 +273,7 @@ class Votes:
         """These votes with the image files as their items, in the order of `files`, and a report on what did not match.
 
         `files` are paths relative to the image folder. An item is found by its relative path, else by its base name if
-        only one file and one item have it. The answers of items without a file are left out of the votes, not of the report.
+        only one file and one item have it. Answers to items without a file are dropped, but counted in the report.
         """
         names = tuple(file.as_posix() if isinstance(file, Path) else file for file in files)
         found = match_names(self.items, names)

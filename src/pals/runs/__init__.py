@@ -1,4 +1,4 @@
-"""A run: settings in, a folder out. Its settings and their defaults, its folder, and what puts the parts together.
+"""A run, from settings to a folder: settings and their defaults, the folder, and the code that puts the parts together.
 
 Every default of a setting is here (`defaults`) or beside the class that reads it. It knows
 neither what is made of runs (`fitting`, `bench`) nor the command line.

@@ -156,7 +156,7 @@ class Run:
         return starting_network(wanted, shape, self.dataset.class_names)
 
     def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
-        """Train, one record per epoch; at the end `summary.json` is written. Once `asked`, it is saved and ends early."""
+        """Train, yielding one record per epoch, and write `summary.json` at the end. If `asked` to stop, save and end early."""
         with self._lock or nullcontext():
             yield from self._epochs(stop_after, asked)
 
@@ -201,7 +201,7 @@ class Run:
         }
 
     def summary(self) -> dict[str, Any]:
-        """The scores of the finished run; an epoch that was just trained has its scores in its record."""
+        """The scores of the finished run; those of an epoch are in its record."""
         scores = {name: value for name, value in self._last.items() if name.startswith("test_")}
         scores = scores or {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}

@@ -164,8 +164,8 @@ class RunConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, data: VotesConfig | None = None) -> RunConfig:
-        """From plain values. What is not given comes from the data set's recipe, then from the defaults. `data`: that section,
-        already checked, in place of its values."""
+        """From plain values. Anything not given comes from the data set's recipe, then from the defaults. `data`: that section,
+        already checked, instead of its values."""
         given = _checked_sections(values)
         kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
         data_name = given["data"].get("name", kind.name)

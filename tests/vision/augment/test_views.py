@@ -233,7 +233,7 @@ def test_vectors_have_another_view_in_place_of_it() -> None:
     assert torch.equal(views.make("bare", inputs, seeded()), views.make("strong", inputs, seeded()))
     with pytest.raises(InputError, match="Unknown view 'strnog': did you mean 'strong'"):
         views.including({"other": MethodView(lambda steps: steps.flip, vectors="strnog")})
-    with pytest.raises(InputError, match="brings a view 'weak', but the data set has one of that name"):
+    with pytest.raises(InputError, match="defines a view 'weak', but the data set has one of that name"):
         views.including({"weak": MethodView(lambda steps: steps.flip)})
 
 

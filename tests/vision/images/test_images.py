@@ -129,7 +129,7 @@ def test_folders_without_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match="is a file, not a folder"):
         list_images(tmp_path / "file.png")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"it is empty.*Endings that are read: .*jpg"):
+    with pytest.raises(InputError, match=r"it is empty.*Extensions that are read: .*jpg"):
         list_images(tmp_path / "empty")
     touch(tmp_path / "heic" / "1.heic", tmp_path / "heic" / "2.HEIC", tmp_path / "heic" / "readme")
     with pytest.raises(InputError, match=r"found: 2 x \.heic, 1 x no ending"):

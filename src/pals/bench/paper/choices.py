@@ -57,14 +57,14 @@ _FREDIS: Mapping[str, Mapping[tuple[float, float], tuple[float, ...]]] = {
     },
 }
 
-_OURS = "A recommendation of ours: the authors of the method give no settings for this data set."
-_AS_CUB = "As its authors on CUB-200: which settings the paper took here is not published."
+_OURS = "Our recommendation: the method's authors give no settings for this data set."
+_AS_CUB = "Its authors' settings for CUB-200: the paper does not say which it used here."
 _NOTES: Mapping[tuple[str, str], str] = {
     ("rc", "cifar100"): _OURS,
     ("lws", "cifar100"): _OURS,
-    ("pico", "cifar100h"): "As on CIFAR-100: its authors give no settings for this data set.",
-    ("pico+", "cifar100h"): "As on CIFAR-100: its authors give no settings for this data set.",
-    ("pico+", "cub200"): "As PiCO, with 5 neighbours: its authors give no settings for this data set.",
+    ("pico", "cifar100h"): "Settings of CIFAR-100: its authors give none for this data set.",
+    ("pico+", "cifar100h"): "Settings of CIFAR-100: its authors give none for this data set.",
+    ("pico+", "cub200"): "Settings of PiCO, with 5 neighbours: its authors give none for this data set.",
     **{("pico", data): _AS_CUB for data in CROWD},
     **{("alim-onehot", data): _AS_CUB + " The noise rate is estimated." for data in CROWD},
 }
@@ -99,12 +99,12 @@ def note_on(method: str, cell: Cell | CrowdCell) -> str:
     if isinstance(cell, CrowdCell) or (method, cell.data) in _NOTES:
         return _NOTES.get((method, cell.data), "")
     if method in ALIM:
-        return "It is told the nominal noise rate, as its authors do; their candidate sets (protocol g2) have exactly that."
+        return "Given the nominal noise rate, as by its authors; their candidate sets (protocol g2) have exactly that rate."
     if method == "pico+":
-        return "The share of reliable items by the noise rate: 0.6 at 0.2 is its authors', the others leave a margin of 0.1."
+        return "Share of reliable items, by noise rate: 0.6 at 0.2, as its authors set it; otherwise 0.9 minus the rate."
     if method == "fredis" and (cell.q, cell.eta) not in _FREDIS[cell.data]:
         q, eta = _fredis_rates(cell)
-        return f"Its authors give no settings for these rates; those for q={q:g}, eta={eta:g}."
+        return f"Its authors give no settings for these rates; these are for q={q:g}, eta={eta:g}."
     return ""
 
 

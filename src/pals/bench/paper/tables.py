@@ -195,13 +195,13 @@ _IN_STUDIES: Mapping[str, Mapping[str, Any]] = {
 }
 """What differs for a method, in terms of its full schedule, which is then shortened in proportion."""
 _NOTES_IN_STUDIES: Mapping[str, str] = {
-    **dict.fromkeys(("rc", "cc", "proden", "lws"), "Weak views, as for the others; published without."),
-    **dict.fromkeys(ALIM, "It estimates the noise rate, after a third of the schedule."),
-    "fredis": "Half of the epochs are its warm-up.",
-    "upllrs": "The networks that separate reliable items, up to 34 times 5 epochs of a ResNet-20, come on top.",
+    **dict.fromkeys(("rc", "cc", "proden", "lws"), "Uses weak views like the others; published without augmentation."),
+    **dict.fromkeys(ALIM, "Estimates the noise rate after a third of the schedule."),
+    "fredis": "Half of the epochs are warm-up.",
+    "upllrs": "Also trains the separating networks: up to 34 times 5 epochs of a ResNet-20.",
     "dividemix": "Learns from one label per item, drawn from its set. The warm-up is a sixth of the schedule.",
     "elr+": "Learns from one label per item, drawn from its set.",
-    "plrc": "It estimates both rates and finds neighbours by features of its own; a fifth of the epochs is its warm-up.",
+    "plrc": "Estimates both rates and finds neighbours by its own features; a fifth of the epochs are warm-up.",
     "promix": "Learns from all candidates, which is our extension; published for one label per item. Its class shares move ten "
     "times as fast as published, because there are so few steps.",
     "clsp": "Prunes the sets by patch features, then trains PRODEN on weak views.",
@@ -235,4 +235,4 @@ def noisy_comparison() -> Iterator[Recipe]:
         yield _compared("noisy-comparison", method, cell)
     truth, epochs = {"data": {"supervision": "truth"}, **COMPARED}, STUDY_EPOCHS["noisy-comparison"]
     found = recipe("noisy-comparison", "average", cell, row="supervised", slug="supervised", changes=truth, epochs=epochs)
-    yield replace(found, variant="supervised", note="Trained on the true labels: what there is to reach.")
+    yield replace(found, variant="supervised", note="Trained on the true labels: the upper bound.")

@@ -11,8 +11,8 @@ from pals.util.words import duration
 UNRUN, UNKNOWN = "paper ·", "·"  # the labels of a row of which there is no run
 FEW = 3  # columns; with more there is no room to put ours and the paper's beside each other
 SIGNS_EXPLAINED = (
-    "≈ within the spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; a "
-    "spread that is not known is taken to be the other's (no sign: neither is known). · not run."
+    "≈ within the spread, ▲ better, ▼ worse than the paper by Welch's t-test at 95%, with our number of runs and its three; "
+    "if only one spread is known, it is used for both (no sign: neither is known). · not run."
 )
 
 
@@ -214,14 +214,14 @@ def legend(table: Table) -> list[str]:
         if not seconds and any(entry.published for entry in table.entries):
             words.append(SIGNS_EXPLAINED)
         if any(map(_under, table.columns)) and not seconds:
-            words.append("With each column: how candidate sets are drawn, and the share of them without the true label.")
+            words.append("Columns name the protocol of the candidate sets and the share of sets without the true label.")
     else:
         words.append(
-            "s/epoch: median seconds, of the last phase; times leave out warm-up (compilation). × supervised: an epoch in "
-            "epochs of plain training on true labels, as measured; × counted: the same by counting passes through the network."
+            "s/epoch: median seconds in the last phase; times exclude warm-up (compilation). × supervised: time of an epoch "
+            "relative to plain training on true labels, as measured; × counted: the same, by counting network passes."
         )
         if any(entry.ours and entry.speed is None for entry in table.entries):
-            words.append("No times: the run shared its device with another.")
+            words.append("Runs without times shared their device with another.")
     if any(entry.against for entry in table.entries):
         words.append(f"To {table.against}: mean difference over shared seeds and its 95% interval.")
     hardware = unique(entry.speed.hardware for entry in table.entries if entry.speed and entry.speed.hardware)

@@ -69,12 +69,12 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
     where = f"[`{records.name}`]({link(records, page)})" if records.is_file() else f"`{records.as_posix()}`"
     source = numbers()["source"]
     return (
-        f"Our runs beside the numbers that [the paper]({source['url']}) ({source['where']}) prints. Of its {len(entries)} "
-        f"accuracies {len(done)} have been run ({runs} run{'s' if runs != 1 else ''}, some serve several): "
+        f"Our runs beside the numbers in [the paper]({source['url']}) ({source['where']}). Of its {len(entries)} accuracies, "
+        f"{len(done)} have been run ({runs} run{'s' if runs != 1 else ''} in total; one run can serve several accuracies): "
         f"{marks.count('within')} within the spread, {marks.count('better')} better, {marks.count('worse')} worse (at 95%), "
-        f"{marks.count('')} where no spread is known. The accuracy is that of the last epoch; nothing is chosen on the test "
-        f"set. All methods of a column share their candidate sets. The records are in {where}; `pals bench` writes such "
-        "records, runs what is missing, and goes on where it was stopped. `pals table 1` shows a whole table."
+        f"{marks.count('')} where no spread is known. Accuracies are those of the last epoch; nothing is chosen on the test "
+        f"set. All methods in a column share their candidate sets. The records are in {where}; `pals bench` writes such "
+        "records, runs what is missing, and resumes where it was stopped. `pals table 1` shows a whole table."
     )
 
 

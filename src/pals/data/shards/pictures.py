@@ -27,13 +27,13 @@ GROUPS = 4
 
 
 class ShardPictures(DecodedPictures):
-    """Pictures in tar or Parquet files, or in a data set that Hugging Face datasets saved. They are looked through once for
-    where each picture lies. `names` are the items'."""
+    """Pictures in tar or Parquet files, or in a data set saved by Hugging Face datasets. The files are indexed once. `names`
+    are the names of the items."""
 
     def __init__(
         self, shards: str | Path | Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None
     ) -> None:
-        """shards: files, a folder of such, or a pattern, as `pals predict` takes them."""
+        """shards: files, a folder of them, or a pattern, as for `pals predict`."""
         groups = _Groups()
         try:
             self._indexes = [_index(span.shard, groups) for span in Stream.of(shards).spans]
@@ -44,13 +44,13 @@ class ShardPictures(DecodedPictures):
         super().__init__(len(self.names), size, how, threads)
 
     def at(self, size: int, how: How) -> ShardPictures:
-        """The same pictures at another size; nothing is looked through again."""
+        """The same pictures at another size, without indexing again."""
         other = copy(self)
         DecodedPictures.__init__(other, len(self), size, how, self.threads)
         return other
 
     def encoded(self, row: int) -> bytes:
-        """A picture as it lies in its shard. Raises `BadImageError` if there is none."""
+        """The encoded bytes of a picture. Raises `BadImageError` if there is none."""
         number = bisect_right(self._ends, row)
         index = self._indexes[number]
         try:

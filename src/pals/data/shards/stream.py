@@ -139,7 +139,9 @@ def _shards(path: Path) -> list[Shard]:
     if path.suffix in KINDS and not path.is_dir():
         return [KINDS[path.suffix](path)]
     if path.name.endswith(PACKED):
-        raise InputError(f"{path} is packed, and could not be resumed in the middle: unpack it to a plain .tar file first.")
+        raise InputError(
+            f"{path} is compressed and could not be resumed in the middle: decompress it to a plain .tar file first."
+        )
     if not path.exists():
         raise InputError(f"{path} does not exist. {CHOICE}")
     if path.is_dir():

@@ -30,7 +30,7 @@ STATUS_WORDS = {
     "tie-broken": "no label was ahead",
     "corrected": "against what most people said",
     "unsure": "too close to call",
-    "no-answer": "no answer that counts; the model's label",
+    "no-answer": "no answer that counts; the classifier's label",
     "none-of-these": "may belong to a missing class",
 }
 

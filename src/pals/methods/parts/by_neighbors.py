@@ -27,26 +27,26 @@ class ByNeighbors(Method):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         neighbors: Annotated[int, Field(ge=1)] | Auto = 15
-        "K: how many neighbours vote; auto: as many as make the candidate sets most likely, found in the first epoch."
+        "K: number of neighbours that vote; auto: the K that makes the candidate sets most likely, chosen in the first epoch."
         neighbor_backend: Backend = "torch"
-        "How they are searched: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw, faiss-ivf (nearly so)."
+        "Neighbour search: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw or faiss-ivf (approximate)."
         early_epochs: int = Field(default=20, ge=1)
-        "The first epochs, in which `neighbors_start` and `relabel_every` act."
+        "Number of first epochs in which `neighbors_start` and `relabel_every` act."
         neighbors_start: int | None = Field(default=None, ge=1)
-        "How many neighbours vote in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
+        "Number of neighbours in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
         relabel_every: float = Field(default=1.0, gt=0, le=1)
-        "Share of an epoch after which items are labelled anew, in the early epochs; 0.25 labels four times in each."
+        "Fraction of an epoch between two labelling steps, in the early epochs; 0.25 labels four times per epoch."
         start: Literal["network", "patches", "untrained"] = "network"
-        """Features that the first `start_epochs` vote with: the network's, or such as need no training: similarity to patches,
-        or (untrained) the same for pictures, and vectors as they are."""
+        """Features for the votes of the first `start_epochs`: the network's; similarity to patches of the pictures (patches),
+        which needs no training; or (untrained) the same for pictures and the raw vectors otherwise."""
         start_epochs: int = Field(default=5, ge=1)
-        "How long those of `start` are used."
+        "Number of epochs that use the features of `start`."
         average: float = Field(default=0.0, ge=0, lt=1)
-        "Share of its old weights that an averaged network (EMA) keeps at each step; it labels and answers. 0: there is none."
+        "Momentum of an averaged network (EMA), which then labels and predicts. 0: none."
         average_until: float = Field(default=1.0, ge=0, le=1)
-        "Share of the epochs after which the network itself labels again; the averaged one still answers."
+        "Fraction of the epochs after which the network itself labels again; the averaged one still predicts."
         use_frequencies: bool = True
-        "Weigh the candidates' votes by how often people gave them, where votes were counted."
+        "Weight candidates' votes by people's vote counts, if known."
 
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("early_epochs", "start_epochs")
 

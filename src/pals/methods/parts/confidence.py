@@ -19,7 +19,7 @@ class Confidence(Method):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         view: Literal["weak", "eval"] = "weak"
-        "What is trained on: augmented inputs, or (eval) the inputs as they are."
+        "Inputs to train on: augmented (weak), or unaugmented (eval)."
 
     kind: ClassVar[Kind] = "partial"
 

@@ -72,19 +72,19 @@ class Contrastive(Method):
         embedding: int = Field(default=128, ge=1)
         "Width of the embeddings."
         queue: int = Field(default=8192, ge=1)
-        "How many keys of past batches an embedding is compared with; at most as many as there are items."
+        "Number of keys of past batches to compare with; at most the number of items."
         key_momentum: float = Field(default=0.999, ge=0, le=1)
-        "Share of its old weights that the key network keeps at each step."
+        "Momentum of the key network."
         prototype_momentum: float = Field(default=0.99, ge=0, le=1)
-        "Share that a prototype keeps of itself at each new embedding."
+        "Momentum of the prototypes."
         temperature: float = Field(default=0.07, gt=0)
-        "Of the contrastive loss."
+        "Temperature of the contrastive loss."
         contrast_weight: float = Field(default=0.5, ge=0)
-        "What the contrastive loss counts beside the classification."
+        "Weight of the contrastive loss."
         phi_high: float = Field(default=0.95, ge=0, le=1)
-        "Share of its old confidence that an item keeps at each visit, in the second epoch..."
+        "Share of an item's confidence that is kept at each visit, in the second epoch..."
         phi_low: float = Field(default=0.8, ge=0, le=1)
-        "... and at the end; in between it falls linearly. In the first epoch it is 0.99."
+        "... and at the end; it falls linearly in between. In the first epoch it is 0.99."
 
     views: tuple[str, ...] = ("pico_weak", "pico_strong")
     own_views = PICO_VIEWS

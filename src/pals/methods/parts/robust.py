@@ -30,9 +30,9 @@ class Robust(Contrastive):
         confidence_from: int = Field(default=1, ge=1)
         "First epoch in which the confidences move; before it they are uniform on the candidates."
         noise_rate: float | None = Field(default=None, ge=0, lt=1)
-        "Share of the sets without the true label; null: estimated, once, from items held out until then."
+        "Share of the sets without the true label; null: estimated once, from items held out until then."
         held_out: float = Field(default=0.1, ge=0, lt=1)
-        "Share of the items that is held out while something has to be found out; 0: those trained on are asked."
+        "Share of the items held out of training until what is not given has been estimated; 0: use training items."
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)

@@ -50,10 +50,10 @@ class TwoNetworks(Method):
     @dataclass(frozen=True, config=STRICT)
     class Config:
         labels: Labels = "majority"
-        """The one label of an item: that with most votes, a vote drawn at random, or a candidate drawn at random whatever its
-        votes. Ties are broken at random; where votes were not counted all candidates tie."""
+        """How an item's one label is chosen: the candidate with the most votes, a vote drawn at random, or a candidate drawn at
+        random whatever its votes. Ties are broken at random; without counted votes, all candidates tie."""
         label_seed: int = Field(default=42, ge=0, lt=SEEDS)
-        "Of these draws: runs with other seeds learn from the same labels."
+        "Seed of these draws, so that runs with different seeds learn from the same labels."
 
     kind: ClassVar[Kind] = "noisy label"
     networks: ClassVar[int] = 2

@@ -33,7 +33,9 @@ class _Handler:
         self.text.clear()
         if name == "image":
             if len(self.path) != 2:
-                raise ValueError(f"an <image> stands inside <{self.path[-2][:40]}>" if self.path[1:] else "all is one <image>")
+                raise ValueError(
+                    f"an <image> stands inside <{self.path[-2][:40]}>" if self.path[1:] else "the whole file is one <image>"
+                )
             if "name" not in attributes:
                 raise ValueError("an <image> has no name")
             self.images.append((attributes["name"], []))

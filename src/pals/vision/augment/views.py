@@ -24,15 +24,15 @@ class ImageSteps:
     """The steps that make up a data set's image views. Methods build their own views from them."""
 
     flip: View
-    "A random flip, or nothing where a mirror image may be of another class."
+    "A random flip, or nothing if a mirror image may belong to another class."
     box: View
     "A random resized crop to the size that networks read."
     weak: View
     "The whole weak view."
     change: View
-    "What the strong view does to colours and shapes, mostly an AutoAugment policy."
+    "The strong view's changes of colour and shape, mostly an AutoAugment policy."
     square: View
-    "One random square in black, or nothing."
+    "One random black square, or nothing."
 
 
 @dataclass(frozen=True)
@@ -41,23 +41,23 @@ class MethodView:
 
     images: Callable[[ImageSteps], View]
     vectors: str = "weak"
-    "The view that takes its place where items are not images, but vectors."
+    "The view to use instead if items are vectors."
 
 
 class Views:
-    """A table of views, made once per data set. `finish` turns augmented inputs into what a network reads; `steps` are for
-    methods with views of their own, and there are none where items are vectors."""
+    """The views of a data set by name. `finish` turns augmented inputs into what a network reads; `steps` are the building
+    blocks for methods that define their own views (none if items are vectors)."""
 
     def __init__(self, table: Mapping[str, View], finish: Callable[[Tensor], Tensor], steps: ImageSteps | None = None) -> None:
         self.table = MappingProxyType(dict(table))
         self.finish, self.steps = finish, steps
 
     def including(self, own: Mapping[str, MethodView]) -> Views:
-        """These and a method's own."""
+        """These views and a method's own."""
         taken = sorted(set(own) & set(self.table))
         if taken:
             raise InputError(
-                f"The method brings a view {taken[0]!r}, but the data set has one of that name. Rename the method's."
+                f"The method defines a view {taken[0]!r}, but the data set has one of that name. Rename the method's view."
             )
         more = {name: view.images(self.steps) if self.steps else self._find(view.vectors) for name, view in own.items()}
         return Views({**self.table, **more}, self.finish, self.steps)
@@ -69,7 +69,7 @@ class Views:
 
     @property
     def mirror(self) -> bool:
-        """Whether a mirror image shows the same."""
+        """Whether a mirror image keeps its class."""
         return self.steps is not None and self.steps.flip is steps.random_flip
 
     @property
@@ -77,8 +77,8 @@ class Views:
         return tuple(self.table)
 
     def make(self, name: str, inputs: Tensor, generator: Generator) -> Tensor:
-        """A fresh draw of the view, float32, normalised. The generator lives on the device of the inputs. On a GPU give it
-        as many images at a time as fit: a policy costs some 600 kernel launches and one host read, however many they are."""
+        """A fresh draw of the view, float32, normalised. The generator must be on the device of the inputs. On a GPU, pass as
+        many images at once as fit: a policy costs about 600 kernel launches and one host read, however many there are."""
         return self.finish(self._find(name)(inputs, generator))
 
 

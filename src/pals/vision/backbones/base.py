@@ -14,14 +14,14 @@ from pals.vision.backbones.norm import Norm
 
 
 class Output(NamedTuple):
-    """One forward pass: class scores and the features they were read from."""
+    """Result of a forward pass: class scores, and the features they were computed from."""
 
     logits: Tensor  # B x C, before the softmax
     features: Tensor  # B x D, pooled, not normalised: the classifier reads these
 
 
 class Network(nn.Module):
-    """An encoder and a linear classifier. `classifier` is apart so that it may have its own learning rate."""
+    """An encoder and a linear classifier. `classifier` is separate so that it can have its own learning rate."""
 
     classifier: nn.Linear
 
@@ -34,8 +34,8 @@ class Network(nn.Module):
         return Output(self.classifier(features), features)
 
     def each(self, views: Sequence[Tensor]) -> list[Output]:
-        """Several batches of the same size, each with batch statistics of its own: the same as one pass after the other, but
-        in one larger pass."""
+        """Several batches of the same size, each with its own batch statistics: the same as separate passes, but in one larger
+        pass."""
         team = team_for(views[0]) if views else None
         if team is not None:
             return self._each_with(team, views)
@@ -77,7 +77,7 @@ class Network(nn.Module):
         return self.classifier.out_features
 
     def own_name(self, published: str) -> str:
-        """What this network calls the parameter that files of published weights call so."""
+        """This network's name for a parameter in files of published weights."""
         return published
 
     def __call__(self, x: Tensor) -> Output:

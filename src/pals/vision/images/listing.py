@@ -21,10 +21,10 @@ NOT_PICTURES = {"__MACOSX", "@eaDir", "$RECYCLE.BIN"}  # what systems put beside
 def list_images(folder: str | Path) -> list[str]:
     """Paths of all pictures in the folder and its subfolders, relative, with forward slashes, sorted.
 
-    A picture is a file with one of `ENDINGS` in small or capital letters. Hidden files and folders are left out. Links are
-    followed wherever they lead, since many collections are folders of links; each real folder is read once, so a link to a
-    folder that is read anyway, or around in a circle, adds nothing. A link that leads nowhere is listed, so that loading can
-    complain of it. A name that is not valid text is listed with its odd bytes spelled out; `load_images` counts it as bad.
+    A picture is a file with one of `ENDINGS`, in upper or lower case. Hidden files and folders are skipped. Links are
+    followed wherever they lead, since many collections are folders of links; each real folder is read once, so repeated and
+    circular links add nothing. A broken link is listed, so that loading can report it. A name that is not valid text is
+    listed with its invalid bytes escaped; `load_images` counts it as bad.
     """
     folder = existing_folder(folder)
     names: list[str] = []
@@ -107,5 +107,5 @@ def _no_image(folder: Path, others: Counter[str]) -> str:
     return (
         f"The folder {folder} holds no picture that can be read"
         + (f" (found: {found}). " if found else "; it is empty. ")
-        + f"Endings that are read: {' '.join(sorted(ENDINGS))}. Name another folder or convert the files."
+        + f"Extensions that are read: {' '.join(sorted(ENDINGS))}. Name another folder or convert the files."
     )

@@ -86,8 +86,8 @@ class Rows(Protocol):
 def image_statistics(images: Rows) -> tuple[Channels, Channels]:
     """Mean and standard deviation of each channel of N x 3 x S x S bytes, as values from 0 to 1.
 
-    Of a large table an evenly spread part is looked at. Counts of whole numbers, so the result is the same on every machine.
-    A channel that never varies gets the spread of a single step, so that dividing by it is harmless.
+    A large table is sampled evenly. Only whole numbers are summed, so the result is the same on every machine. A channel that
+    never varies gets the spread of a single step, so that dividing by it does no harm.
     """
     if images.ndim != 4 or images.shape[1] != 3 or not len(images):
         raise InputError(f"Colour statistics need pictures, N x 3 x S x S; found shape {tuple(images.shape)}.")

@@ -72,18 +72,17 @@ def load_images(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> ImageTable:
-    """All pictures of the folder, or those named, in that order, as 3 x size x size. See `decode` for how one is resized.
+    """All pictures in the folder, or those named, in that order, as 3 x size x size. `decode` says how one is resized.
 
-    cache: folder for the decoded pictures. They are used again while the files are unchanged; new and changed files are added.
-    It may serve many image folders and processes at once. None: a temporary file that goes when the tensor goes.
-    skip_bad: leave out pictures that cannot be decoded, and list them; without it they are an error that names them.
-    progress: called now and then with the pictures that are ready and all of them, if any has to be decoded.
-    watch: called with the pixels of every picture that had to be decoded, as soon as it is; decoding waits for it when 64 MB of
-    finished pictures are waiting.
+    cache: folder for the decoded pictures, which are reused while the files are unchanged; new and changed files are added.
+    It may serve many image folders and processes at once. None: a temporary file that is deleted with the tensor.
+    skip_bad: leave out pictures that cannot be decoded, and list them; otherwise they are an error that names them.
+    progress: called now and then with the number of pictures ready and the total, if any have to be decoded.
+    watch: called with the pixels of each picture as soon as it is decoded; decoding pauses while 64 MB of finished pictures
+    are waiting for it.
 
-    Memory: the pixels stay on the disk, and may be more than fits into memory. While decoding, 64 MB of finished pictures
-    plus 2 GB of pictures in the making (more only for a single picture that needs more by itself), and about half a
-    kilobyte per name.
+    Memory: the pixels stay on disk and need not fit in memory. Decoding takes 64 MB for finished pictures, 2 GB for pictures
+    in progress (more only if a single picture needs more), and about half a kilobyte per name.
     """
     folder = existing_folder(folder)
     check(size, how)

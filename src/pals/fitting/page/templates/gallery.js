@@ -49,7 +49,7 @@ function card(entry) {
         make("h3", null, name(entry.label || "no label")),
         make("p", { class: "sure" }, entry.confidence === null ? "" : `result, ${percent(entry.confidence)} sure`),
         votesOf(entry))),
-    part("The model alone", modelOf(entry)),
+    part("The classifier alone", modelOf(entry)),
     part("Why: the most similar items and their results", neighborsOf(entry)),
     make("p", { class: "path" }, make("bdi", null, entry.item))));
 }
