@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pals.labels.cells import MISSING
 from pals.labels.taxonomy import Entry
 from pals.util.errors import InputError
-from pals.util.files import without_mark
+from pals.util.files import check_readable, unreadable, without_mark
 from pals.util.words import quoted
 
 LABEL = ("label", "labels", "name", "node", "class", "taxon", "child", "category")
@@ -20,7 +21,6 @@ PATH = ("path", "paths", "lineage", "taxonomy", "taxonomic_path")
 DELIMITERS = (",", "\t", ";")
 BETWEEN = ";"
 """Between the nodes of a path."""
-NO_PARENT = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"})
 LOOKED_FOR = (
     "Give a table with the columns label and parent, a path from the root on each line (birds;gulls;kittiwake), or a JSON tree."
 )
@@ -46,12 +46,11 @@ def read_entries(path: Path, encoding: str | None = None) -> list[Entry]:
 
 
 def _text(path: Path, encoding: str | None) -> str:
+    check_readable(path, "the file with the taxonomy")
     try:
         text = path.read_bytes().decode(encoding or "utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Check the name of the file with the taxonomy.") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}). Make the file readable, or name a copy of it.") from None
+        raise unreadable(path, error) from None
     except (UnicodeDecodeError, LookupError):
         raise InputError(f"{path} is not {encoding or 'UTF-8'} text. Save the taxonomy as CSV in UTF-8.") from None
     if not text.strip():
@@ -87,7 +86,7 @@ def _parents(path: Path, rows: Sequence[tuple[int, list[str]]], label: int, pare
         place = f"{path}, row {number}"
         if not name:
             raise InputError(f"{place}: a parent ({quoted(above)}) without a label; name the label, or delete the row.")
-        yield Entry(name, None if above in NO_PARENT else above, place)
+        yield Entry(name, None if above in MISSING else above, place)
 
 
 def _paths(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[Entry]:
