@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from pals.labels.candidates import CandidateSets, OnEmpty
-from pals.labels.cells import DONT_KNOW, UNSURE_WEIGHT, join_labels, split_labels
+from pals.labels.cells import DONT_KNOW, MISSING, UNSURE_WEIGHT, join_labels, split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import Match, match_names
 from pals.readers.nodes import node_of_groups
@@ -154,8 +154,8 @@ class Votes:
         worker, label, weight, is_gold. The several labels of one answer stand in one cell, "newt|frog"; in rows of their own
         with None, or where their weights, marks or times differ; those below a node of the taxonomy under the name of the node.
         A column answer_id is there if item and annotator do not tell which rows are one answer, a column sure if any answer is
-        unsure, or a name looks as if it had a mark, columns time and seconds if any is known. Who does not know has "don't
-        know" for a label."""
+        unsure, or a name looks as if it had a mark or were none, columns time and seconds if any is known. Who does not know
+        has "don't know" for a label."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         first, cells = self._cells(separator)
@@ -175,7 +175,7 @@ class Votes:
         if self._needs_ids(first):
             votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
             gold["answer_id"] = unknown["answer_id"] = ""
-        if not self.sure_R.all() or any(map(unmarked, self.class_names)):
+        if not self.sure_R.all() or any(map(unmarked, self.class_names)) or not MISSING.isdisjoint(self.class_names):
             votes["sure"], gold["sure"], unknown["sure"] = self.sure_R[first], True, True
         if not np.isnan(self.time_R).all():
             votes["time"], gold["time"], unknown["time"] = written(self.time_R[first]), "", ""
