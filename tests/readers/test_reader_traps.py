@@ -375,6 +375,10 @@ def test_what_the_majority_says_is_nobodys_answer(write: Write) -> None:
     assert votes.workers == ("ann", "bob") and "Columns not read: majority" in votes.summary.notes
 
 
+def test_a_name_of_any_length_heads_a_column(write: Write) -> None:
+    assert read_votes(write(f"item,worker,label,{'x' * 200_000}\na,ann,newt,\n")).num_answers == 1
+
+
 def test_a_line_for_excel_says_what_separates_cells(write: Write) -> None:
     votes = read_votes(write("sep=;\r\nitem;worker;label\r\na,1;ann;newt\r\na,1;bob;\r\n"))
     assert answers(votes) == [("a,1", "ann", ("newt",))]

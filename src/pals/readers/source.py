@@ -270,11 +270,14 @@ class Source:
 
     def _refuse_names_twice(self, data: bytes) -> None:
         """Which of the two columns is meant, nobody can tell."""
-        names = pd.read_csv(io.BytesIO(data), sep=self.delimiter, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
-        names = names.str.strip()
-        twice = names[names.duplicated() & (names != "")]
-        if len(twice):
-            self.refuse(f"two columns are named {quoted(twice.iloc[0])}", "Give every column a name of its own.")
+        lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="")
+        try:
+            times = Counter(name.strip() for name in next(csv.reader(lines, delimiter=self.delimiter)))
+        except csv.Error:  # a name of a hundred thousand letters
+            return
+        twice = [name for name, count in times.items() if name and count > 1]
+        if twice:
+            self.refuse(f"two columns are named {quoted(twice[0])}", "Give every column a name of its own.")
 
     def _refuse_second_header(self, frame: pd.DataFrame) -> None:
         """Two files that were joined: what named the columns, in whatever order, would be read as an answer."""
