@@ -126,6 +126,7 @@ def test_who_forgot_the_file_is_told(pals: Command) -> None:
         ("x = 1\ny = z\n", "The plug-in mine.py cannot be loaded, line 2: NameError: name 'z' is not defined."),
         ("x = 1\nif\n", "The plug-in mine.py cannot be loaded, line 2: SyntaxError: invalid syntax"),
         ("import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'."),
+        ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3."),
         (f'{MINE}pals.METHODS["pals"] = Mine\n', "line 8: Two methods are called 'pals': one from PALS itself, one from the"),
         (f'{MINE}pals.METHODS["m"] = Mine\npals.METHODS["m"] = Mine\n', "line 9: Two methods are called 'm'"),
         ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a subclass of pals.Method."),

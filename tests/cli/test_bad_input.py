@@ -397,3 +397,32 @@ def test_from_a_real_process(tmp_path: Path) -> None:
     (line,) = answer.stderr.splitlines()
     assert line.startswith("Error: Unknown method '[bold]pls': ")
     assert contents(tmp_path) == {}
+
+
+SLIPS = [
+    ("votes.csv", "Name a folder for the results"),
+    ("gone.csv --out run", "gone.csv does not exist. Check the name of the file with the answers."),
+    ("votes.csv --out run --truth gone.csv", "gone.csv does not exist. Check the name of the file for --truth."),
+    ("votes.csv --out run --taxonomy pipe", "pipe: this is a pipe or a device, not a file."),
+    (f"votes.csv --out {300 * 'x'}", "xxx': File name too long. Choose another name."),
+    ("votes.csv --out run --set train", "Cannot read the setting 'train'"),
+]
+
+
+def test_slips_in_a_command_are_told_before_anything_large_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,x\nb,ann,y\n")
+    os.mkfifo(tmp_path / "pipe")
+    code = (
+        "import sys\nfrom pals.cli import main\n"
+        f"for slip in {[slip for slip, _ in SLIPS]!r}:\n"
+        "    sys.argv = ['pals', 'fit', '--no-images', *slip.split()]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        print(end.code)\n"
+        "print([name for name in ('torch', 'pandas', 'scipy', 'sklearn') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "500"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split("\n")[:-1] == ["2"] * len(SLIPS) + ["[]"]
+    for said, (_, expected) in zip(done.stderr.splitlines(), SLIPS, strict=True):
+        assert expected in said

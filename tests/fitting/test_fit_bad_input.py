@@ -340,11 +340,17 @@ def test_nothing_but_gold(pals: Pals, data: Path) -> None:
     ("rows", "words"),
     [
         ("001.png,ann,dark\n002.png,bob,dark\n", ("all answers are 'dark'", "--classes")),
+        (
+            "001.png,ann,dark\n001.png,bob,None\n",
+            ("all answers are 'dark' (1 skipped: no answer (blank or 'None')", "--classes"),
+        ),
         ("001.png,ann,dark\n001.png,bob,bright\n", ("only '001.png' has an answer", "at least two items")),
+        ("001.png,ann,dark,0\n002.png,bob,bright,0\n", ("every answer has the weight 0",)),
     ],
 )
 def test_too_little_to_learn_from(pals: Pals, data: Path, rows: str, words: tuple[str, ...]) -> None:
-    (data / "votes.csv").write_text(f"image,worker,label\n{rows}")
+    weight = ",weight" if rows.endswith(",0\n") else ""
+    (data / "votes.csv").write_text(f"image,worker,label{weight}\n{rows}")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *QUICK)
     assert answer.code == 2
     for word in words:
@@ -363,6 +369,7 @@ def test_too_little_to_learn_from(pals: Pals, data: Path, rows: str, words: tupl
 )
 def test_a_folder_that_is_no_finished_run(pals: Pals, tmp_path: Path, command: tuple[str, ...]) -> None:
     Path("half").mkdir()
+    Path("votes.csv").touch()
     answer = pals(*command)
     assert answer.code == 2
     assert "half" in answer.err and "`pals fit" in answer.err and "finish" in answer.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,9 @@ def test_bad_files_are_named_with_the_row_and_the_remedy(name: str, text: str, m
 def test_a_missing_file_and_bytes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         Taxonomy.read(tmp_path / "none.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InputError, match="this is a pipe or a device, not a file"):
+        Taxonomy.read(tmp_path / "pipe.csv")
     (tmp_path / "t.csv").write_bytes(b"label,parent\n\xff,\n")
     with pytest.raises(InputError, match="is not UTF-8 text"):
         Taxonomy.read(tmp_path / "t.csv")

@@ -223,6 +223,12 @@ def test_names_that_look_the_same(write: Write) -> None:
         "a,ann,m\u00f6lch\nb,bob,mo\u0308lch\n": f"{look_same}: 'mo\u0308lch', 'm\u00f6lch'",
         "a,ann,ne\0wt\nb,bob,newt\n": r"1 label has a line break or control character inside ('ne\x00wt'); check the quotes in "
         "the file",
+        "a,ann,1\na,bob,01\n": "Classes that are the same number, written in different ways: '1', '01'",
+        "a,ann,1.0\na,bob,1\nb,bob,x\n": "Classes that are the same number, written in different ways: '1', '1.0'",
+        "a,ann,red newt\na,bob,red-newt\n": "Classes that differ in blanks, hyphens or underscores: 'red newt', 'red-newt'",
+        "a,ann,newt\na,Ann,newt\n": "Annotators that differ in capitals only: 'ann', 'Ann'",
+        "a,ann lee,newt\na,ann  lee,newt\n": "Annotators that differ in blanks, hyphens or underscores: 'ann lee', 'ann  lee'",
+        "a,ann,#REF!\na,bob,x\n": "1 label is the error of a spreadsheet ('#REF!'); fix these cells and export the file again",
     }
     for rows, note in notes.items():
         assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes, rows

@@ -67,6 +67,9 @@ def test_two_tables_joined(write: Write) -> None:
         read_votes(write("image,ann,bob\na,newt,newt\nimage,cho,dan\nb,newt,frog\n"))
     with pytest.raises(InputError, match="row 3 holds names of columns"):
         read_votes(write(",ann,bob\na,1,1\n,ann,bob\nb,1,0\n"))
+    with pytest.raises(InputError, match="row 3 holds names of columns"):
+        read_votes(write("item,worker,label,\na,ann,newt,\nlabel,item,,worker\nnewt,b,,ann\n"))
+    assert read_votes(write("item,worker,label,\na,ann,newt,\n,,,\nlabel,item,item,\n")).items == ("a", "label")
 
 
 def test_words_of_a_header_may_be_names(write: Write) -> None:
@@ -322,3 +325,69 @@ def test_a_label_that_looks_like_several_is_pointed_out(name: str, text: str, tm
 def test_a_label_with_a_separator_of_its_own_is_not(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,black/white\nb,ann,black\n")
     assert not [note for note in read_votes(tmp_path / "votes.csv").summary.notes if "several" in note]
+
+
+# ---- names that stand for something else
+
+
+def test_a_word_for_no_answer_is_a_class_where_it_is_declared(write: Write) -> None:
+    """Python's None, say, is also what people call "none of these"."""
+    path = write("item,worker,label\na,ann,None\na,bob,cat\nb,ann,None|cat\nb,bob,NA\n")
+    votes = read_votes(path)
+    assert votes.class_names == ("cat",)
+    assert [skipped.reason for skipped in votes.summary.skipped] == ["no answer (blank or 'None')"]
+    assert "'None': read as no answer; if it is a class, name all classes with --classes" in votes.summary.notes
+    votes = read_votes(path, class_names=["cat", "None"])
+    assert answers(votes) == [("a", "ann", ("None",)), ("a", "bob", ("cat",)), ("b", "ann", ("None", "cat"))]
+    again = read_votes(write(csv_text(votes.to_frame()), "again.csv"))  # as `pals update` reads it
+    assert again.class_names == ("None", "cat") and answers(again) == answers(votes)
+
+
+@pytest.mark.parametrize("place", ["item", "worker", "label"])
+def test_a_carriage_return_within_a_name_comes_back(place: str, write: Write) -> None:
+    rows = [{"item": f"i{n}", "worker": "ann", "label": "cat"} | {place: f"a\rb{n}"} for n in range(3)]
+    votes = read_votes(write("".join(json.dumps(row) + "\n" for row in rows), "votes.jsonl"))
+    assert answers(read_votes(write(csv_text(votes.to_frame())))) == answers(votes)
+
+
+@pytest.mark.parametrize("header", ["id,photo_id,who,label", "Id,subject,who,label", "id,photo_name,who,label"])
+def test_the_number_of_a_row_is_not_its_item(header: str, write: Write) -> None:
+    rows = "".join(f"{number},p{number // 2},w{number % 2},newt\n" for number in range(4))
+    assert read_votes(write(f"{header}\n{rows}")).items == ("p0", "p1")
+    assert read_votes(write("id,who,label\n1,ann,newt\n2,ann,frog\n")).items == ("1", "2")
+
+
+def test_items_that_nobody_shares_are_pointed_out(write: Write) -> None:
+    rows = "".join(f"p{n},w{n % 2},newt\n" for n in range(11))
+    note = "No item has two answers, so nobody's can be compared with another's: check which column names the item"
+    assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes
+    assert note not in read_votes(write(f"item,worker,label\n{rows}p1,w0,newt\n")).summary.notes
+
+
+def test_numbers_with_and_without_a_point_are_answers_in_common(write: Write) -> None:
+    """As pandas writes whole numbers in columns with and without gaps."""
+    votes = read_votes(write("image,ann,bob\na,1,1.0\nb,0,\nc,1,0.0\n"))
+    assert votes.summary.format == "wide" and votes.class_names == ("0", "1")
+
+
+def test_what_the_majority_says_is_nobodys_answer(write: Write) -> None:
+    votes = read_votes(write("image,ann,bob,majority\na,newt,newt,newt\nb,frog,newt,frog\n"))
+    assert votes.workers == ("ann", "bob") and "Columns not read: majority" in votes.summary.notes
+
+
+def test_a_name_of_any_length_heads_a_column(write: Write) -> None:
+    assert read_votes(write(f"item,worker,label,{'x' * 200_000}\na,ann,newt,\n")).num_answers == 1
+
+
+def test_a_line_for_excel_says_what_separates_cells(write: Write) -> None:
+    votes = read_votes(write("sep=;\r\nitem;worker;label\r\na,1;ann;newt\r\na,1;bob;\r\n"))
+    assert answers(votes) == [("a,1", "ann", ("newt",))]
+    assert votes.summary.skipped[0].examples == ("votes.csv, row 4",)
+
+
+def test_entries_of_votes_use_the_usual_words(write: Write) -> None:
+    row = {"item": "a", "votes": [{"Annotator ID": "ann", "Class": "newt"}, {"person": "bob", "answer": ["newt", "frog"]}]}
+    assert answers(read_votes(write(json.dumps(row), "v.jsonl"))) == [("a", "ann", ("newt",)), ("a", "bob", ("newt", "frog"))]
+    row = {"item": "a", "votes": [{"worker": "ann", "klasse": "newt"}]}
+    with pytest.raises(InputError, match=r"line 1: a vote has no label; found: 'worker', 'klasse'\. Write"):
+        read_votes(write(json.dumps(row), "v.jsonl"))

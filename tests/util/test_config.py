@@ -245,7 +245,7 @@ def test_yaml_that_stands_for_billions_of_values(tmp_path: Path) -> None:
     ]
     for text in ("\n".join(lines), "a: &a {b: *a}", "a: &a [*a]"):
         path.write_text(text)
-        with pytest.raises(InputError, match=r"stands for more than 1,000,000 values\. Write them without `\*`"):
+        with pytest.raises(InputError, match=r"^Cannot read \S+: it stands for more than 1,000,000 values\. Write .* `\*`\.$"):
             read_yaml(path)
     path.write_text("a: &a {b: 1}\nc: *a\n")
     assert read_yaml(path) == {"a": {"b": 1}, "c": {"b": 1}}

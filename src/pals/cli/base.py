@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from pals import __version__
 from pals.util.errors import InputError
+from pals.util.files import check_readable
 from pals.util.interrupt import Interrupt, Stopped, ending_politely
 from pals.util.registry import PluginWarning
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pals.training.ranks import Ranks
     from pals.util.display import Reporter
 
+SHARDS = "{*?["
+"""What stands in the names of several shards at once, which are no names of files."""
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
@@ -117,6 +120,17 @@ def _options(
 def say(text: str) -> None:
     """One line as it is: a folder called [x] is no markup."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def check_files(answers: Iterable[Path], **others: Path | None) -> None:
+    """Refuse what is not there before anything large is loaded. `others` by what they are, or by their options."""
+    for path in answers:
+        check_readable(path, "the file with the answers")
+    for name, other in others.items():
+        if other is not None and not set(SHARDS) & set(str(other)):
+            check_readable(
+                other, {"images": "the folder of pictures", "run": "the run's folder"}.get(name, f"the file for --{name}")
+            )
 
 
 @contextmanager

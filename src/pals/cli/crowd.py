@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pals.cli import completion
-from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, console, say
+from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, check_files, console, say
 from pals.cli.options import (
     AllProbabilities,
     Cache,
@@ -33,6 +33,7 @@ from pals.fitting.monitor import AfterEpoch, Monitor, trust_words
 from pals.fitting.time_left import Count
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
+from pals.util.files import refuse_unwritable
 from pals.util.interrupt import Interrupt
 from pals.util.words import duration, how_many
 
@@ -120,12 +121,11 @@ def fit(
 
     Example:  pals fit --example
     """
-    from pals.data.example import example as example_
-    from pals.fitting import fit as fit_
     from pals.util.config import override
 
-    started = time.perf_counter()
     if example:
+        from pals.data.example import example as example_
+
         if paths or features or no_images or truth:
             raise InputError("--example brings its own pictures, answers and truth: do not name others.")
         images_of_it, answers_of_it, truth = example_()
@@ -133,6 +133,12 @@ def fit(
     images, votes = _sources(paths or [], features, no_images)
     if out is None:
         raise InputError("Name a folder for the results, e.g. --out runs/ponds.")
+    settings = override({}, set_ or [])
+    check_files(votes, images=images, features=features, names=names, truth=truth, taxonomy=taxonomy)
+    refuse_unwritable(out)
+    from pals.fitting import fit as fit_  # loads torch: slips in the command are told before
+
+    started = time.perf_counter()
     findings = fit_(
         images,
         votes,
@@ -163,7 +169,7 @@ def fit(
         truth=truth,
         no_images=no_images,
         all_probabilities=all_probabilities,
-        settings=override({}, set_ or []),
+        settings=settings,
         progress=Terminal(),
     )
     _tell(findings, started)
@@ -203,6 +209,7 @@ def update(
 
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
+    check_files(votes or [], run=run, items=items, truth=truth, taxonomy=taxonomy)
     from pals.fitting import update as update_
     from pals.fitting.review.loop import has_answers
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
+from pals.util.files import check_readable
 from pals.util.memory import available_memory
 from pals.vision.images import BadImageError, How, NoRoomError, decode
 
@@ -119,10 +120,9 @@ class TensorRows(ItemSource):
 def open_array(path: str | Path) -> TensorRows:
     """The rows of an .npy file of bytes or floats, which stays on the disk."""
     path = Path(path)
+    check_readable(path, "the .npy file with a row for each item")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Name an .npy file with one row per item.") from None
     except (OSError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path} is cut off, or not an .npy file of numbers ({reason}). Rewrite it with numpy.save.") from None

@@ -9,6 +9,7 @@ import numpy as np
 from pals.readers import Votes
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
+from pals.util.files import check_readable
 from pals.util.words import quoted
 
 
@@ -30,6 +31,7 @@ def row_names(config: VotesConfig, votes: Votes) -> list[str]:
 
 
 def _read_names(path: Path) -> list[str]:
+    check_readable(path, "the file with the items' names")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -42,10 +44,9 @@ def _read_names(path: Path) -> list[str]:
 def read_matrix(config: VotesConfig) -> np.ndarray:
     """The feature vectors, one row per item, as they lie in the file."""
     path = Path(config.features or "")
+    check_readable(path, "the .npy file with the feature vectors")
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Name the .npy file with the feature vectors.") from None
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} is not a readable .npy file of numbers ({error}). Write it with numpy.save.") from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:

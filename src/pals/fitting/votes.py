@@ -162,10 +162,14 @@ def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
     """One item, or one class, is nothing to learn from."""
     files, classes, answered_N = _named(config), votes.class_names, answered(votes)
     if len(classes) < 2:
+        skipped = "".join(f" ({kind})" for kind in votes.summary.skipped[:1])
         raise InputError(
-            f"{files}: all answers are {quoted(classes[0])}. Give answers with two or more classes, or name all with --classes."
+            f"{files}: all answers are {quoted(classes[0])}{skipped}. Give answers with two or more classes, or name all with "
+            f"--classes."
         )
     if answered_N.sum() < 2:
+        if len(votes.item_R) and not answered_N.any():
+            raise InputError(f"{files}: every answer has the weight 0. Give the answers that count a larger one.")
         only = votes.items[int(answered_N.argmax())]
         raise InputError(f"{files}: only {quoted(only)} has an answer. Give answers for at least two items.")
 

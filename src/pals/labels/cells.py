@@ -9,6 +9,9 @@ from collections.abc import Sequence
 DONT_KNOW = "don't know"
 """How an answer of somebody who does not know is written."""
 
+MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A"})
+"""How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""
+
 UNSURE_WEIGHT = 0.5
 """What an unsure label counts where labels are only counted; what people's unsure answers are worth is learned in `crowd`."""
 

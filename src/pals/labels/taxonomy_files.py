@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pals.labels.cells import MISSING
 from pals.labels.taxonomy import Entry
 from pals.util.errors import InputError
-from pals.util.files import without_mark
+from pals.util.files import check_readable, unreadable, without_mark
 from pals.util.words import quoted
 
 LABEL = ("label", "labels", "name", "node", "class", "taxon", "child", "category")
@@ -22,7 +23,6 @@ PATH = ("path", "paths", "lineage", "taxonomy", "taxonomic_path")
 DELIMITERS = (",", "\t", ";")
 BETWEEN = ";"
 """Between the nodes of a path."""
-NO_PARENT = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>"})
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 """In JSON."""
 LOOKED_FOR = (
@@ -57,12 +57,11 @@ def _some(path: Path, entries: Iterator[Entry]) -> list[Entry]:
 
 
 def _text(path: Path, encoding: str | None) -> str:
+    check_readable(path, "the file with the taxonomy")
     try:
         text = path.read_bytes().decode(encoding or "utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Check the name of the file with the taxonomy.") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}). Make the file readable, or name a copy of it.") from None
+        raise unreadable(path, error) from None
     except (UnicodeDecodeError, LookupError):
         raise InputError(f"{path} is not {encoding or 'UTF-8'} text. Save the taxonomy as CSV in UTF-8.") from None
     if not text.strip():
@@ -98,7 +97,7 @@ def _parents(path: Path, rows: Sequence[tuple[int, list[str]]], label: int, pare
         place = f"{path}, row {number}"
         if not name:
             raise InputError(f"{place}: a parent ({quoted(above)}) without a label; name the label, or delete the row.")
-        yield Entry(name, None if above in NO_PARENT else above, place)
+        yield Entry(name, None if above in MISSING else above, place)
 
 
 def _paths(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[Entry]:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from pals.labels.cells import split_labels
+from pals.labels.cells import MISSING, split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.matching import is_plain, one_spelling
-from pals.readers.odd_names import odd_names
-from pals.readers.summary import ReadSummary, some, unanswered
+from pals.readers.remarks import remarks, silent_people
+from pals.readers.summary import ReadSummary
 from pals.readers.tables import Coded, Table, Tally
 from pals.readers.unsure import Marks
 from pals.readers.votes import COLUMNS, Votes
 from pals.util.errors import InputError, unknown
 from pals.util.words import how_many
 
-MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>"})
-"""How programs write an empty cell; as it stands, so that "na" or "none" can be a class."""
+SPOKEN = frozenset({"None", "N/A", "n/a", "null", "NULL"})
+"""Those among them that a person may have meant."""
 
 NO_LABEL = "no answer (blank)"
 NO_ITEM = "no item is named"
@@ -29,8 +29,6 @@ REPEATED = "the same person's same answer again"
 ANSWERED = '"don\'t know" of a person who does give an answer'
 GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
 GOLD_UNSURE = "a gold answer that is marked as unsure"
-MANY = 100
-"""Classes from which on it is strange that most of them are named but once."""
 TIMES_OF_ITEMS = "Times are not read: all answers to an item have the same one, as if it were the item's"
 
 
@@ -51,20 +49,28 @@ def build(
     declared = [*(class_names or ()), *(name for table in tables for name in table.classes or ())]
     declared += taxonomy.nodes if taxonomy is not None else ()
     given = frozenset(declared)
-    written = [[_pieces(cell, table, separator, given) for cell in table.label.names] for table in tables]
+    parts = [[_split(cell, table, separator) for cell in table.label.names] for table in tables]
+    ours = {name for table, found in zip(tables, parts, strict=True) if table.as_written for names in found for name in names}
+    blank = MISSING - (given | ours) | {""}  # a class may be called so if it is declared
+    written = [
+        [_pieces(cell, names, given, blank) for cell, names in zip(table.label.names, found, strict=True)]
+        for table, found in zip(tables, parts, strict=True)
+    ]
+    spoken = sorted({name for found in parts for names in found for name in names} & SPOKEN & blank)
     if taxonomy is not None:
         written = [[[taxonomy.by_path.get(name, name) for name in pieces] for pieces in cells] for cells in written]
     for table, cells in zip(tables, written, strict=True):
         declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
-    clean = [_with_labels(_with_names(table), cells, marks) for table, cells in zip(tables, written, strict=True)]
+    clean = [_with_labels(_with_names(table), cells, marks, blank) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
     classes, class_of = _classes(clean, item, label, labels, class_names, taxonomy)
     joined = _Joined(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label])
     joined.drop(joined.item_R < 0, NO_ITEM, skipped)
-    joined.drop((joined.label_R < 0) & ~joined.unknown_R, NO_LABEL, skipped)
+    no_label = f"no answer (blank or {', '.join(map(repr, spoken))})" if spoken else NO_LABEL
+    joined.drop((joined.label_R < 0) & ~joined.unknown_R, no_label, skipped)
     workers, silent = joined.number_workers(workers)
     unknown_U2 = joined.take_unknown(skipped)
     of_items = joined.drop_times_of_items()
@@ -77,7 +83,9 @@ def build(
         raise InputError(f"{', '.join(files)}: nothing to learn from was found: {reasons}. Check the file and its format.")
     answer_R = pd.factorize(joined.answer_R)[0]
     notes = [note for table in tables for note in table.notes]
-    notes += [*_silent(silent), *marks.notes(), *([TIMES_OF_ITEMS] if of_items else [])]
+    notes += [*silent_people(silent), *marks.notes(), *([TIMES_OF_ITEMS] if of_items else [])]
+    if spoken:
+        notes.append(f"{', '.join(map(repr, spoken))}: read as no answer; if it is a class, name all classes with --classes")
     summary = ReadSummary(
         files=files,
         format=format_name,
@@ -88,7 +96,7 @@ def build(
         classes=len(classes),
         gold=int((gold_I >= 0).sum()),
         skipped=skipped.done(),
-        notes=(*notes, *_remarks(joined, items, workers, classes, gold_I)),
+        notes=(*notes, *remarks(joined, items, workers, classes, gold_I)),
         unsure=len(np.unique(answer_R[~joined.sure_R])),
         unknown=len(unknown_U2),
     )
@@ -114,24 +122,27 @@ def _lone(table: Table) -> list[str]:
     return [name for name in names if name not in MISSING]
 
 
-def _recoded(column: Coded, names: Sequence[str]) -> Coded:
+def _recoded(column: Coded, names: Sequence[str], blank: frozenset[str] = MISSING) -> Coded:
     """The column with other names, of which several may be the same and some nothing."""
-    if MISSING.isdisjoint(names) and len(set(names)) == len(names):
+    if blank.isdisjoint(names) and len(set(names)) == len(names):
         return Coded(column.code_R, _objects(names))
-    number, unique = pd.factorize(_objects([None if name in MISSING else name for name in names]))
+    number, unique = pd.factorize(_objects([None if name in blank else name for name in names]))
     return Coded(np.append(number, -1)[column.code_R], unique)
 
 
-def _pieces(cell: str, table: Table, separator: str | None, given: Collection[str]) -> list[str]:
-    """What a cell names, without blanks. One that is the name of a given class, separator and all, is that class, unless its
-    parts are given classes, too."""
-    names = [name.strip() for name in (split_labels(cell, separator) if separator and table.splits else [cell])]
+def _split(cell: str, table: Table, separator: str | None) -> list[str]:
+    return [name.strip() for name in (split_labels(cell, separator) if separator and table.splits else [cell])]
+
+
+def _pieces(cell: str, names: Sequence[str], given: Collection[str], blank: Collection[str]) -> list[str]:
+    """What a cell names, of which these are the parts. One that is the name of a given class, separator and all, is that class,
+    unless its parts are given classes, too."""
     if len(names) > 1 and cell.strip() in given and not all(name in given for name in names):
         names = [cell.strip()]
-    return [name for name in names if name not in MISSING]
+    return [name for name in names if name not in blank]
 
 
-def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks) -> Table:
+def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks, blank: frozenset[str]) -> Table:
     """Single labels, without their marks; a cell that holds several becomes several rows of one answer, and so does a node."""
     named_L = [[name for name in pieces if not marks.is_unknown(name)] for pieces in written]
     doubt_L = np.array([len(named) < len(pieces) for named, pieces in zip(named_L, written, strict=True)] + [False])
@@ -161,7 +172,7 @@ def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks) -
     names = [str(marks.bare.get(name, name)) for name in table.label.names]
     if all(re.fullmatch(r"[0-9]+(\.0+)?", name) for name in names if name):
         names = [name.partition(".")[0] for name in names]  # class numbers in a column with gaps are written 1.0
-    return replace(table, label=_recoded(table.label, names), classes=marks.classes(table.classes))
+    return replace(table, label=_recoded(table.label, names, blank), classes=marks.classes(table.classes))
 
 
 def _answers(table: Table) -> np.ndarray:
@@ -361,36 +372,6 @@ def _mixed(label_R: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _silent(workers: Sequence[str]) -> Iterator[str]:
-    """People who are named, say by a column, and never answer."""
-    if workers:
-        yield f"{how_many(len(workers), 'annotator')} without any answer, not counted ({some(workers, len(workers))})"
-
-
-def _remarks(
-    joined: _Joined, items: Sequence[str], workers: Sequence[str], classes: Sequence[str], gold_I: np.ndarray
-) -> Iterator[str]:
-    """What is not wrong but should be known."""
-    empty = ((np.bincount(joined.item_R, minlength=len(items)) == 0) & (gold_I < 0)).nonzero()[0]
-    if len(empty):
-        yield unanswered([items[i] for i in empty], "item has", "items have")
-    several = joined.several_answers()
-    if len(several):
-        names = some((items[i] for i in several), len(several))
-        with_several = how_many(len(several), "item has", "items have")
-        yield f"{with_several} different answers by one person, all of them kept ({names})"
-    if len(workers) == 1 and (joined.worker_R >= 0).all():
-        yield f"Only one annotator: {workers[0]}"
-    chosen = np.bincount(joined.label_R, minlength=len(classes)) + np.bincount(gold_I[gold_I >= 0], minlength=len(classes))
-    if (chosen == 0).any():
-        unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
-        yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
-    yield from odd_names(items, classes)
-    answers = int(np.count_nonzero(np.bincount(joined.answer_R)))
-    if len(classes) > MANY and 2 * len(classes) > answers:
-        yield f"{len(classes):,} classes for {answers:,} answers: check which column holds the label"
 
 
 def _objects(values: Sequence[object]) -> np.ndarray:

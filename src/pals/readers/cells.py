@@ -44,15 +44,16 @@ def columns_in(source: Source, columns: Sequence[str]) -> tuple[np.ndarray, np.n
     if source.is_parquet:
         code, names = _together(_parquet_columns(source, columns))
     else:
-        code, names = _unmarked(*_together([_text_column(source.frame[column]) for column in columns]))
+        code, names = _unmarked(*_text_columns(source.frame[list(columns)]))
     return code.reshape(len(columns), -1).T, names
 
 
-def _text_column(cells: pd.Series) -> Coded:
-    """A column of a text file, numbered in the order in which the texts occur."""
-    if not isinstance(cells.dtype, pd.CategoricalDtype):
-        return Coded(*pd.factorize(cells.to_numpy(dtype=object)))
-    return Coded(cells.cat.codes.to_numpy(), cells.cat.categories.to_numpy(dtype=object))
+def _text_columns(cells: pd.DataFrame) -> Coded:
+    """Columns of a text file, one under the other, numbered in the order in which the texts occur."""
+    if not any(isinstance(kind, pd.CategoricalDtype) for kind in cells.dtypes):
+        return Coded(*pd.factorize(cells.to_numpy(dtype=object).ravel(order="F")))  # one by one, thousands take a minute
+    found = (cells[column].cat for column in cells)
+    return _together([Coded(column.codes.to_numpy(), column.categories.to_numpy(dtype=object)) for column in found])
 
 
 def _parquet_columns(source: Source, columns: Sequence[str]) -> list[Coded]:

@@ -16,8 +16,9 @@ Columns = Mapping[str, str | Sequence[str]]
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "item": ("item", "file_name", "filename", "file", "image_path", "image_name", "image", "img", "path", "photo", "picture",
-             "image_id", "item_id", "task", "task_id", "example", "id", "file_path", "filepath", "image_file", "img_path",
-             "photo_id", "photograph", "pic", "picture_id", "subject", "subject_id", "sample", "sample_id", "url"),
+             "image_id", "item_id", "task", "task_id", "example", "file_path", "filepath", "image_file", "img_path",
+             "photo_id", "photograph", "pic", "picture_id", "subject", "subject_id", "sample", "sample_id", "photo_name",
+             "picture_name", "item_name", "url", "id"),  # last what often numbers the rows
     "worker": ("worker", "worker_id", "annotator", "annotator_id", "user", "user_name", "username", "user_id", "rater",
                "labeler", "labeller", "person", "expert", "completed_by", "who", "volunteer", "volunteer_id", "observer",
                "observer_id", "participant", "participant_id", "reviewer", "contributor", "coder", "worker_name",

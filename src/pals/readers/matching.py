@@ -63,7 +63,10 @@ def match_names(items: Sequence[str], files: Sequence[str]) -> Match:
     paths = {one_spelling(file): number for number, file in enumerate(files)}
     if len(paths) < len(files):
         twice = next(file for number, file in enumerate(files) if paths[one_spelling(file)] != number)
-        raise InputError(f"The image {twice!r} is listed twice. Give every file once, by its path within the image folder.")
+        raise InputError(
+            f"{twice!r} is listed twice: two pictures, or rows, have this name (an accent may be written in two ways). "
+            f"Rename one of them."
+        )
     plain = [one_spelling(item) for item in items]
     file_I = np.array([paths.get(name, -1) for name in plain], dtype=np.int64)
     refused_I = np.array([_leads_out(name) for name in plain], dtype=bool)

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import re
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,6 +18,7 @@ import pandas as pd
 from pals.readers.limits import Limits
 from pals.readers.parquet import Parquet, ParquetError
 from pals.util.errors import InputError
+from pals.util.files import check_readable, unreadable
 from pals.util.words import quoted
 
 MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
@@ -35,6 +35,10 @@ NOT_FOR_FILES = frozenset({"punycode", "idna", "undefined", "unicode-escape", "r
 """Codecs for names in networks and in programs. Nobody writes a table in them, and some take hours over one."""
 HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that may stand for half a character, which no file can hold."""
+
+
+BEFORE_HEADER = re.compile(r'[\r\n]*(?:"?sep=([,;\t])"?(?:\r\n|\r|\n)[\r\n]*)?', re.IGNORECASE)
+"""Blank lines, and the one by which Excel is told how cells are separated."""
 
 
 class _TwiceError(ValueError):
@@ -58,28 +62,16 @@ class Source:
 
     @cached_property
     def data(self) -> bytes:
+        reason = self.limits.too_many_bytes(check_readable(self.path, "the file with the answers").st_size, "the file")
+        if reason:
+            raise InputError(f"{self.path}: {reason}")
         try:
-            self._refuse_endless()
             data = self.path.read_bytes()
-        except InputError:
-            raise
-        except FileNotFoundError:
-            raise InputError(f"{self.path} does not exist. Check the name of the file with the answers.") from None
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.refuse(f"it cannot be read ({reason})", "Make the file readable, or name a copy of it.")
+        except OSError as error:
+            raise unreadable(self.path, error) from None
         if not data.strip(b" \t\r\n\0\xef\xbb\xbf"):
             self.refuse("the file is empty", "Export the answers again.")
         return data
-
-    def _refuse_endless(self) -> None:
-        """A pipe or a device might never say anything, or never stop."""
-        found = self.path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            self.refuse("this is a pipe or a device, not a file", "Save what comes out of it to a file, and name that.")
-        reason = self.limits.too_many_bytes(found.st_size, "the file")
-        if reason:
-            raise InputError(f"{self.path}: {reason}")
 
     @cached_property
     def text(self) -> str:
@@ -179,9 +171,15 @@ class Source:
 
     @cached_property
     def delimiter(self) -> str:
-        first = re.match(r"[\r\n]*([^\r\n]*)", self.text)
-        line = re.sub(r'"[^"]*"', "", first[1] if first else "")
-        return max(DELIMITERS, key=line.count)
+        said: str | None = self._before_header[1]
+        line = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", self.text[self._before_header.end() :], maxsplit=1)[0])
+        return said or max(DELIMITERS, key=line.count)
+
+    @cached_property
+    def _before_header(self) -> re.Match[str]:
+        found = BEFORE_HEADER.match(self.text)
+        assert found is not None  # it may be empty
+        return found
 
     @cached_property
     def parquet(self) -> Parquet:
@@ -195,9 +193,9 @@ class Source:
         """The names of a table's columns, to tell its format by."""
         if self.is_parquet:
             return self.parquet.names
-        first = self.text.lstrip("\r\n")
+        start = self._before_header.end()
         try:
-            row = next(csv.reader(io.StringIO(first[:100_000], newline=""), delimiter=self.delimiter))
+            row = next(csv.reader(io.StringIO(self.text[start : start + 100_000], newline=""), delimiter=self.delimiter))
         except (csv.Error, StopIteration):
             return []
         return [name.strip() for name in row]
@@ -236,7 +234,7 @@ class Source:
         keep their types."""
         if self.is_parquet:
             return pd.DataFrame(self.records(self.names), columns=pd.Index(self.names), dtype=object)
-        data = self.text.lstrip("\r\n").encode("utf-8")  # without blank lines above the header
+        data = self.text[self._before_header.end() :].encode("utf-8")
         try:
             frame = pd.read_csv(
                 io.BytesIO(data),
@@ -272,21 +270,27 @@ class Source:
 
     def _refuse_names_twice(self, data: bytes) -> None:
         """Which of the two columns is meant, nobody can tell."""
-        names = pd.read_csv(io.BytesIO(data), sep=self.delimiter, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]
-        names = names.str.strip()
-        twice = names[names.duplicated() & (names != "")]
-        if len(twice):
-            self.refuse(f"two columns are named {quoted(twice.iloc[0])}", "Give every column a name of its own.")
+        lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="")
+        try:
+            times = Counter(name.strip() for name in next(csv.reader(lines, delimiter=self.delimiter)))
+        except csv.Error:  # a name of a hundred thousand letters
+            return
+        twice = [name for name, count in times.items() if name and count > 1]
+        if twice:
+            self.refuse(f"two columns are named {quoted(twice[0])}", "Give every column a name of its own.")
 
     def _refuse_second_header(self, frame: pd.DataFrame) -> None:
-        """Two files that were joined: what named the columns would be read as an answer."""
-        same_R = pd.Series(True, index=frame.index)
-        for number, name in enumerate(frame.columns):
-            same_R &= frame.iloc[:, number] == ("" if str(name).startswith("Unnamed: ") else name)
-            if not same_R.any():
+        """Two files that were joined: what named the columns, in whatever order, would be read as an answer."""
+        names = ["" if str(name).startswith("Unnamed: ") else name for name in frame.columns]
+        known, maybe_R = set(names), pd.Series(True, index=frame.index)
+        for number in range(len(names)):
+            maybe_R &= frame.iloc[:, number].isin(known)
+            if not maybe_R.any():
                 return
-        if len(frame.columns):
-            self.refuse_second_header(int(same_R.to_numpy().argmax()))
+        maybe = frame[maybe_R]
+        for row, cells in maybe[(maybe == "").sum(axis=1) == names.count("")].iterrows():
+            if any(names) and sorted(cells) == sorted(names):
+                self.refuse_second_header(int(str(row)))
 
     def refuse_second_header(self, row: int) -> NoReturn:
         self.refuse(
@@ -299,7 +303,7 @@ class Source:
         """The row number, as a spreadsheet shows it, of the frame's first row."""
         if self.is_parquet:
             return 1
-        return 2 + len(re.match(r"[\r\n]*", self.text)[0].replace("\r\n", "\n"))  # type: ignore[index]
+        return 2 + len(re.findall(r"\r\n|\r|\n", self._before_header[0]))
 
 
 def _each_text_once(cells: pd.Series) -> pd.Series:

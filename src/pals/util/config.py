@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import yaml
 
 from pals.util.errors import InputError, unknown
+from pals.util.words import quoted
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
@@ -72,14 +73,14 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
         keys = path.strip().split(".")
         if not equals or not all(keys):
             raise InputError(
-                f"Cannot read the setting {assignment!r}; write it as section.key=value, for example train.lr=0.05."
+                f"Cannot read the setting {quoted(assignment)}; write it as section.key=value, for example train.lr=0.05."
             )
         place = result
         for key in keys[:-1]:
             place = place.setdefault(key, {})
             if not isinstance(place, dict):
                 raise InputError(f"Setting {path!r}: {key!r} is a value, not a section.")
-        place[keys[-1]] = _parse(text, f"the setting {assignment!r}")
+        place[keys[-1]] = _parse(text, f"the setting {quoted(assignment)}")
     return result
 
 
@@ -97,7 +98,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read the settings file {path}: {error}.") from None
+        raise InputError(f"Cannot read the settings file {path}: {error}. {MEND}") from None
     values = _parse(text, str(path), f" {MEND}")
     if values is None:
         return {}
@@ -128,7 +129,6 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 def _parse(text: str, where: str, remedy: str = "") -> Any:
     try:
         value = yaml.safe_load(text)
-        _refuse_endless(value, where)
     except RecursionError:
         raise InputError(f"Cannot read {where}: it is nested too deeply. Settings are at most sections of sections.") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
@@ -136,6 +136,7 @@ def _parse(text: str, where: str, remedy: str = "") -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise InputError(f"Cannot read {where}{line}: {reason}.{remedy}") from None
+    _refuse_endless(value, where)
     return _number(value) if isinstance(value, str) else value
 
 

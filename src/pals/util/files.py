@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pals.util.errors import InputError
+from pals.util.words import quoted
 
 UNFINISHED = ".part"
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -52,9 +54,35 @@ def replacing(path: Path, size: str = "", within: Path | None = None) -> Iterato
 
 def refuse_unwritable(folder: Path) -> None:
     """Say so before the work begins, not when its results are to be written. What is missing of the folder is made later."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise InputError(f"Nothing can be written to {quoted(str(folder))}: {_reason(error)}. Choose another name.") from None
     if there.is_dir() and not os.access(there, os.W_OK | os.X_OK):
         raise InputError(f"Nothing can be written to {folder}: {os.strerror(errno.EACCES)}. Please {ALLOWED}.")
+
+
+def check_readable(path: Path, what: str) -> os.stat_result:
+    """Refuse `what` a user named, "the file with the answers", if it is not there, or is a pipe or a device: that might never
+    say anything, or never stop. Folders pass."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist. Check the name of {what}.") from None
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from None
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise InputError(f"{path}: this is a pipe or a device, not a file. Save what comes out of it to a file, and name that.")
+    return found
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    """An error about a file that the system does not hand out."""
+    return InputError(f"{path}: it cannot be read ({_reason(error)}). Make the file readable, or name a copy of it.")
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:

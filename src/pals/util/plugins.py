@@ -37,7 +37,7 @@ def load_plugin(path: Path | str) -> None:
             _run(file, text)
     except BaseException as error:
         _forget(file, origin)
-        if isinstance(error, Exception):
+        if isinstance(error, (Exception, SystemExit)):
             raise InputError(f"The plug-in {path} cannot be loaded{_place(file, error)}.") from None
         raise
     if not any(table.added_by(origin) for table in TABLES):
@@ -89,7 +89,7 @@ def _forget(file: Path, origin: str) -> None:
         table.forget(origin)
 
 
-def _place(file: Path, error: Exception) -> str:
+def _place(file: Path, error: BaseException) -> str:
     """Where and why, in one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(file) else lines[-1] if lines else None

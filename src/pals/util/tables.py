@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -32,8 +33,15 @@ def csv_text(table: pd.DataFrame, header: bool = True) -> str:
     names = [name for name in table if not pd.api.types.is_numeric_dtype(table[name])]
     texts = {name: _marked(table[name]) for name in names}
     marked = table.assign(**flags | texts).rename(columns=mark_as_text)
-    text: str = marked.to_csv(index=False, header=header, lineterminator="\n")
+    # where lines end with \n alone, nothing quotes a lone \r, which readers take for the end of a line
+    bare = any("\r" in str(name) for name in marked) or any(_holds_return(texts[name]) for name in names)
+    quoting = csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
+    text: str = marked.to_csv(index=False, header=header, lineterminator="\n", quoting=quoting)
     return text
+
+
+def _holds_return(cells: pd.Series) -> bool:
+    return any(isinstance(text, str) and "\r" in text for text in set(cells.to_numpy(dtype=object)))
 
 
 def _marked(cells: pd.Series) -> pd.Series:

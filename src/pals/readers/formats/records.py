@@ -12,7 +12,7 @@ import numpy as np
 
 from pals.readers import unsure
 from pals.readers.cells import bad_weight, weight_of
-from pals.readers.columns import KNOWN, Columns, find, not_read
+from pals.readers.columns import KNOWN, Columns, find, not_read, plain
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
@@ -136,10 +136,14 @@ def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None
     """Annotator, labels, weight, whether the answer is sure, and its time, of each entry."""
     for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
         if isinstance(vote, dict):
-            worker = next((vote[key] for key in ("worker", "annotator", "user") if key in vote), None)
-            time = next((vote[key] for key in KNOWN["time"] if key in vote), None)
+            spelled = {plain(key): value for key, value in vote.items()}
+            worker, time = (next((spelled[key] for key in KNOWN[role] if key in spelled), None) for role in ("worker", "time"))
+            said = [spelled[key] for key in KNOWN["label"] if key in spelled]
+            if not said:
+                found = f"a vote has no label; found: {listed(vote)}"
+                raise InputError(f'{where}: {found}. Write a list of {{"worker": ..., "label": ...}}.')
             weight, sure = _weight(vote, "weight", where), unsure.attributes_sure(vote)
-            yield text_of(worker), labels_of(vote.get("label")), weight, sure, time
+            yield text_of(worker), labels_of(said[0]), weight, sure, time
         else:
             yield None, labels_of(vote), 1.0, True, None
 

@@ -13,11 +13,13 @@ from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
 BESIDE = frozenset(
-    {"weight", "weights", "comment", "comments", "notes", "is_gold"}.union(
+    {"weight", "weights", "comment", "comments", "notes", "is_gold", "majority", "majority_vote", "consensus"}.union(
         *(KNOWN[role] for role in ("sure", "unsure", "time", "seconds"))
     )
 )
 """Columns that hold no person's answers although they stand beside those that do."""
+
+WHOLE = r"^([0-9]+)\.0+$"
 
 
 def read_wide(source: Source, columns: Columns) -> Table:
@@ -49,6 +51,7 @@ def strangers(source: Source, columns: Columns) -> list[str]:
         return []
     row_R, worker_R, label = _cells(source, people)
     words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
+    words = words.str.replace(WHOLE, r"\1", regex=True)  # numbers in a column with gaps are written 1.0
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
     pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
     pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()
