@@ -179,7 +179,7 @@ def test_what_torchrun_says_is_understood(missing: str | None, monkeypatch: pyte
     assert started_as() == (ALONE if missing else Ranks(1, 4, 1))
 
 
-@pytest.mark.parametrize("rank, size", [("2", "2"), ("-1", "2"), ("0", "0")])
+@pytest.mark.parametrize(("rank", "size"), [("2", "2"), ("-1", "2"), ("0", "0")])
 def test_ranks_that_nobody_can_have_are_refused(rank: str, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would wait for each other for hours."""
     for name, value in {**variables(0, 2, 29500), "RANK": rank, "WORLD_SIZE": size}.items():
