@@ -1,6 +1,7 @@
 """How fast PALS labels: votes, belief and selection against a straightforward version; torch neighbours against faiss.
 
     python benchmarks/speed/labeling.py [--device cuda]
+    python benchmarks/speed/labeling.py --device cuda --growth 50000 200000 500000 1000000   # exact neighbours alone
 
 The straightforward version does what the authors' code does: it gathers an N x (K+1) x C table for each vote and goes
 through the classes one by one. Both versions get the same neighbours and must agree before anything is timed.
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +24,7 @@ from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
 from pals.labeling import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
-from pals.labeling.neighbors import Neighbors, nearest, nearest_to
+from pals.labeling.neighbors import SCREENED_FROM, Neighbors, _is_screened, nearest, nearest_to
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -177,6 +180,43 @@ def search_part(items: int, width: int, queries: int) -> None:
     report(f"16 neighbours among {items} x {width}, exact, of a part of them; peak beside the features given", [result])
 
 
+def search_growth(options: argparse.Namespace) -> None:
+    """Exact neighbours of all items, of more and more of them: time, memory beside the features, and whether it is exact."""
+    results: list[dict[str, Any]] = []
+    nearest(random_features(SCREENED_FROM, options.width).to(options.device), 15)  # libraries and kernels are loaded before
+    for items in options.growth:
+        features_ND = random_features(items, options.width).to(options.device)
+        peak = peak_bytes(lambda: nearest(features_ND, 15), options.device)  # noqa: B023
+        found = list[Neighbors]()
+        times = seconds({"": lambda: found.append(nearest(features_ND, 15))}, 1, options.device)[""]  # noqa: B023
+        del found[1:]
+        first = results[0] if results else {"items": items, "seconds": times.best}
+        results.append(
+            {
+                "items": items,
+                "screened": _is_screened(features_ND),
+                "seconds": times.best,
+                "times_slower": times.best / first["seconds"],
+                "times_squared": (items / first["items"]) ** 2,
+                "peak_MB": peak / 1e6,
+                "largest_difference": difference(found[0], features_ND),
+            }
+        )
+        print(json.dumps(results[-1]), file=sys.stderr, flush=True)  # what is done, should the next not fit
+    report(f"16 neighbours of all items, width {options.width}, exact; peak beside the features", results, options.device)
+
+
+def difference(found: Neighbors, features_ND: Tensor, queries: int = 64) -> float:
+    """Of some items: by how much a similarity that was found differs, at most, from that of the true neighbour in its place,
+    all in float64. Neighbours that were missed would show."""
+    row_M = torch.linspace(0, len(features_ND) - 1, min(queries, len(features_ND))).long().to(features_ND.device)
+    query_MD = F.normalize(features_ND[row_M].double())
+    parts = features_ND.split(100_000)
+    score_MN = torch.cat([query_MD @ F.normalize(part.double()).T for part in parts], dim=1)
+    best_MK = score_MN.topk(found.index_NK.shape[1], dim=1).values
+    return float((score_MN.gather(1, found.index_NK[row_M]) - best_MK).abs().max())
+
+
 def random_features(items: int, width: int) -> Tensor:
     return torch.randn(items, width, generator=torch.Generator().manual_seed(0))
 
@@ -199,6 +239,7 @@ def main() -> None:
     parser.add_argument("--no-search", action="store_true", help="leave the neighbour search out (without faiss, say)")
     parser.add_argument("--memory-of", nargs=2, metavar=("VARIANT", "FILE"), help=argparse.SUPPRESS)
     parser.add_argument("--search", nargs=3, metavar=("BACKEND", "N", "D"), help=argparse.SUPPRESS)
+    parser.add_argument("--growth", nargs="+", type=int, metavar="N", help="neighbours of all of N items, alone, for each N")
     parser.add_argument("--part", nargs=2, type=int, metavar=("N", "QUERIES"), help="neighbours of some among N items, alone")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -207,6 +248,8 @@ def main() -> None:
     elif options.search:
         backend, *numbers = options.search
         time_search(backend, *map(int, numbers), options.device)
+    elif options.growth:
+        search_growth(options)
     elif options.part:
         items, queries = options.part
         search_part(items, options.width, queries)

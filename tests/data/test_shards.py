@@ -326,6 +326,9 @@ def test_bad_shards_are_named(tmp_path: Path) -> None:
     assert names_of(stream, skip_bad=True) == [f"{number:04}" for number in (*range(8), *range(10, 15))]
     bad = [bad for stretch in stream.stretches(3, skip_bad=True) for bad in stretch.bad]
     assert [Path(one.name).name for one in bad] == ["1.tar", "3.tar"] and bad[1].reason == "the file does not exist"
+    shares = [stream.share(number, 7) for number in range(1, 8)]  # more than there are files: each is a part of one
+    assert [name for share in shares for name in names_of(share, skip_bad=True)] == names_of(stream, skip_bad=True)
+    assert [one for share in shares for stretch in share.stretches(3, skip_bad=True) for one in stretch.bad] == bad
 
 
 def test_the_fingerprint_knows_what_has_changed(tmp_path: Path) -> None:

@@ -179,6 +179,15 @@ def test_what_torchrun_says_is_understood(missing: str | None, monkeypatch: pyte
     assert started_as() == (ALONE if missing else Ranks(1, 4, 1))
 
 
+@pytest.mark.parametrize(("rank", "size"), [("2", "2"), ("-1", "2"), ("0", "0")])
+def test_ranks_that_nobody_can_have_are_refused(rank: str, size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would wait for each other for hours."""
+    for name, value in {**variables(0, 2, 29500), "RANK": rank, "WORLD_SIZE": size}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"RANK {rank}, WORLD_SIZE {size} and LOCAL_RANK 0 do not go together"):
+        started_as()
+
+
 def test_an_address_in_use_is_a_sentence(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -188,8 +197,11 @@ def test_an_address_in_use_is_a_sentence(pals: Callable[..., Answer], monkeypatc
             monkeypatch.setenv(name, value)
         answer = pals("train", "toy", "--out", "run")
         wrong = pals("train", "toy", "--out", "run", "--processes", "3")
-    assert answer.code == wrong.code == 2
+        monkeypatch.setenv("MASTER_PORT", "99999")
+        nowhere = pals("train", "toy", "--out", "run")
+    assert answer.code == wrong.code == nowhere.code == 2
     assert f"cannot meet at 127.0.0.1:{port}: it is in use." in answer.err
+    assert "cannot meet at 127.0.0.1:99999: port must have value from 0 to 65535 but was 99999. Choose" in nowhere.err
     assert "--processes 3, but torchrun has started 2." in wrong.err
 
 

@@ -271,6 +271,8 @@ def started_as() -> Ranks:
         rank, size, local = (int(cast(str, value)) for value in said[:3])
     except ValueError:
         raise InputError(f"RANK, WORLD_SIZE and LOCAL_RANK are {said[:3]}, but torchrun sets numbers.") from None
+    if not (0 <= rank < size and local >= 0):
+        raise InputError(f"RANK {rank}, WORLD_SIZE {size} and LOCAL_RANK {local} do not go together: ranks count from 0.")
     return Ranks(rank, size, local)
 
 
@@ -305,9 +307,9 @@ def _connect() -> None:
 
     try:
         dist.init_process_group(timeout=PATIENCE)
-    except dist.DistError as error:
+    except (dist.DistError, ValueError) as error:  # a port that is no number, or too large, is a ValueError
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        reason = "it is in use" if "EADDRINUSE" in str(error) else str(error).splitlines()[0]
+        reason = "it is in use" if "EADDRINUSE" in str(error) else str(error).splitlines()[0].rstrip(".")
         raise InputError(
             f"The processes of this run cannot meet at {address}: {reason}. Choose another port (torchrun --master-port, or "
             f"the variable MASTER_PORT)."

@@ -45,11 +45,13 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """Items of a shard from `start` to before `stop`, or to its end."""
+    """Items of a shard from `start` to before `stop`, or to its end. `to_end`: beyond `stop` nothing is expected but damage,
+    which whoever reads this span meets."""
 
     shard: Shard
     start: int = 0
     stop: int | None = None
+    to_end: bool = False
 
     @property
     def known_count(self) -> int | None:
@@ -92,12 +94,13 @@ class Stream:
             return replace(self, spans=self.spans[_part(len(self.spans), number, of)])
         counts = [span.shard.count() for span in self.spans]
         part = _part(sum(counts), number, of)
-        ends = accumulate(counts)
-        cut = [
-            Span(span.shard, max(part.start - end + count, 0), min(part.stop - end + count, count))
-            for span, count, end in zip(self.spans, counts, ends, strict=True)
-        ]
-        return replace(self, spans=tuple(span for span in cut if span.stop is not None and span.start < span.stop))
+        cut = list[Span]()
+        for span, count, end in zip(self.spans, counts, accumulate(counts), strict=True):
+            start, stop = max(part.start - end + count, 0), min(part.stop - end + count, count)
+            to_end = part.start < end <= part.stop or (end == 0 and number == 1)  # one share, also of a shard that is missing
+            if start < stop or to_end:
+                cut.append(Span(span.shard, start, stop, to_end))
+        return replace(self, spans=tuple(cut))
 
     @property
     def packed(self) -> bool:
@@ -120,7 +123,7 @@ class Stream:
         for number, span in enumerate(self.spans[at.shard :], start=at.shard):
             item = at.item if number == at.shard else 0
             try:
-                for chunk in span.shard.chunks(size, span.start + item, span.stop):
+                for chunk in span.shard.chunks(size, span.start + item, None if span.to_end else span.stop):
                     item += len(chunk.names)
                     yield Stretch(chunk, Place(number, item))
             except BadShardError as error:
