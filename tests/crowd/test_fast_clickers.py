@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -129,8 +130,12 @@ def test_evidence_and_table() -> None:
     result = Result(votes, majority_vote(votes))
     seconds_W, others = pace(votes).seconds_W, pace(votes).others_W[0]
     (words,) = fast(result).values()
-    assert words.startswith(f"a median of {seconds_W[0]:.2f} s per answer, others {others:.1f} s, and agrees with others ")
+    assert words == f"a median of {seconds_W[0]:.2f} s per answer, others {others:.1f} s"
     table = annotators_table(result)
+    assert table["evidence"][0].count("agrees with others") == 1  # said of chance
+    some = crowd(100, skill=0.3, speed=0.1)
+    (apart,) = fast(Result(some, majority_vote(some))).values()
+    assert re.match(r"a median of .* s, and agrees with others \d\d% of 116 times", apart)
     assert "fast" in table["flags"][0] and table["worker"][0] == "w0" and words in table["evidence"][0]
     assert table.set_index("worker")["seconds"].to_dict() == pytest.approx(
         {f"w{w}": seconds_W[w] for w in range(PEOPLE)}, abs=1e-3

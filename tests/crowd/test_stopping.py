@@ -24,6 +24,7 @@ from pals.crowd.stopping import (
     expert,
     gain_of_one,
     gain_per_answer,
+    paid_for,
     standing_of,
     typical_person,
 )
@@ -205,6 +206,13 @@ def test_a_forecast_is_what_was_expected() -> None:
     assert found.right_K[[0, -1]].tolist() == pytest.approx([0.6, 0.7], abs=0.01)
     assert forecast(standing, [once], 5000).answers_K[-1] == 1000  # there are no more
     assert (standing.belief_NC == held(*[[0.6, 0.4]] * 1000).belief_NC).all()  # nothing is changed
+
+
+@pytest.mark.parametrize(
+    ("cost", "money", "paid"), [([5, 1, 5, 1, 1], 7, "11010"), ([5, 1], 1, "01"), ([2, 2], 1, "00"), ([], 9, "")]
+)
+def test_money_is_spent_in_turn_on_what_it_pays_for(cost: list[float], money: float, paid: str) -> None:
+    assert "".join(str(int(one)) for one in paid_for(np.array(cost), money)) == paid
 
 
 def test_a_budget_is_kept_and_an_expert_has_the_last_word() -> None:

@@ -81,7 +81,15 @@ def test_a_forecast_for_a_budget(run: Path) -> None:
 @pytest.mark.parametrize("after", [0.989, 0.9912])
 def test_a_forecast_that_promises_nothing_does_not_speak_of_a_rise(after: float) -> None:
     table = pd.DataFrame({"answers": [0, 2], "cost": [0.0, 2.0], "right": [0.991, after]})
-    assert _in_words(table) == "2 more answers hardly change labels right: about 99.1% either way."
+    assert _in_words(table, True) == "2 more answers hardly change labels right: about 99.1% either way."
+
+
+def test_a_budget_that_the_best_answer_exceeds(run: Path) -> None:
+    """It goes to others; and where it pays for none, that is the reason, not what answers are worth."""
+    dear = next_answers(run, budget=3, costs={"expert": 3.5, "anyone": 3})
+    assert dear.table["asked"].sum() == 1 and dear.forecast["answers"].iloc[-1] == 1
+    none = next_answers(run, budget=0.5).sentences
+    assert "the budget pays for 0 of these" in none[0] and none[1].startswith("The budget pays for no answer; about ")
 
 
 def test_what_a_budget_does_not_reach_has_not_enough_answers(run: Path) -> None:

@@ -84,7 +84,7 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     (sentence,) = moved_classes(moved)
     assert re.match(r"The class sizes in the result are not what the answers suggest: [bc] has .*, [bc] has", sentence)
     assert "c has no items instead of about " in sentence
-    assert sentence.endswith("Look at their corrected items before you rely on any counts.")
+    assert sentence.endswith("Compare label and majority in labels.csv before you rely on any counts.")
 
 
 def test_what_needs_a_look_comes_first() -> None:

@@ -90,6 +90,16 @@ def test_every_status() -> None:
     assert np.isnan(labels_table(Result(votes, posterior_NC))["agreement"][5])
 
 
+@pytest.mark.parametrize(
+    ("unsure", "said", "status"), [(2, (0, 1, 2), "tie-broken"), (2, (0, 0, 2), "corrected"), (9, (0, 1), "corrected")]
+)
+def test_no_label_is_overruled_where_none_is_ahead(unsure: int, said: tuple[int, ...], status: str) -> None:
+    """The result is 2. Of two others with one answer each neither is what most people said; but that nobody said 2 is news."""
+    rows = [(0, person, label) for person, label in enumerate(said)]
+    votes = votes_of(rows, 1, sure=[label != unsure for label in said])
+    assert labels_table(Result(votes, np.array([[0.1, 0.1, 0.8]])))["status"].tolist() == [status]
+
+
 def test_choices_beside_the_result() -> None:
     """Two classes have no third choice; nobody's items have no majority, and no label by Dawid and Skene."""
     votes = votes_of([(0, 0, 1), (0, 1, 1)], 2, 2)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.stopping import ENOUGH, Source, Standing, decide
+from pals.crowd.stopping import ENOUGH, Source, Standing, decide, paid_for
 
 DRAWS = 5
 """Times that the asking is played; the forecast is the mean."""
@@ -46,8 +46,9 @@ def _play(standing: Standing, sources: Sequence[Source], budget: float, step: fl
         answers, spent, _ = points[-1]
         order = np.flatnonzero(found.kind_N != ENOUGH)
         order = order[np.argsort(-found.rate_N[order], kind="stable")]
-        cost = spent + np.cumsum(cost_V[found.source_N[order]])
-        rows = order[cost <= min(spent + step, budget) + 1e-9]
+        cost = cost_V[found.source_N[order]]
+        paid = paid_for(cost, min(step, budget - spent))
+        rows = order[paid]
         if not len(rows):
             return np.array(points)
         for number, source in enumerate(asking):
@@ -60,7 +61,7 @@ def _play(standing: Standing, sources: Sequence[Source], budget: float, step: fl
         for table_N, new_M in zip(found, again, strict=True):
             table_N[rows] = new_M
         right_N[rows] = held[rows].right_N
-        points.append((answers + len(rows), cost[len(rows) - 1], right_N.mean()))
+        points.append((answers + len(rows), spent + cost[paid].sum(), right_N.mean()))
 
 
 def _ask(held: Standing, source: Source, rows: np.ndarray, rng: np.random.Generator) -> None:

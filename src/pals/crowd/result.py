@@ -109,9 +109,10 @@ class Result:
 
     @cached_property
     def status_N(self) -> np.ndarray:
-        """Numbers of `STATUS`."""
-        leads_N = self.leads_NC[np.arange(len(self.label_N)), self.label_N]
-        status_N = np.where(leads_N, np.where(self.leads_NC.sum(axis=1) > 1, TIE_BROKEN, AGREED), CORRECTED)
+        """Numbers of `STATUS`. Where several labels lead, none has most people: one that somebody said breaks a tie."""
+        leads_N, tied_N = self.leads_NC[np.arange(len(self.label_N)), self.label_N], self.leads_NC.sum(axis=1) > 1
+        status_N = np.where(leads_N, AGREED, CORRECTED)
+        status_N[tied_N & (self.agreement_N > 0)] = TIE_BROKEN
         status_N[self.confidence_N < self.unsure] = UNSURE
         if self.none_N is not None:
             status_N[self.none_N > PROBABLE] = NONE_OF_THESE

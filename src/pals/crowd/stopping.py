@@ -198,6 +198,19 @@ def gain_from(standing: Standing, source: Source) -> np.ndarray:
     return gain_N
 
 
+def paid_for(cost_M: np.ndarray, money: float) -> np.ndarray:
+    """Which of these answers, in this order, the money pays for, M bools: each that can still be paid when its turn comes."""
+    paid_M, left = np.zeros(len(cost_M), dtype=bool), money + 1e-9
+    open_ = np.flatnonzero(cost_M <= left)
+    while len(open_):  # once for each time that an answer is too dear
+        total = np.cumsum(cost_M[open_])
+        count = int(np.searchsorted(total, left, side="right"))
+        paid_M[open_[:count]] = True
+        left -= total[count - 1]
+        open_ = open_[count:][cost_M[open_[count:]] <= left]
+    return paid_M
+
+
 # ---- what an answer is worth
 
 

@@ -30,6 +30,7 @@ from pals.crowd.stopping import (
     as_sure_as,
     decide,
     expert,
+    paid_for,
     standing_of,
     typical_person,
 )
@@ -200,7 +201,7 @@ class NextAnswers:
         have = "has" if enough == 1 else "have"
         first = f"{how_many(enough, 'item').capitalize()} {have} enough answers; one more is worth asking for {more:,}"
         paid = f"; the budget pays for {int(self.table['asked'].sum()):,} of these" if "asked" in self.table else ""
-        return [f"{first}, an expert for {to_expert:,}{paid}.", _in_words(self.forecast)]
+        return [f"{first}, an expert for {to_expert:,}{paid}.", _in_words(self.forecast, more + to_expert > 0)]
 
 
 def next_answers(
@@ -274,9 +275,9 @@ def _paid_for(found: Decisions, sources: Sequence[Source], budget: float) -> np.
     """Whether an item's answer is one of the best, as many as can be paid for, N."""
     order = np.argsort(-found.rate_N, kind="stable")
     order = order[found.kind_N[order] != ENOUGH]
-    cost = np.cumsum(np.array([source.cost for source in sources])[found.source_N[order]])
+    cost = np.array([source.cost for source in sources])[found.source_N[order]]
     asked_N = np.zeros(len(found.kind_N), dtype=bool)
-    asked_N[order[cost <= budget + 1e-9]] = True
+    asked_N[order[paid_for(cost, budget)]] = True
     return asked_N
 
 
@@ -290,10 +291,11 @@ def _forecast_table(curve: Forecast) -> pd.DataFrame:
     )
 
 
-def _in_words(table: pd.DataFrame) -> str:
+def _in_words(table: pd.DataFrame, worth_asking: bool) -> str:
     first, last = table.iloc[0], table.iloc[-1]
     if not last["answers"]:
-        return f"No further answer is worth its cost; about {100 * first['right']:.1f}% of the labels are right."
+        why = "The budget pays for no answer" if worth_asking else "No further answer is worth its cost"
+        return f"{why}; about {100 * first['right']:.1f}% of the labels are right."
     more = how_many(int(last["answers"]), "more answer")
     cost = f" (cost {last['cost']:,.0f})" if last["cost"] > last["answers"] else ""
     now, then = (f"{100 * row['right']:.1f}" for row in (first, last))

@@ -65,8 +65,8 @@ def moved_classes(findings: Findings) -> list[str]:
     words = [f"{names[c]} has {how_many(int(found_C[c]), 'item')} instead of about {expected_C[c]:,.0f}" for c in order[:NAMED]]
     more = f", and {how_many(len(order) - NAMED, 'more class', 'more classes')}" if len(order) > NAMED else ""
     return [
-        f"The class sizes in the result are not what the answers suggest: {', '.join(words)}{more}. Look at "
-        f"{'its' if len(order) == 1 else 'their'} corrected items before you rely on any counts."
+        f"The class sizes in the result are not what the answers suggest: {', '.join(words)}{more}. Compare "
+        f"label and majority in labels.csv before you rely on any counts."
     ]
 
 

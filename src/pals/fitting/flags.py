@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pals.crowd.clickers import WORSE, among_others, pace, repeated_answers
+from pals.crowd.clickers import WORSE, AmongOthers, among_others, pace, repeated_answers
 from pals.crowd.result import Result
 
 Flag = Callable[[Result], dict[int, str]]
@@ -28,8 +28,7 @@ def chance(result: Result) -> dict[int, str]:
     """Who agrees with others no better than chance."""
     found = among_others(result.votes)
     return {
-        person: f"agrees with others {found.agree_W[person]:.0%} of {found.answers_W[person]:,} times, "
-        f"where chance gives {found.chance_W[person]:.0%}"
+        person: f"{_agrees(found, person)}, where chance gives {found.chance_W[person]:.0%}"
         for person in np.flatnonzero(found.flagged_W).tolist()
     }
 
@@ -40,10 +39,14 @@ def fast(result: Result) -> dict[int, str]:
         return {}
     found, others = pace(result.votes), among_others(result.votes)
     return {
-        person: f"a median of {_seconds(found.seconds_W[person])} per answer, others {_seconds(found.others_W[person])}, and "
-        f"agrees with others {others.agree_W[person]:.0%} of {others.answers_W[person]:,} times"
+        person: f"a median of {_seconds(found.seconds_W[person])} per answer, others {_seconds(found.others_W[person])}"
+        + ("" if others.flagged_W[person] else f", and {_agrees(others, person)}")  # which the flag for chance says already
         for person in np.flatnonzero(found.fast_W & others.below(WORSE)).tolist()
     }
+
+
+def _agrees(found: AmongOthers, person: int) -> str:
+    return f"agrees with others {found.agree_W[person]:.0%} of {found.answers_W[person]:,} times"
 
 
 def _seconds(count: float) -> str:
