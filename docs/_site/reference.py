@@ -61,6 +61,7 @@ def _entry(name: str) -> str:
     if inspect.isclass(thing) or inspect.isfunction(thing):
         text = _documented(name, thing)
         if thing.__module__ == "pals.estimator":  # classes that are made when the module is loaded, one of each method
+            text = re.sub(r"^(\w+) \(default (.*?)\): ", r"* `\1` (default `\2`): ", text, flags=re.M)
             return f"## pals.{name}\n\n```python\n{name}{inspect.signature(thing)}\n```\n\n{text}\n"
         return f"## pals.{name}\n\n::: {thing.__module__}.{thing.__qualname__}\n"
     return f"## pals.{name}\n\n{_kind(thing)}; see [The Python API](../docs/api.md).\n"

@@ -37,7 +37,7 @@ class ItemSource(ABC):
     `shape` and `dtype`, so a plain tensor works as a source too."""
 
     shape: tuple[int, ...]
-    "Of all rows together, as of a tensor."
+    "Shape of all rows together, as of a tensor."
     dtype: torch.dtype
 
     @abstractmethod

@@ -47,36 +47,37 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : name of a method, `pals methods` lists them.
-    method_options : {option: value} of the method. Classes made for one method (`PALSClassifier`, ...) have each option as a
-        parameter of its own instead.
-    encoder : a pretrained network that looks at pictures (arrays or names of files), one of `pals encoders`: the method then
-        learns from its features. None: pictures as they are.
-    encoder_options : frozen (False: the encoder itself is trained further), weights (of an encoder "timm:NAME"), cache (the
-        folder where features of files are kept; by default that of `pals fit`).
+    method : name of a method; `pals methods` lists them.
+    method_options : {option: value} for the method. Classes for a single method (`PALSClassifier`, ...) have each option as a
+        parameter instead.
+    encoder : a pretrained network for pictures (arrays or file names), one of `pals encoders`; the method then learns from its
+        features. None: the method learns from the pictures themselves.
+    encoder_options : frozen (False: the encoder itself is fine-tuned), weights (for an encoder "timm:NAME"), cache (the
+        folder for features of files; by default that of `pals fit`).
     network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
-    epochs, batch_size, lr, weight_decay : of the training; a batch is never larger than the data. None epochs are 60, or up to
-        200 where a method has a preset for few items, as PALS does.
+    epochs, batch_size, lr, weight_decay : for training; a batch is never larger than the data. By default 60 epochs, or up to
+        200 if the method has a preset for few items, as PALS does.
     train_options : other training settings, such as {"optimizer": "adam", "schedule": "constant"}.
-    standardize : bring every feature of vectors to mean 0 and deviation 1. Pictures always are, channel by channel.
-    view_options : of the random changes that inputs are trained with. Vectors: noise, dropout. Pictures: pad, flip, strong,
-        cutout.
-    classes : all classes, in order, where `y` alone does not tell; names for the columns of a matrix.
-    on_empty : "error", or "all": an item without any label may be anything.
-    device : "cpu", or "auto" for a GPU where there is one: worth it for pictures and large networks.
-    engine_options : precision, compile, deterministic. By default nothing is compiled: fits here are many and short.
+    standardize : scale every feature of vectors to mean 0 and deviation 1. Pictures always are, channel by channel.
+    view_options : for the random augmentations. Vectors: noise, dropout. Pictures: pad, flip, strong, cutout.
+    classes : all classes, in order, if `y` alone does not show them; names for the columns of a matrix.
+    on_empty : "error", or "all": every class is a candidate for an item without any label.
+    device : "cpu", or "auto" for a GPU if there is one: worth it for pictures and large networks.
+    engine_options : precision, compile, deterministic. By default nothing is compiled, because fits here are many and short.
     random_state : a number gives the same result each time.
-    verbose : show the epochs as they pass.
+    verbose : show progress by epoch.
 
     Attributes
     ----------
     classes_ : the class of each column of `predict_proba` and `belief_`.
-    labels_ : cleaned labels of the training items: what the method holds them to be.
-    belief_ : how likely the method holds each class to be, training items by classes; rows sum to one.
-    doubt_ : how much speaks against what was given, for each training item, from 0 to 1.
-    doubtful_ : the rows of those with a doubt above one half, most doubtful first.
-    predictor_ : the trained module. n_iter_ : epochs trained. loss_curve_ : their losses.
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn; of a picture, the number of its values.
+    labels_ : cleaned labels of the training items, as estimated by the method.
+    belief_ : how likely each class is according to the method, training items by classes; rows sum to one.
+    doubt_ : evidence against the given labels of each training item, from 0 to 1.
+    doubtful_ : the rows with a doubt above one half, most doubtful first.
+    predictor_ : the trained module.
+    n_iter_ : number of epochs trained.
+    loss_curve_ : loss of each epoch.
+    n_features_in_, feature_names_in_ : as in scikit-learn; for pictures the number of values.
     """
 
     inputs_: Vectors | Images | Encoded

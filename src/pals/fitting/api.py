@@ -69,14 +69,21 @@ def fit(
 ) -> Findings:
     """Learn from pictures and several people's answers, like the command `pals fit`.
 
-    images: a folder of pictures; None with `features`, an .npy file of vectors (`names`: the item of each row), or with
-    `no_images`, where labels come from the answers alone and there is no classifier.
-    votes: a file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
-    `Votes`. taxonomy: a file with a tree over the classes; answers may name any node (`Votes` bring their own). encoder:
-    "auto", or one of `pals encoders`. trust: people who are never overruled. out: the run's folder; the same call with the same
-    folder resumes it. settings: any other setting by section, {"method": {"delta": 0.5}}. progress: a function, such as
-    `print`, that is called with each line the command would print.
-    The other parameters work like the command's options of the same name; whatever is not given is chosen for you.
+    Parameters that are not listed work like the command's options of the same name; whatever is not given is chosen for you.
+
+    Args:
+        images: A folder of pictures; None with `features` or `no_images`.
+        votes: A file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
+            `Votes`.
+        out: The run's folder; the same call with the same folder resumes it.
+        features: An .npy file of vectors, instead of pictures.
+        names: With `features`: a text file that names the item of each row.
+        trust: People who are never overruled.
+        taxonomy: A file with a tree over the classes; answers may name any node (`Votes` bring their own).
+        encoder: "auto", or one of `pals encoders`.
+        no_images: Labels come from the answers alone, and there is no classifier.
+        settings: Any other setting by section, `{"method": {"delta": 0.5}}`.
+        progress: A function, such as `print`, that is called with each line the command would print.
 
     Example::
 
@@ -154,10 +161,14 @@ def update(
     all_probabilities: bool = False,
     progress: Monitor | Callable[[str], None] | None = None,
 ) -> Findings:
-    """Update a finished run with new answers or a new class, like the command `pals update`. The old run is left untouched; the
-    new one is in `out`, by default RUN-updated. add_class: a new class; the text file `items` lists items known to belong to
-    it, one per line, and other items can then get it too. earlier: the run's own answers, if some of them no longer hold, as
-    a table like its votes.csv, in the run's folder."""
+    """Update a finished run with new answers or a new class, like the command `pals update`. The old run is left untouched.
+
+    Args:
+        out: Folder for the new run; by default RUN-updated.
+        add_class: A new class. Items that are not listed in `items` can then get it too.
+        items: A text file with items known to belong to that class, one per line.
+        earlier: The run's own answers, if some of them no longer hold, as a table like its votes.csv, in the run's folder.
+    """
     folder, added = Path(run), added_classes(add_class, items)
     if not added and not _files(votes):
         raise InputError(f"Nothing to update {folder} with: give files with new answers, or --add-class and --items.")

@@ -215,10 +215,15 @@ def next_answers(
 ) -> NextAnswers:
     """Whether each item of a finished run has enough answers, judged by how many right labels one more is expected to add.
 
-    annotators: who can be asked, each at most once per item; everybody by default. costs: the cost of an answer from `expert`,
-    from a person by name, or from `anyone` (1). worth: how many right labels an answer must add per unit of cost. With a
-    budget, the best answers for it are chosen (`asked`), even those below `worth` if the budget allows; an item that the
-    budget does not reach may still lack answers. The forecast is for the budget, or else for all answers worth asking for.
+    The forecast is for the budget, or else for all answers worth asking for.
+
+    Args:
+        annotators: Who can be asked, each at most once per item; everybody by default.
+        costs: The cost of an answer from `expert`, from a person by name, or from `anyone` (1).
+        budget: How much can be spent. The best answers for it are chosen (`asked`), even those below `worth` if the budget
+            allows; an item that it does not reach may still lack answers.
+        expert_right: Share of an expert's answers that are right.
+        worth: How many right labels an answer must add per unit of cost.
     """
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
         raise InputError(f"--budget {budget:g}: give the most to spend, a number above zero; an answer from the crowd costs 1.")

@@ -29,11 +29,13 @@ def prune(
 ) -> Tensor:
     """The pruned sets, bool N x C, on the device of the features: each is a non-empty subset of the given set.
 
-    tau: maximum share of its candidates, not counting one, that a set may lose. 0 deletes nothing.
-    neighbors, class_share: the K nearest other items vote, by the cosine of the features; K is at most this share of the mean
-        number of items per class, because larger neighbourhoods contain other classes. None: no such limit.
-    spare: leave a set unchanged if its neighbours list another label more often than any of its own: the true one may be
-        missing.
+    Args:
+        tau: Maximum share of its candidates, not counting one, that a set may lose. 0 deletes nothing.
+        neighbors: Number K of nearest other items that vote, by the cosine of the features.
+        class_share: K is at most this share of the mean number of items per class, because larger neighbourhoods contain other
+            classes. None: no such limit.
+        spare: Leave a set unchanged if its neighbours list another label more often than any of its own: the true one may be
+            missing.
     """
     if not 0 <= tau <= 1:
         raise InputError(f"tau is {tau}; it must lie between 0 and 1 (the authors use 0.2 to 0.6).")

@@ -65,21 +65,24 @@ def pseudo_label(
 ) -> Labeling:
     """One labelling step of PALS; the result is on the device of the features.
 
-    neighbors, include_self: K others and, as in the authors' code, the item itself. "auto": the K of `TRIED` under which the
-        neighbours' votes make the candidate sets most likely.
-    weighting: weight of a neighbour's vote: exp(cosine / temperature) or, as in the paper, its cosine if positive. "local":
-        exp(cosine / spread), for features whose neighbours are not very similar; see `neighbor_weight`.
-    self_weight: weight of the item's own vote, relative to all neighbours together. "auto": from the noise, which is
-        estimated from votes and candidates; see `set_model`. "kernel": from the weighting, if `include_self`.
-    quantile: quantile of the classes' agreement counts that becomes the quota of every class. "all": no quota; every item
-        whose most believed class is one of its candidates is chosen.
-    prior_NC: vote frequencies of crowd data; a neighbour's candidates then vote in proportion. A confident label that nobody
-        voted for has no frequency: it may be chosen, but does not vote.
-    predicted_NC, threshold: class probabilities of the network; a prediction above the threshold joins the candidates.
-    vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes. "posterior"
-        (needs self_weight="auto"): in Eq. 1 an item gets, instead of a pseudo-label, the probability of every class given its
-        neighbours' votes and its own candidates; with these the neighbours vote in Eq. 2, and the belief is again that
-        probability.
+    Args:
+        neighbors: Number of neighbours K. "auto": the K of `TRIED` under which the neighbours' votes make the candidate sets
+            most likely.
+        weighting: Weight of a neighbour's vote: exp(cosine / temperature) or, as in the paper, its cosine if positive. "local":
+            exp(cosine / spread), for features whose neighbours are not very similar; see `neighbor_weight`.
+        include_self: The item itself votes too, as in the authors' code.
+        self_weight: Weight of the item's own vote, relative to all neighbours together. "auto": from the noise, which is
+            estimated from votes and candidates; see `set_model`. "kernel": from the weighting, if `include_self`.
+        quantile: Quantile of the classes' agreement counts that becomes the quota of every class. "all": no quota; every item
+            whose most believed class is one of its candidates is chosen.
+        prior_NC: Vote frequencies of crowd data; a neighbour's candidates then vote in proportion. A confident label that
+            nobody voted for has no frequency: it may be chosen, but does not vote.
+        predicted_NC: Class probabilities of the network...
+        threshold: ... and the probability above which a prediction joins the candidates.
+        vote_on: "candidates" is the paper's ablation without Eq. 1: the belief is the share of the candidates' votes.
+            "posterior" (needs self_weight="auto"): in Eq. 1 an item gets, instead of a pseudo-label, the probability of every
+            class given its neighbours' votes and its own candidates; with these the neighbours vote in Eq. 2, and the belief is
+            again that probability.
     """
     _check_options(weighting, temperature, self_weight, quantile, vote_on)
     allowed_NC = checked_allowed(allowed_NC, features_ND)

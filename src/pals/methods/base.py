@@ -163,30 +163,30 @@ class Method(nn.Module):
         """Options; replaced in each method."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    "Named sets of options; the first is the default. A method that has any has an option `preset`."
+    "Named sets of options; the first is the default. A method with presets also has an option `preset`."
     small_preset: ClassVar[tuple[str, int] | None] = None
-    "The preset that estimators and `fit` take for up to so many items, unless told otherwise."
+    "A preset, and up to how many items estimators and `fit` use it by default."
     preset_draws: ClassVar[Mapping[str, int]] = {}
-    "Per preset, how many items estimators should draw in a training, which is then the longer the fewer items there are."
+    "Per preset, how many items an estimator should draw in total, so that it trains for more epochs on few items."
     preset_epochs: ClassVar[Mapping[str, int]] = {}
-    "Per preset, for how many epochs it is made: a data set that asks for more gets so many, unless the user says how many."
+    "Per preset, the number of epochs it is designed for; data sets that ask for more are capped at it unless the user sets it."
 
     kind: ClassVar[Kind] = "partial"
     reference: ClassVar[str] = ""
     networks: ClassVar[int] = 1
-    "How many it trains."
+    "Number of networks that it trains."
     cost: ClassVar[float] = 1.0
-    "Of a step, in steps of plain supervised training, counted in passes through a network."
+    "Cost of a step relative to plain supervised training, counted in passes through a network."
     counted_in_epochs: ClassVar[tuple[str, ...]] = ()
-    "Options that a shorter or longer schedule changes in proportion; those called `_from` name a first epoch."
+    "Options that scale with the length of the schedule; those ending in `_from` name a first epoch."
     begins_after: ClassVar[tuple[str, ...]] = ()
-    "Options after so many epochs of which something begins."
+    "Options that name a number of epochs after which something begins."
     views: tuple[str, ...] = ("weak",)
     own_views: ClassVar[Mapping[str, MethodView]] = {}
-    "Views that no data set has, by name: how they are made, and what takes their place where items are vectors."
+    "The method's own views by name: how to make them, and which view to use instead if items are vectors."
     capturable: ClassVar[bool] = True
-    """Whether `loss` and `after_step` keep the promise above; if not, each step is launched operation by operation. A predictor
-    whose forward cannot keep it says so by the same name."""
+    """Whether `loss` and `after_step` can be captured in a graph, as described above. A predictor whose forward pass cannot be
+    captured has an attribute of the same name."""
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__()

@@ -69,16 +69,18 @@ def predict_folder(
 ) -> pd.DataFrame:
     """Predictions of a run's classifier (its folder, or its model.safetensors) for new items, one row for each.
 
-    images: a folder of pictures with its subfolders, one picture, or an .npy file with one input per row, whose items are
-    named by row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a pattern.
+    The columns are item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... for the
+    `top` likeliest classes. With a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
     All rows are held in memory; `pals predict` writes them to a file as they come.
-    threshold: below this confidence the label is empty and `abstained` is true.
-    sure: with a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
-    skip_bad: leave out pictures that cannot be read; they are listed in `frame.attrs["bad"]`, each with its name and reason.
-    progress: called now and then with the number of items done and the total.
 
-    Columns: item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... for the `top`
-    likeliest classes. With a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
+    Args:
+        images: A folder of pictures with its subfolders, one picture, or an .npy file with one input per row, whose items are
+            named by row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a
+            pattern.
+        threshold: Below this confidence the label is empty and `abstained` is true.
+        sure: With a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
+        skip_bad: Leave out pictures that cannot be read; they are listed in `frame.attrs["bad"]`, each with name and reason.
+        progress: Called now and then with the number of items done and the total.
     """
     question = Question(top, threshold, sure, batch)
     model = Model.load(run, device)

@@ -63,17 +63,18 @@ def read_votes(
 ) -> Votes:
     """Read everyone's answers from a file, several files, or a folder (of CVAT files, or with a metadata file).
 
-    format: one of `READERS`; by default it is detected from the content.
-    columns: which column or key holds what, {"item": "photo", "worker": "who", "label": "species"}, if its name does not
-    show it; for several files that differ, one such mapping for each.
-    class_names: all classes in order, including any that nobody chose; any other label is an error. If these are names and
-    labels are numbers, the numbers count the names from 0.
-    no_answer: labels that mean "don't know", in upper or lower case; such an answer is not a vote and is kept separately.
-    separator: text between several labels in one cell of a table; None turns splitting off.
-    encoding: of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
-    limits: how much a file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
-    taxonomy: a tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands for
-    all leaves below it. `class_names`, if given too, selects the leaves to keep.
+    Args:
+        format: One of `READERS`; by default it is detected from the content.
+        columns: Which column or key holds what, `{"item": "photo", "worker": "who", "label": "species"}`, if its name does not
+            show it; for several files that differ, one such mapping for each.
+        class_names: All classes in order, including any that nobody chose; any other label is an error. If these are names and
+            labels are numbers, the numbers count the names from 0.
+        no_answer: Labels that mean "don't know", in upper or lower case; such an answer is not a vote and is kept separately.
+        separator: Text between several labels in one cell of a table; None turns splitting off.
+        encoding: Of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
+        limits: How much a file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
+        taxonomy: A tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands
+            for all leaves below it. `class_names`, if given too, selects the leaves to keep.
     """
     if format is not None:
         READERS.find(format)

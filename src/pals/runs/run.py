@@ -52,10 +52,15 @@ class Run:
         kept: Path | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """`about` is what `run.json` shall hold besides versions, machine and command; a `data_mark` in it is taken as it is.
-        `summarize`: write `summary.json` at the end; false where the folder's owner writes one of its own.
-        `progress` is told of pictures that are encoded. `kept`: the folder of the run whose checkpoint will be loaded.
-        `ranks`: the processes that train together; the first of them writes the folder."""
+        """Prepare the run.
+
+        Args:
+            about: What `run.json` should hold besides versions, machine and command; a `data_mark` in it is used as given.
+            summarize: Write `summary.json` at the end; false if the owner of the folder writes its own.
+            progress: Called with the number of pictures encoded and the total.
+            kept: The folder of the run whose checkpoint will be loaded.
+            ranks: The processes that train together; the first of them writes the folder.
+        """
         self.config, self.summarize, self.ranks = config, summarize, ranks
         self.folder = folder if ranks.is_first else None
         with ranks.agreed():

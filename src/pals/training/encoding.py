@@ -67,12 +67,14 @@ def encode(
     progress: OnBatch | None = None,
     weights: str | None = None,
 ) -> Tensor:
-    """N x D features, float32, on the host. `pictures` are uint8, in a tensor or an array (N x 3 x height x width, or
-    channels last), or file names; `encoder` is one of `pals encoders`, by name or from `find_encoder`.
+    """N x D features of pictures, float32, on the host. Small pictures are enlarged as `Encoder.input_size` says.
 
-    Small pictures are enlarged as `Encoder.input_size` says. The encoder is not changed. `batch` affects only speed and
-    memory. `progress` is called after each batch with the number of pictures done and the total. `weights`, for
-    "timm:NAME", is a file, or "timm" to let timm download its own.
+    Args:
+        pictures: uint8, in a tensor or an array (N x 3 x height x width, or channels last), or file names.
+        encoder: One of `pals encoders`, by name or from `find_encoder`. It is not changed.
+        batch: Pictures per batch; affects only speed and memory.
+        progress: Called after each batch with the number of pictures done and the total.
+        weights: For "timm:NAME": a file, or "timm" to let timm download its own.
     """
     if batch is not None and batch < 1:
         raise InputError(f"A batch of {batch} pictures: give at least 1.")

@@ -74,15 +74,16 @@ def load_images(
 ) -> ImageTable:
     """All pictures in the folder, or those named, in that order, as 3 x size x size. `decode` says how one is resized.
 
-    cache: folder for the decoded pictures, which are reused while the files are unchanged; new and changed files are added.
-    It may serve many image folders and processes at once. None: a temporary file that is deleted with the tensor.
-    skip_bad: leave out pictures that cannot be decoded, and list them; otherwise they are an error that names them.
-    progress: called now and then with the number of pictures ready and the total, if any have to be decoded.
-    watch: called with the pixels of each picture as soon as it is decoded; decoding pauses while 64 MB of finished pictures
-    are waiting for it.
+    The pixels stay on disk and need not fit in memory. Decoding takes 64 MB for finished pictures, 2 GB for pictures in
+    progress (more only if a single picture needs more), and about half a kilobyte per name.
 
-    Memory: the pixels stay on disk and need not fit in memory. Decoding takes 64 MB for finished pictures, 2 GB for pictures
-    in progress (more only if a single picture needs more), and about half a kilobyte per name.
+    Args:
+        cache: Folder for the decoded pictures, which are reused while the files are unchanged; new and changed files are
+            added. It may serve many image folders and processes at once. None: a temporary file, deleted with the tensor.
+        skip_bad: Leave out pictures that cannot be decoded, and list them; otherwise they are an error that names them.
+        progress: Called now and then with the number of pictures ready and the total, if any have to be decoded.
+        watch: Called with the pixels of each picture as soon as it is decoded; decoding pauses while 64 MB of finished
+            pictures are waiting for it.
     """
     folder = existing_folder(folder)
     check(size, how)
