@@ -344,6 +344,7 @@ def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
     options = {recipe.method: configs[recipe.name].method for recipe in select("noisy-comparison")}
     assert (options["upllrs"].separator, options["upllrs"].ramp) == ("resnet20", 6)
     assert (options["dividemix"].warm_up, options["alim-scale"].adjust_from, options["elr+"].slow_ramp) == (5, 10, 3000)
+    assert (options["clsp"].tau, options["clsp"].spare, options["clsp"].features) == (0.2, True, "patches")
     assert (options["promix"].labels, options["promix"].share_momentum) == ("candidates", 0.999)
 
 

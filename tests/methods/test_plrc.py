@@ -18,6 +18,7 @@ from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_
 from pals.labeling.neighbors import Neighbors
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, method_options
+from pals.methods.parts.losses import masked_softmax
 from pals.methods.parts.noise_rate import NoiseRate, partial_rate_of
 from pals.methods.parts.reconstruction import (
     Split,
@@ -69,6 +70,7 @@ def test_smoothed_predictions_and_disagreement() -> None:
     smoothed_NC = smoothed(PAIRS, P_NC)
     near(smoothed_NC[0], [0.476141, 0.322374, 0.201485])
     near(smoothed_NC[3], [0.222510, 0.241042, 0.536448])
+    near(masked_softmax(LOGITS_NC, ALLOWED_NC)[1], [0.0, 0.8, 0.2])
     disagreement_N = disagreement(LOGITS_NC, ALLOWED_NC, smoothed_NC)
     near(disagreement_N, [0.872039, 1.216539, 0.791415, 1.462780])
     assert disagreement_N.argsort().tolist() == [2, 0, 1, 3]

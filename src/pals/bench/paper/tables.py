@@ -188,7 +188,7 @@ _IN_STUDIES: Mapping[str, Mapping[str, Any]] = {
     "upllrs": {"method": {"ramp": 6}},  # as 100 are to the 500 epochs of others: its own 6721 are never reached
     "dividemix": {"method": {"warm_up": 50, "ramp": 50}},  # 5 of 30: after one epoch its mixture finds nothing
     "elr+": {"method": {"slow_ramp": 20_000}},  # half, as a step has twice the items
-    "clsp": {"method": {"tau": 0.2, "features": "patches", "view": "weak"}},  # for noisy sets; pixels tell next to nothing
+    "clsp": {"method": {"tau": 0.2, "spare": True, "view": "weak"}},  # as its page advises for noisy sets
     "promix": {
         "method": {"labels": "candidates", "share_momentum": 0.999}  # one label drawn from a set would be right for 23%
     },
