@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 import tracemalloc
@@ -281,6 +282,12 @@ def test_what_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     with pytest.raises(InputError, match=message) as error:
         Stream.of(named)
     assert "\n" not in str(error.value)
+
+
+def test_a_pipe_of_vectors_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(InputError, match=r"pipe\.npy: this is a pipe or a device, not a file"):
+        Stream.of(tmp_path / "pipe.npy").count()
 
 
 @pytest.mark.parametrize("of", [1, 2, 3, 4, 5, 7, 11, 30])

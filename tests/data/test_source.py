@@ -194,6 +194,11 @@ def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
     assert source[98:].shape == (2, 50)
     with pytest.raises(InputError, match="does not exist"):
         open_array(path)
+    path.write_text("no array")  # numpy would advise to unpickle it
+    with pytest.raises(
+        InputError, match=r"of numbers \(no numbers, but perhaps Python objects, which are never loaded\)\. Rewrite"
+    ):
+        open_array(path)
 
 
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))])

@@ -379,6 +379,11 @@ def test_a_name_of_any_length_heads_a_column(write: Write) -> None:
     assert read_votes(write(f"item,worker,label,{'x' * 200_000}\na,ann,newt,\n")).num_answers == 1
 
 
+def test_a_comma_too_many_is_no_class(write: Write) -> None:
+    with pytest.raises(InputError, match=r"A class has no name\. Take away the comma too many in --classes"):
+        read_votes(write(LONG), class_names=["newt", " ", "frog"])
+
+
 def test_a_line_for_excel_says_what_separates_cells(write: Write) -> None:
     votes = read_votes(write("sep=;\r\nitem;worker;label\r\na,1;ann;newt\r\na,1;bob;\r\n"))
     assert answers(votes) == [("a,1", "ann", ("newt",))]

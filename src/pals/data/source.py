@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
-from pals.util.files import check_readable
+from pals.util.files import check_readable, without_advice
 from pals.util.memory import available_memory
 from pals.vision.images import BadImageError, How, NoRoomError, decode
 
@@ -124,8 +124,8 @@ def open_array(path: str | Path) -> TensorRows:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is cut off, or not an .npy file of numbers ({reason}). Rewrite it with numpy.save.") from None
+        found = f"{path} is cut off, or not an .npy file of numbers ({without_advice(error)})"
+        raise InputError(f"{found}. Rewrite it with numpy.save.") from None
     if not isinstance(array, np.memmap) or array.ndim < 2 or array.dtype not in NUMPY_TO_TORCH or not array.flags.c_contiguous:
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "several arrays"
         raise InputError(f"{path} holds {found}; rows of uint8 or floats, in C order, are read without loading the file.")

@@ -37,7 +37,7 @@ from pals.crowd.stopping import (
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
 from pals.util.errors import InputError, unknown
-from pals.util.files import replacing
+from pals.util.files import replacing, without_advice
 from pals.util.words import how_many
 
 FILE_NAME = "standing.npz"
@@ -97,7 +97,7 @@ class Kept:
             standing = Standing(**{name: long[name] for name in ("decides_NC", "belief_NC", "hard_NC")})
             return cls(standing, Person(long["easy_CC"], long["hard_CC"]), names, long["easy_KCC"])
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"Cannot read {path} ({error}). Run `pals fit` again to rewrite it.") from None
+            raise InputError(f"Cannot read {path} ({without_advice(error)}). Run `pals fit` again to rewrite it.") from None
 
 
 def _of_people(fusion: Fusion, result: Result) -> tuple[tuple[str, ...], np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 from pals.readers import Votes
 from pals.runs.settings import VotesConfig
 from pals.util.errors import InputError
-from pals.util.files import check_readable
+from pals.util.files import check_readable, without_advice
 from pals.util.words import quoted
 
 
@@ -48,7 +48,9 @@ def read_matrix(config: VotesConfig) -> np.ndarray:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} is not a readable .npy file of numbers ({error}). Write it with numpy.save.") from None
+        raise InputError(
+            f"{path} is not a readable .npy file of numbers ({without_advice(error)}). Write it with numpy.save."
+        ) from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or not matrix.size:
         found = f"shape {matrix.shape}, {matrix.dtype}" if isinstance(matrix, np.ndarray) else "several arrays"
         raise InputError(f"{path} holds {found}; expected one row of numbers per item.")

@@ -80,6 +80,8 @@ def read_votes(
         READERS.find(format)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
+    if class_names is not None and not all(name.strip() for name in class_names):
+        raise InputError("A class has no name. Take away the comma too many in --classes (the blank name in class_names).")
     tree = Taxonomy.read(taxonomy) if isinstance(taxonomy, (str, Path)) else taxonomy
     if tree is not None and class_names is not None:
         tree = tree.keep(class_names)

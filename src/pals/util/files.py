@@ -81,6 +81,12 @@ def unreadable(path: Path, error: Exception) -> InputError:
     return InputError(f"{path}: it cannot be read ({_reason(error)}). Make the file readable, or name a copy of it.")
 
 
+def without_advice(error: Exception) -> str:
+    """What numpy says of a file that it cannot read, on one line; not its advice to run the file's own code."""
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return "no numbers, but perhaps Python objects, which are never loaded" if "pickle" in reason else reason
+
+
 def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pals.data.shards.base import Chunk, stamp_of
 from pals.util.errors import InputError
+from pals.util.files import check_readable
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Rows:
         return self._mapped()
 
     def _mapped(self) -> np.ndarray:
+        check_readable(self.path, "the .npy file")
         try:
             return np.lib.format.open_memmap(self.path, mode="r")  # numbers only: it never loads a pickle
         except (OSError, ValueError, EOFError) as error:
