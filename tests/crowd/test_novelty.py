@@ -128,10 +128,16 @@ def test_two_classes_or_too_few_items_say_nothing() -> None:
     assert none_of_these(few, features_ND, dawid_skene(few).label_N, neighbor_NK) is None
 
 
+def test_who_leaves_classes_open_contradicts_nobody() -> None:
+    """ "0 or 1" of a 1 is for 1; of a 2 it is for both."""
+    votes = votes_of([(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0), (1, 0, 1)], 2, answer=[0, 0, 1, 2, 2])
+    assert rows_of_votes(votes, np.array([1, 2])).share_NC(3).tolist() == [[0, 1, 0], [0.5, 0.5, 0]]
+
+
 def test_hiding_leaves_other_answers_alone() -> None:
     votes = votes_of([(0, 0, 0), (0, 1, 2), (1, 0, 1), (2, 0, 2)], 4)
     opinion_NC, label_N = np.tile([0.5, 0.3, 0.2], (4, 1)), np.array([0, 1, 2, 0])
-    share_ND = hide(rows_of_votes(votes), label_N, opinion_NC, 0, 1.0, np.random.default_rng(0))
+    share_ND = hide(rows_of_votes(votes, label_N), label_N, opinion_NC, 0, 1.0, np.random.default_rng(0))
     assert share_ND.shape == (4, 2)
     assert share_ND[1:].tolist() == [[1, 0], [0, 1], [0, 0]]
     assert share_ND[0].sum() == 1 and share_ND[0, 1] >= 0.5

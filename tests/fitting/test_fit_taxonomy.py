@@ -189,6 +189,7 @@ def test_an_answer_that_names_a_branch_is_for_every_class_in_it(tmp_path: Path) 
     assert terns["doubtful_answers"].tolist() == terns["answers"].tolist()  # which count no branch, either
     coarse = Result(votes.take(np.flatnonzero(votes.label_R != CLASSES.index("grey"))), kitti_NC)
     assert moved_classes(cast(Findings, SimpleNamespace(result=coarse))) == []
+    assert moved_classes(cast(Findings, SimpleNamespace(result=result))) == []  # nor does the one who says "grey" move them
 
 
 def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place: Path, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from pals.crowd.annotators import Annotators, initial_annotators, m_step
@@ -54,6 +56,41 @@ TOLERANCE, ITERATIONS = 5e-4, 30
 
 
 @dataclass(frozen=True)
+class Vague:
+    """Classes of an item that no answer tells apart, as everybody names a branch that they share: X of them, in groups. What
+    the pictures make of such an item would teach the pictures: of a branch that most people leave undivided, the class that
+    is ahead by a little would soon have all items, whatever the few say who name a class."""
+
+    item_X: np.ndarray
+    class_X: np.ndarray
+    group_X: np.ndarray
+    part_X: np.ndarray  # of its group, by the shares of the classes
+
+    @classmethod
+    def of(cls, answers: Answers, share_C: np.ndarray) -> Vague:
+        given, several_N = answers.given_NK, np.zeros(answers.num_items, dtype=bool)
+        several_N[answers.item_E[given.indices >= answers.num_classes]] = True
+        rows = np.flatnonzero(several_N & (answers.gold_N < 0))
+        marked_NK = given[rows].astype(np.int64)
+        marked_NK.data = np.random.default_rng(0).integers(1, 2**40, size=marked_NK.nnz)  # whose sums tell who names a class
+        named_NC = (marked_NK @ csr_matrix(answers.named_KC, dtype=np.int64)).tocoo()
+        frame = pd.DataFrame({"row": named_NC.row, "named_by": named_NC.data, "class": named_NC.col})
+        frame = frame[frame.duplicated(["row", "named_by"], keep=False)]
+        class_X, group_X = frame["class"].to_numpy(), frame.groupby(["row", "named_by"]).ngroup().to_numpy()
+        total_G = np.bincount(group_X, share_C[class_X])
+        return cls(rows[frame["row"]], class_X, group_X, share_C[class_X] / total_G[group_X])
+
+    def taught(self, posterior_NC: np.ndarray) -> np.ndarray:
+        """What an item teaches the pictures: its probabilities, evened out within each group."""
+        if not len(self.item_X):
+            return posterior_NC
+        mass_G = np.bincount(self.group_X, posterior_NC[self.item_X, self.class_X])
+        taught_NC = posterior_NC.copy()
+        taught_NC[self.item_X, self.class_X] = mass_G[self.group_X] * self.part_X
+        return taught_NC
+
+
+@dataclass(frozen=True)
 class Setting:
     """What stays the same while labels and annotators change."""
 
@@ -62,6 +99,10 @@ class Setting:
     unnamed_NC: np.ndarray  # log-prior of labels that nobody gave
     spread: float
     shrink: float
+    vague: Vague | None  # with a taxonomy; without, sets that differ tell more than each alone
+
+    def taught(self, posterior_NC: np.ndarray) -> np.ndarray:
+        return posterior_NC if self.vague is None else self.vague.taught(posterior_NC)
 
     def log_prior(self, score_NC: np.ndarray | None, slope: float) -> np.ndarray:
         """What the pictures say, N x C; without scores or with slope 0, the shares of the classes."""
@@ -125,10 +166,11 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> S
         )
     said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
     calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C))
-    weight_DC, bias_C = spectrum.regression(both.posterior_NC, opinion.penalty)
+    taught_NC = setting.taught(both.posterior_NC)
+    weight_DC, bias_C = spectrum.regression(taught_NC, opinion.penalty)
     return Solution(
         fusion=combine(people, both, said_NC, calibration, opinion.gain),
-        logit_NC=opinion.slope * spectrum.left_out(both.posterior_NC, opinion.penalty) + calibration.bias_C,
+        logit_NC=opinion.slope * spectrum.left_out(taught_NC, opinion.penalty) + calibration.bias_C,
         weight_DC=opinion.slope * weight_DC,
         bias_C=opinion.slope * bias_C + calibration.bias_C,
         spectrum=spectrum,
@@ -164,13 +206,14 @@ def _setting(votes: Votes) -> Setting:
     items, classes = int(answers.known_N.sum()), answers.num_classes
     gold = np.flatnonzero(answers.gold_N >= 0)
     share_NC[gold] = np.eye(classes)[answers.gold_N[gold]]
-    pseudo = DOUBTED * classes
+    pseudo, share_C = DOUBTED * classes, (share_NC.sum(axis=0) + 1) / (share_NC.sum() + classes)
     return Setting(
         answers=answers,
-        share_C=(share_NC.sum(axis=0) + 1) / (share_NC.sum() + classes),
+        share_C=share_C,
         unnamed_NC=np.where((share_NC > 0) | ~answers.known_N[:, None], 0.0, -UNNAMED),
         spread=DOUBT + (1 - DOUBT) * pseudo / (items + pseudo),
         shrink=items / (items + SHRINKAGE * classes),
+        vague=None if votes.taxonomy is None else Vague.of(answers, share_C),
     )
 
 
@@ -186,7 +229,7 @@ def _alternate(
         annotators = m_step(answers, found, annotators)
         if spectrum is not None and (done == 0 or opinion.slope > 0):
             tried = penalties if done < SEARCHED else (opinion.penalty,)
-            opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), found.posterior_NC)
+            opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), setting.taught(found.posterior_NC))
         prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
         found = e_step(answers, annotators, prior_NC, found)
         done, moved = done + 1, found.moved
@@ -259,7 +302,7 @@ def picture_gain(votes: Votes, features_ND: Tensor) -> float:
     answers = setting.answers
     spectrum = spectrum_of(features_ND, answers.known_N)
     evidence = gather(answers, people.annotators, people.found)
-    best = _look(setting, spectrum, PENALTIES, evidence, people.posterior_NC)
+    best = _look(setting, spectrum, PENALTIES, evidence, setting.taught(people.posterior_NC))
     return best.gain / max(len(evidence.item_E), 1) if best.slope > 0 else 0.0
 
 

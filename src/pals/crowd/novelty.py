@@ -84,7 +84,7 @@ def none_of_these(
     Items whose right label is known have probability zero. None where it cannot be learned: fewer than two classes would be
     left, or have enough items, or the features are too many for an exact regression. Deterministic for a seed.
     """
-    classes, said = len(votes.class_names), gather(votes)
+    classes, said = len(votes.class_names), gather(votes, label_N)
     share_NC = said.share_NC(classes)
     counts_C = np.bincount(label_N[share_NC.any(axis=1)], minlength=classes)
     playing = np.flatnonzero(counts_C >= LEAST)
@@ -102,9 +102,13 @@ def none_of_these(
     return Novelty(np.where(open_N, probability_N, 0.0), share)
 
 
-def gather(votes: Votes) -> Said:
-    """Each answer's weight split evenly over its labels."""
-    part_R = relative(votes.weight_R) / np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
+def gather(votes: Votes, label_N: np.ndarray) -> Said:
+    """Each answer's weight on the result, if it is among its labels, else split evenly over them: who says "bird" of a gull
+    contradicts neither the picture nor whoever says "gull"."""
+    agrees_R = votes.label_R == label_N[votes.item_R]
+    agrees_A = np.bincount(votes.answer_R, agrees_R, minlength=1) > 0
+    size_R = np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
+    part_R = relative(votes.weight_R) * np.where(agrees_A[votes.answer_R], agrees_R, 1 / size_R)
     known, kept = np.flatnonzero(votes.gold_I >= 0), votes.gold_I[votes.item_R] < 0
     unknown_N = np.bincount(votes.unknown_item_U, minlength=len(votes.items)).astype(np.float64)
     unknown_N[known] = 0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pals.crowd.answers import sparse_shares, with_rows
 from pals.crowd.copies import never_differ
 from pals.crowd.mix_up import find_mix_up
 from pals.crowd.result import GOLD
@@ -45,13 +44,12 @@ def poor_classifier(findings: Findings) -> list[str]:
 
 
 def moved_classes(findings: Findings) -> list[str]:
-    """Classes that have far more or fewer items in the result than the answers suggest. Answers with several labels suggest
-    nothing: who says "bird" of every rare tern does not say that half of the birds are terns."""
+    """Classes that have far more or fewer items in the result than the answers suggest. Items with an answer that names
+    several labels are left out: who says "bird" of every rare tern does not say that half of the birds are terns."""
     result = findings.result
-    single_R = result.size_A[result.answer_R] == 1
-    share_NC = result.share_NC if single_R.all() else sparse_shares(with_rows(result.votes, np.flatnonzero(single_R)))
-    use = np.flatnonzero((np.asarray(share_NC.sum(axis=1)).ravel() > 0) & (result.status_N != GOLD))
-    share_MC = share_NC[use]
+    several_N = np.bincount(result.item_A[result.size_A > 1], minlength=len(result.label_N)) > 0
+    use = np.flatnonzero((result.top_share_N > 0) & (result.status_N != GOLD) & ~several_N)
+    share_MC = result.share_NC[use]
     label_X, share_X, classes = share_MC.indices, share_MC.data, share_MC.shape[1]
     found_C = np.bincount(result.label_N[use], minlength=classes)
     expected_C = np.bincount(label_X, share_X, classes)
