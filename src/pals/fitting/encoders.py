@@ -74,8 +74,10 @@ def choose_encoder(trial: Trial) -> Choice:
     if tried[best].gain <= 0:
         reason = f"Encoder: {DEFAULT}; neither it nor {PATCHES} helps to predict people's answers ({on})."
         return Choice(DEFAULT, reason, tried[DEFAULT].encoded)
-    likelier = f"{on} it makes an answer {np.expm1(tried[best].gain):.1%} likelier, {other} {np.expm1(tried[other].gain):.1%}"
-    reason = f"Encoder: {best}, which predicts people's answers better than {other} ({likelier})."
+    gains = [f"{np.expm1(tried[name].gain):.1%}" for name in (best, other)]
+    how = "as well as" if gains[0] == gains[1] else "better than"
+    likelier = f"{on} it makes an answer {gains[0]} likelier, {other} {gains[1]}"
+    reason = f"Encoder: {best}, which predicts people's answers {how} {other} ({likelier})."
     return Choice(best, reason, tried[best].encoded, tried[best].seen)
 
 
