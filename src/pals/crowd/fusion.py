@@ -118,7 +118,7 @@ def combine(
 ) -> Fusion:
     """Answers and opinions as independent witnesses, made as unsure as their correlation demands."""
     opinion = calibration is not None
-    correlation = find_correlation(left_out_answers(consensus), opinion)
+    correlation = find_correlation(left_out_answers(consensus, opinion_NC), opinion)
     temperature_N = temperature_of(consensus.answers.count_N + opinion, correlation)
     posterior_NC = tempered(consensus.posterior_NC, temperature_N)
     return Fusion(alone, consensus, posterior_NC, correlation, opinion_NC, calibration, gain)

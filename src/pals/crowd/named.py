@@ -22,7 +22,8 @@ class Named:
         self.label_K = answers.label_P[self.pair_K]
         self.item_K = answers.item_E[self.entry_K]
         self.worker_E = answers.worker_S[symbol_E]
-        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E] & (answers.gold_N < 0)[answers.item_E])
+        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E])  # answers beside others
+        self.gold = np.flatnonzero((answers.gold_N >= 0) & answers.answered_N)
 
     def right_share(self, class_U: np.ndarray, use: np.ndarray, items: int) -> float:
         """The share of the answers to some of so many items that name the class of their item."""
