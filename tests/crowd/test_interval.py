@@ -198,6 +198,8 @@ def test_people_and_classifier_that_contradict_each_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(estimate, "wrong_shares", draw)
     assert estimate_noise(votes, fusion).disagreement == pytest.approx((0.05, 0.25))
+    told = replace(votes, gold_I=np.where(np.arange(100) < 20, truth_N, -1))  # asked for where the two contradict each other
+    assert estimate_noise(told, fuse(told, [np.eye(3)[truth_N]])).disagreement is None
 
 
 def test_people_and_classifier_in_harmony() -> None:
