@@ -2,11 +2,12 @@
 
     python benchmarks/interval.py                                         # simulated crowds
     python benchmarks/interval.py --asked                                 # the same after `pals update`
-    python benchmarks/interval.py --trusted                               # and after `pals update --trust`
+    python benchmarks/interval.py --trusted                               # the same after `pals update --trust`
     python benchmarks/interval.py IMAGES VOTES TRUTH --random 0 0.3333    # the closed form on random parts of real pictures
 
 Prints a table in Markdown: the share of draws whose interval holds the real share of wrong labels, both shares and the width of
-the interval, in per cent, and how often the run says that answers and classifier contradict each other.
+the interval, in per cent, and how often the run says that answers and classifier contradict each other. Labels that are known
+to be right do not count. Random parts of real pictures are disjoint as long as there are pictures.
 """
 
 from __future__ import annotations
@@ -27,10 +28,8 @@ from pals.crowd.answers import subset
 from pals.readers import Votes
 
 ASKED, EXPERT = 0.2, 0.9  # share of the items that are asked about again, the least sure ones; how often the answer is right
-TRUSTED = 0.1  # share of the items that a trusted person is asked about, who is always right
 
 Draw = Callable[[int], tuple[Votes, np.ndarray, Fusion]]  # seed -> votes, truth, result
-Ask = Callable[[Votes, np.ndarray, Fusion, np.random.Generator], Votes]
 
 
 def main() -> None:
@@ -40,10 +39,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[40, 20], help="draws for each number of items")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--crowds", type=int, nargs="+", default=range(len(CROWDS)))
-    more = parser.add_mutually_exclusive_group()
-    more.add_argument("--asked", dest="ask", action="store_const", const=ask, help="one more person answers for the least sure")
-    more.add_argument("--trusted", dest="ask", action="store_const", const=ask_trusted, help="the same, with the truth as gold")
+    further = parser.add_mutually_exclusive_group()
+    further.add_argument("--asked", action="store_true", help="one more person answers for the least sure items")
+    further.add_argument("--trusted", action="store_true", help="the right label of the least sure items becomes known")
     parser.add_argument("--random", type=float, nargs="+", default=[0.0], help="shares of the answers that are drawn at random")
+    parser.add_argument("--pictures", type=int, nargs=2, help="the first of the real pictures to draw from, and the end")
     add_feature_options(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -75,22 +75,37 @@ def simulated(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
                     f"{crowd}, {'with an opinion' if opinion else 'alone'}",
                     items,
                     seeds,
-                    lambda seed, crowd=crowd, items=items, opinion=opinion: of_crowd(crowd, items, seed, opinion, args.ask),
+                    lambda seed, crowd=crowd, items=items, opinion=opinion: of_crowd(crowd, items, seed, opinion, args),
                 )
 
 
-def of_crowd(crowd: Crowd, items: int, seed: int, opinion: bool, ask: Ask | None) -> tuple[Votes, np.ndarray, Fusion]:
+def of_crowd(crowd: Crowd, items: int, seed: int, opinion: bool, args: argparse.Namespace) -> tuple[Votes, np.ndarray, Fusion]:
     votes, truth_N, logits_NC = simulate(crowd, items, seed)
-    fusion = fuse(votes, [logits_NC] if opinion else [])
-    if ask is not None:
-        votes = ask(votes, truth_N, fusion, np.random.default_rng(seed))
-        fusion = fuse(votes, [logits_NC] if opinion else [])
-    return votes, truth_N, fusion
+    opinions = [logits_NC] if opinion else []
+    return with_more(votes, truth_N, lambda votes: fuse(votes, opinions), args, np.random.default_rng(seed))
 
 
-def ask(votes: Votes, truth_N: np.ndarray, fusion: Fusion, rng: np.random.Generator) -> Votes:
-    """The votes with the answers of one more person for the items of which the result is least sure."""
+def with_more(
+    votes: Votes, truth_N: np.ndarray, fit: Callable[[Votes], Fusion], args: argparse.Namespace, rng: np.random.Generator
+) -> tuple[Votes, np.ndarray, Fusion]:
+    """Votes, truth and result; the latter after more was asked, if it was."""
+    fusion = fit(votes)
+    if not (args.asked or args.trusted):
+        return votes, truth_N, fusion
     item_M = np.argsort(fusion.confidence_N, kind="stable")[: round(ASKED * len(truth_N))]
+    votes = ask(votes, truth_N, item_M, rng) if args.asked else tell(votes, truth_N, item_M)
+    return votes, truth_N, fit(votes)
+
+
+def tell(votes: Votes, truth_N: np.ndarray, item_M: np.ndarray) -> Votes:
+    """The votes with the right label of these items."""
+    gold_I = votes.gold_I.copy()
+    gold_I[item_M] = truth_N[item_M]
+    return replace(votes, gold_I=gold_I)
+
+
+def ask(votes: Votes, truth_N: np.ndarray, item_M: np.ndarray, rng: np.random.Generator) -> Votes:
+    """The votes with the answers of one more person for these items."""
     label_M = np.where(
         rng.random(len(item_M)) < EXPERT, truth_N[item_M], rng.integers(len(votes.class_names), size=len(item_M))
     )
@@ -102,30 +117,23 @@ def ask(votes: Votes, truth_N: np.ndarray, fusion: Fusion, rng: np.random.Genera
         label_R=np.append(votes.label_R, label_M),
         answer_R=np.append(votes.answer_R, votes.answer_R.max() + 1 + np.arange(len(item_M))),
         weight_R=np.append(votes.weight_R, np.ones(len(item_M))),
+        sure_R=np.append(votes.sure_R, np.ones(len(item_M), dtype=bool)),
+        time_R=np.append(votes.time_R, np.full(len(item_M), np.nan)),
+        seconds_R=np.append(votes.seconds_R, np.full(len(item_M), np.nan)),
     )
-
-
-def ask_trusted(votes: Votes, truth_N: np.ndarray, fusion: Fusion, _rng: np.random.Generator) -> Votes:
-    """The votes with the truth of the items of which the result is least sure."""
-    gold_I = votes.gold_I.copy()
-    item_M = np.argsort(fusion.confidence_N, kind="stable")[: round(TRUSTED * len(truth_N))]
-    gold_I[item_M] = truth_N[item_M]
-    return replace(votes, gold_I=gold_I)
 
 
 def real(args: argparse.Namespace) -> Iterable[tuple[str, int, int, Draw]]:
     votes, truth_N = read(args.files[1], args.files[2])
     features_ND = read_features(args, votes.items)
+    first, end = args.pictures or (0, len(truth_N))
 
     def draw(seed: int, items: int, share: float) -> tuple[Votes, np.ndarray, Fusion]:
-        rng = np.random.default_rng(seed)
-        chosen = np.sort(rng.choice(len(truth_N), items, replace=False))
-        part, label_N = some_answers_at_random(subset(votes, chosen), share, rng), truth_N[chosen]
-        fusion = closed_form(part, features_ND[chosen])
-        if args.ask is not None:
-            part = args.ask(part, label_N, fusion, rng)
-            fusion = closed_form(part, features_ND[chosen])
-        return part, label_N, fusion
+        again, place = divmod(seed, (end - first) // items)
+        order = first + np.random.default_rng([items, again]).permutation(end - first)
+        chosen, rng = np.sort(order[place * items :][:items]), np.random.default_rng(seed)
+        part = some_answers_at_random(subset(votes, chosen), share, rng)
+        return with_more(part, truth_N[chosen], lambda votes: closed_form(votes, features_ND[chosen]), args, rng)
 
     for share in args.random:
         for items, seeds in zip(args.items, args.seeds, strict=True):

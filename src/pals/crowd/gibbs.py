@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from pals.crowd.annotators import Annotators
 from pals.crowd.answers import Answers
-from pals.crowd.chances import log_sum
+from pals.crowd.chances import log_sum, softmax, with_gold
 from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
 from pals.crowd.named import TINY, Named
 from pals.crowd.unsure import first_caution, first_unsure
@@ -297,7 +297,7 @@ class Chain:
         if self.caution is not None:
             self.log_hard_NC = self.log_hard_NC + self.caution.log_hard_N1()
         self.log_both_NC = np.logaddexp(self.log_easy_NC, self.log_hard_NC)
-        self.class_N = np.where(answers.gold_N >= 0, answers.gold_N, _pick(self.log_both_NC, rng))
+        self.class_N = _pick(with_gold(self.log_both_NC, answers.gold_N), rng)
         drawn = np.arange(answers.num_items), self.class_N
         self.hard_N = rng.random(answers.num_items) < np.exp(self.log_hard_NC[drawn] - self.log_both_NC[drawn])
 
@@ -351,16 +351,16 @@ class Chain:
                 self.correlation, now = proposed, then
 
     def _left_out(self) -> LeftOutAnswers:
-        """Every answer taken out of its item's posterior."""
-        answers, use = self.answers, self.named.several
+        """Every answer taken out of its item's posterior, and the gold labels, which are in none."""
+        answers, use, gold = self.answers, self.named.several, self.named.gold
         item_A, weight_A = answers.item_E[use], answers.given_NS.data[use]
         log_easy_AC, log_hard_AC = (
             weight_A[:, None] * np.log(said_SC)[answers.given_NS.indices[use]] for said_SC in self._said()
         )
         rest_AC = np.logaddexp(self.log_easy_NC[item_A] - log_easy_AC, self.log_hard_NC[item_A] - log_hard_AC)
         chance_AC = np.exp(self.log_both_NC[item_A] - rest_AC)
-        posterior_AC = np.exp(rest_AC - log_sum(rest_AC)[:, None])
-        return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
+        held = LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, softmax(rest_AC)[1], chance_AC)
+        return held.with_gold(answers, gold, softmax(self.log_both_NC[gold])[1])
 
 
 def _implausible(way_WK: np.ndarray, right_C: np.ndarray, mistake_CL: np.ndarray) -> np.ndarray:

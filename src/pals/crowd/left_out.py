@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from pals.crowd.answers import Answers
 from pals.crowd.blocks import row_blocks
-from pals.crowd.chances import Chances, e_step
+from pals.crowd.chances import Chances, log_hard, softmax
 from pals.crowd.consensus import Consensus
-from pals.crowd.posterior import ItemPosterior
 
 LARGEST = 4_000_000
-"""Numbers in a table of left-out answers by classes; where there are more answers, every second, third, ... is looked at."""
+"""Numbers in a table of left-out answers by classes; where there are more, every second, third, ... item is looked at."""
+
+MISTAKEN = 0.001
+"""Share of the gold labels that may be slips, so that one of them cannot outweigh all answers."""
 
 DOUBT = 0.3
 """Deviation of the correlation before any answer has been looked at: a few answers hardly move it from zero."""
@@ -22,7 +24,10 @@ DOUBT = 0.3
 
 class LeftOutAnswers(NamedTuple):
     """For answers (A) to items with at least two: what the item is held to be without this answer, and the probability of the
-    answer given each class."""
+    answer given each class. A gold label counts as one more answer, and no other answer is judged by it.
+
+    Items with a gold label are needed: most were asked about because the sources were least sure of them. In the items that are
+    left the sources agree because these were left, which looks as if no source repeated another."""
 
     item_A: np.ndarray
     weight_A: np.ndarray
@@ -30,38 +35,53 @@ class LeftOutAnswers(NamedTuple):
     posterior_AC: np.ndarray
     chance_AC: np.ndarray
 
-
-def left_out_answers(consensus: Consensus, prior_NC: np.ndarray) -> LeftOutAnswers:
-    """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person. The posterior of an
-    item with a gold label is what it would be without, by this prior: experts are asked about the items that people
-    disagree on, and without these people would seem to agree."""
-    answers, found = consensus.answers, _without_gold(consensus, prior_NC)
-    use = np.flatnonzero(answers.count_N[answers.item_E] > 1)
-    use = use[:: 1 + len(use) * answers.num_classes // LARGEST]
-    item_A, weight_A = answers.item_E[use], answers.given_NS.data[use]
-    easy_AC, hard_AC = Chances(answers, consensus.annotators, consensus.found)(use)
-    with np.errstate(divide="ignore"):
-        log_easy_AC = np.log(found.easy_NC[item_A]) - weight_A[:, None] * np.log(easy_AC)
-        log_hard_AC = np.log(found.hard_NC[item_A]) - weight_A[:, None] * np.log(hard_AC)
-    top_A1 = np.maximum(log_easy_AC, log_hard_AC).max(axis=1, keepdims=True)
-    rest = ItemPosterior(np.exp(log_easy_AC - top_A1), np.exp(log_hard_AC - top_A1), weight_A)
-    posterior_AC = rest.posterior_NC
-    both_AC = rest.easy_NC * easy_AC + rest.hard_NC * hard_AC
-    chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
-    posterior_AC = posterior_AC / posterior_AC.sum(axis=1, keepdims=True)
-    return LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
+    def with_gold(self, answers: Answers, gold: np.ndarray, posterior_GC: np.ndarray) -> LeftOutAnswers:
+        """And the gold labels of these items, which are held to be this without them."""
+        told_GC = (1 - MISTAKEN) * np.eye(answers.num_classes)[answers.gold_N[gold]] + MISTAKEN / answers.num_classes
+        return LeftOutAnswers(
+            item_A=np.append(self.item_A, gold),
+            weight_A=np.append(self.weight_A, np.ones(len(gold))),
+            others_A=np.append(self.others_A, answers.count_N[gold]),
+            posterior_AC=np.concatenate([self.posterior_AC, posterior_GC]),
+            chance_AC=np.concatenate([self.chance_AC, told_GC]),
+        )
 
 
-def _without_gold(consensus: Consensus, prior_NC: np.ndarray) -> ItemPosterior:
-    """What the answers say of the items, of those with a gold label too."""
+def left_out_answers(consensus: Consensus, opinion_NC: np.ndarray) -> LeftOutAnswers:
+    """Every answer taken out in turn: out of its item's posterior, and out of what is known of its person. The opinion is the
+    prior of the classes."""
     answers, found = consensus.answers, consensus.found
-    gold_N1 = (answers.gold_N >= 0)[:, None]
-    if not gold_N1.any():
-        return found
-    nobody_N, log_prior_NC = np.full_like(answers.gold_N, -1), np.log(np.maximum(prior_NC, np.finfo(float).tiny))
-    asked = e_step(replace(answers, gold_N=nobody_N), consensus.annotators, log_prior_NC, found)
-    easy_NC, hard_NC = np.where(gold_N1, asked.easy_NC, found.easy_NC), np.where(gold_N1, asked.hard_NC, found.hard_NC)
-    return replace(found, easy_NC=easy_NC, hard_NC=hard_NC)
+    looked_at_N = np.arange(answers.num_items) % (1 + answers.given_NS.nnz * answers.num_classes // LARGEST) == 0
+    use = np.flatnonzero((looked_at_N & (answers.count_N > 1))[answers.item_E])
+    gold = np.flatnonzero(looked_at_N & answers.answered_N & (answers.gold_N >= 0))
+    item_A, weight_A = answers.item_E[use], answers.given_NS.data[use]
+    chances = Chances(answers, consensus.annotators, found)
+    easy_AC, hard_AC = chances(use)
+    with np.errstate(divide="ignore"):
+        log_gold_GT = _without_gold(consensus, chances, gold, opinion_NC[gold])
+        log_AT = np.log(np.concatenate([found.easy_NC[item_A], found.hard_NC[item_A]], axis=1))
+    of_gold = np.flatnonzero(answers.gold_N[item_A] >= 0)
+    log_AT[of_gold] = log_gold_GT[np.searchsorted(gold, item_A[of_gold])]
+    log_AT -= weight_A[:, None] * np.log(np.concatenate([easy_AC, hard_AC], axis=1))
+    rest_easy_AC, rest_hard_AC = np.split(softmax(log_AT)[1], 2, axis=1)
+    posterior_AC = rest_easy_AC + rest_hard_AC
+    both_AC = rest_easy_AC * easy_AC + rest_hard_AC * hard_AC
+    chance_AC = np.divide(both_AC, posterior_AC, out=easy_AC.copy(), where=posterior_AC > 0)
+    held = LeftOutAnswers(item_A, weight_A, answers.count_N[item_A] - 1, posterior_AC, chance_AC)
+    gold_easy_GC, gold_hard_GC = np.split(softmax(log_gold_GT)[1], 2, axis=1)
+    return held.with_gold(answers, gold, gold_easy_GC + gold_hard_GC)
+
+
+def _without_gold(consensus: Consensus, chances: Chances, gold: np.ndarray, opinion_GC: np.ndarray) -> np.ndarray:
+    """G x 2C: log-probability of class and difficulty of these items, up to a constant, as if their labels were not known."""
+    answers, hard_C = consensus.answers, consensus.annotators.hard_C
+    log_hard_G1 = log_hard(answers, consensus.annotators)[gold]
+    log_GT = np.concatenate([np.zeros((len(gold), 1)) + np.log1p(-hard_C), log_hard_G1 + np.log(hard_C)], axis=1)
+    log_GT += np.tile(np.log(opinion_GC), 2)
+    entry = np.flatnonzero(np.isin(answers.item_E, gold))
+    log_ET = answers.given_NS.data[entry, None] * np.log(np.concatenate(chances(entry), axis=1))
+    np.add.at(log_GT, np.searchsorted(gold, answers.item_E[entry]), log_ET)
+    return log_GT
 
 
 def tempered(posterior_NC: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ class Named:
         self.label_K = answers.label_P[self.pair_K]
         self.item_K = answers.item_E[self.entry_K]
         self.worker_E = answers.worker_S[symbol_E]
-        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E])
+        self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E])  # answers beside others
+        self.gold = np.flatnonzero((answers.gold_N >= 0) & answers.answered_N)
 
     def right_share(self, class_N: np.ndarray) -> float:
         """The share of the answers that name the class of their item, where it has one (not -1)."""
