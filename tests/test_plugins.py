@@ -76,7 +76,7 @@ def test_all_kinds_come_from_a_file(pals: Command, tmp_path: Path) -> None:
     (used,) = json.loads(Path("run/run.json").read_text())["plugins"]
     assert used["file"] == str(file)
     assert len(used["sha256"]) == 64
-    assert "What the darker view counts." in pals("methods", "two-views", "--plugin", "stripes.py").out
+    assert "Weight of the darker view." in pals("methods", "two-views", "--plugin", "stripes.py").out
     assert pals("evaluate", "run", "--plugin", file).code == 0
     Path("answers.txt").write_text(ANSWERS)
     assert library.read_votes("answers.txt", format="colons").num_answers == 2

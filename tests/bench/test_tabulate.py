@@ -432,7 +432,7 @@ def test_all_tables_as_latex_are_well_formed(pals: Pals) -> None:
 @pytest.mark.slow
 def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
     none = reproduction_page(write(tmp_path / "none.jsonl"), tmp_path / "page.md")
-    assert "accuracies 0 have been run" in none
+    assert "accuracies, 0 have been run" in none
     assert "## The runs" not in none
     some = reproduction_page(write(tmp_path / "some.jsonl", record(PALS_CELL, accuracy=96.28)), tmp_path / "page.md")
     assert "1 within the spread, 0 better, 0 worse" in some
