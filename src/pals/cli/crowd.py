@@ -123,6 +123,7 @@ def fit(
     """
     from pals.util.config import override
 
+    started = time.perf_counter()
     if example:
         from pals.data.example import example as example_
 
@@ -138,7 +139,6 @@ def fit(
     refuse_unwritable(out)
     from pals.fitting import fit as fit_  # loads torch: slips in the command are told before
 
-    started = time.perf_counter()
     findings = fit_(
         images,
         votes,
@@ -209,11 +209,11 @@ def update(
 
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
+    started = time.perf_counter()
     check_files(votes or [], run=run, items=items, truth=truth, taxonomy=taxonomy)
     from pals.fitting import update as update_
     from pals.fitting.review.loop import has_answers
 
-    started = time.perf_counter()
     options: dict[str, Any] = {
         "out": out,
         "trust": trust or (),
