@@ -34,9 +34,13 @@ RUNTIME = [Requirement(text) for text in (*PROJECT["dependencies"], *(text for n
 
 ALL_NAMES = "import pals; print(len([getattr(pals, name) for name in pals.__all__]))"
 ALL_EXTRAS = """
-import datasets, faiss, onnx, onnxruntime, onnxscript, pyarrow.parquet, ray, starlette, submitit, timm, torchvision, uvicorn
+import datasets, faiss, onnx, onnxruntime, onnxscript, pyarrow.parquet, ray, starlette, submitit, torch, uvicorn
+from importlib.metadata import version
 submitit.AutoExecutor(folder="slurm", cluster="local")
+if torch.version.cuda or "+cpu" in version("torchvision"):
+    import timm, torchvision
 """
+"""PyPI's torchvision does not load beside a build of torch for CPUs alone, which needs its own."""
 USER_SCRIPT = 'import pals\nvotes = pals.read_votes("answers.csv")\nnumber: int = votes\n'
 """The third line is wrong, and only someone who sees our type hints can know."""
 COMPLAINT = 'user.py:3: error: Incompatible types in assignment (expression has type "Votes", variable has type "int")'
