@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from pals import __version__
 from pals.util.errors import InputError
-from pals.util.files import check_readable
+from pals.util.files import PATTERN, check_readable
 from pals.util.interrupt import Interrupt, Stopped, ending_politely
 from pals.util.registry import PluginWarning
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pals.training.ranks import Ranks
     from pals.util.display import Reporter
 
-SHARDS = "{*?["
-"""What stands in the names of several shards at once, which are no names of files."""
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
@@ -127,7 +125,7 @@ def check_files(answers: Iterable[Path], **others: Path | None) -> None:
     for path in answers:
         check_readable(path, "the file with the answers")
     for name, other in others.items():
-        if other is not None and not set(SHARDS) & set(str(other)):
+        if other is not None and not PATTERN.search(str(other)):
             check_readable(
                 other, {"images": "the folder of pictures", "run": "the run's folder"}.get(name, f"the file for --{name}")
             )

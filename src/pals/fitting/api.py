@@ -11,6 +11,7 @@ import pandas as pd
 from pals.data import find_weights
 from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
+from pals.fitting.folder import tree_of
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.networks import lengths_of
@@ -18,7 +19,7 @@ from pals.fitting.new_class import added_classes, refuse_without_features
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
 from pals.fitting.train import train
-from pals.fitting.votes import classes_of, tree_of, votes_of_frame
+from pals.fitting.votes import classes_of, votes_of_frame
 from pals.model import FILE_NAME, Model
 from pals.readers import Votes
 from pals.runs import load_run_config

@@ -84,10 +84,16 @@ def separator_of(run: Path | str) -> str | None:
     return None if separator is None else str(separator)
 
 
+def tree_of(run: Path | str) -> str | None:
+    """The file with the tree that the run's answers were read with, if there is one."""
+    path = Path(run).resolve() / TAXONOMY
+    return str(path) if path.exists() else None
+
+
 def taxonomy_of(run: Path | str) -> Taxonomy | None:
-    """The tree that the run's answers were read with, if there is one."""
-    path = Path(run) / TAXONOMY
-    return Taxonomy.read(path) if path.is_file() else None
+    """That tree."""
+    path = tree_of(run)
+    return None if path is None else Taxonomy.read(path)
 
 
 def data_of(run: Path | str) -> dict[str, Any]:

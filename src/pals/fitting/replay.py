@@ -20,13 +20,14 @@ from pals.crowd.fusion import Fusion, fuse
 from pals.crowd.replay import STEP, Fit, Point, by_the_rule, count_answers, everyone_equally
 from pals.crowd.stopping import WORTH
 from pals.fitting.encode import encode
+from pals.fitting.folder import tree_of
 from pals.fitting.grading import Graded, read_truth
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor
 from pals.fitting.plan import Plan
 from pals.fitting.relabel import read_table
 from pals.fitting.tables import DIGITS
-from pals.fitting.votes import MatchedVotes, answered, classes_of, tree_of
+from pals.fitting.votes import MatchedVotes, answered, classes_of
 from pals.labels.metrics import accuracy_of
 from pals.readers import Votes, read_votes
 from pals.runs import load_run_config

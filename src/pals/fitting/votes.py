@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pals.fitting.folder import TAXONOMY
 from pals.fitting.new_class import add_classes
 from pals.fitting.pictures import names_in
 from pals.fitting.vectors import row_names
@@ -122,12 +121,6 @@ def classes_of(config: VotesConfig) -> tuple[str, ...] | None:
     """The classes of a run, if they were named: those that were added are named, too."""
     names = config.class_names
     return names and (*names, *(name for name in config.added if name not in names))
-
-
-def tree_of(run: Path) -> str | None:
-    """The file with the tree of a run, if it has one."""
-    path = run.resolve() / TAXONOMY
-    return str(path) if path.exists() else None
 
 
 def _named(config: VotesConfig) -> str:

@@ -22,6 +22,8 @@ ALLOWED = "choose a folder that you may write to"
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 """How a cell begins that a spreadsheet would take for a formula, with whatever marks it as text already."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+PATTERN = re.compile(r"[{*?\[]")
+"""What a name holds that stands for several files, as for a shell."""
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pals.data.shards.plain import PictureFiles, Rows
 from pals.data.shards.saved import SavedDataset, is_saved
 from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
+from pals.util.files import PATTERN
 from pals.vision.images import BadImage, list_images
 
 KINDS: dict[str, type[TarShard | ParquetShard]] = {".tar": TarShard, ".parquet": ParquetShard, ".pq": ParquetShard}
@@ -167,7 +168,7 @@ def _in_folder(folder: Path) -> list[Shard]:
 
 def _expanded(named: str) -> list[Path]:
     """What a shell would make of a pattern, unless a file is called so."""
-    if Path(named).exists() or not re.search(r"[{*?\[]", named):
+    if Path(named).exists() or not PATTERN.search(named):
         return [Path(named)]
     return [path for name in _braces(named) for path in _globbed(name)]
 
