@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from _reader_examples import CVAT, DCIC, LABEL_STUDIO, LONG, answers, mat_bytes
 from scipy.sparse import csc_matrix
@@ -46,6 +48,16 @@ def test_byte_order_marks(encoding: str, write: Write) -> None:
     data = ("\ufeff" + text).encode(encoding) if encoding == "utf-16-be" else text.encode(encoding)
     votes = read_votes(write(data))
     assert answers(votes) == [("teich.jpg", "Zoë", ("Kröte",)), ("teich.jpg", "bob", ("蛙",))]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["metadata.jsonl", "answers.jsonl"])
+def test_byte_order_marks_of_json_lines(name: str, encoding: str, write: Write) -> None:
+    lines = '{"file_name": "teich.jpg", "votes": {"Zoë": "Kröte"}}\n{"file_name": "bach.jpg", "votes": {"Zoë": "蛙"}}\n'
+    assert answers(read_votes(write(lines.encode(encoding), name))) == [
+        ("teich.jpg", "Zoë", ("Kröte",)),
+        ("bach.jpg", "Zoë", ("蛙",)),
+    ]
 
 
 def test_mixed_encodings(write: Write) -> None:
@@ -200,10 +212,11 @@ def test_two_columns_of_one_name(write: Write) -> None:
     assert read_votes(write("item,label,,\na,newt,,\nb,frog,,\n")).num_answers == 2
 
 
-def test_a_page_that_asks_to_sign_in(write: Write) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_page_that_asks_to_sign_in(encoding: str, write: Write) -> None:
     for text in ("<!DOCTYPE html>\n<html><body>Sign in</body></html>", "<html><head></head></html>"):
         with pytest.raises(InputError, match=r"votes.csv: this is a web page\. Download or export the answers again"):
-            read_votes(write(text))
+            read_votes(write(text.encode(encoding)))
 
 
 def test_utf_16_without_a_mark(tmp_path: Path) -> None:
@@ -288,6 +301,15 @@ def test_wide_table_with_an_item_twice(write: Write) -> None:
         read_votes(write("item,Art\na,newt\nb,frog\na,frog\n"))
     votes = read_votes(write("item,Art\na,newt\nb,frog\na,frog\n"), columns={"label": "Art"})
     assert votes.num_answers == 3
+
+
+def test_wide_table_with_an_item_twice_below_one_without(write: Write) -> None:
+    file = io.BytesIO()
+    pd.DataFrame({"item": [None, "a", "b", "c", "b"], "ann": ["newt"] * 5}).to_parquet(file)
+    with pytest.raises(InputError, match="row 5 names 'b' again in the column 'item'"):
+        read_votes(write(file.getvalue(), "votes.parquet"), format="wide")
+    with pytest.raises(InputError, match="row 6 names 'b' again in the column 'item'"):
+        read_votes(write("item,ann\n,newt\na,newt\nb,newt\nc,newt\nb,newt\n"), format="wide")
 
 
 def test_wide_table_with_chosen_annotators(write: Write) -> None:

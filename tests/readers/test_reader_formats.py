@@ -126,6 +126,11 @@ def test_zooniverse_several_choices_surveys_and_gold(write: Write) -> None:
     assert votes.summary.skipped[0].examples == ("votes.csv, row 4",)
     with pytest.raises(InputError, match=r"no answer to task 'T9'. Found: 'T0'"):
         read_votes(write(frame.to_csv(index=False)), columns={"label": "T9"})
+    frame["workflow_id"] = "77"
+    for blank in ("\n", "," * frame.columns.size + "\n"):
+        with_blank = read_votes(write(frame.to_csv(index=False) + blank.replace(",", "", 1)))
+        assert answers(with_blank) == answers(votes) and with_blank.summary.notes == votes.summary.notes
+        assert [skipped.examples for skipped in with_blank.summary.skipped] == [("votes.csv, row 6",), ("votes.csv, row 4",)]
     frame["annotations"] = '[{"task":"T0","value":"a"},{"task":"T1","value":"b"}]'
     with pytest.raises(InputError, match="several tasks: 'T0', 'T1'"):
         read_votes(write(frame.to_csv(index=False)))

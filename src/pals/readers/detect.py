@@ -35,15 +35,13 @@ def detect(source: Source, columns: Columns | None = None) -> str:
         return "mat"
     if source.is_parquet:
         return _nested(source) or _table(source, columns)
-    start_of_page = data.lstrip()[:14].lower()
-    if start_of_page.startswith((b"<!doctype html", b"<html")):
+    # XML says itself how it is encoded
+    start = data.lstrip()[:14].decode("latin-1") if data.lstrip().startswith(b"<") else source.text.lstrip()[:14]
+    if start.lower().startswith(("<!doctype html", "<html")):
         source.refuse("this is a web page", "Download or export the answers again; the page may say that you must sign in.")
-    if start_of_page[:1] == b"<":
-        return "cvat"  # XML says itself how it is encoded
-    start = source.text.lstrip()[:1]
-    if start == "<":
+    if start.startswith("<"):
         return "cvat"
-    return _json(source) if start in ("[", "{") else _table(source, columns)
+    return _json(source) if start.startswith(("[", "{")) else _table(source, columns)
 
 
 def _nested(source: Source) -> str | None:

@@ -42,7 +42,7 @@ def read_json_list(source: Source, columns: Columns) -> Table:
 
 def read_huggingface(source: Source, columns: Columns) -> Table:
     """`metadata.jsonl` or `metadata.parquet` of an image folder: `file_name` with `votes`, `candidates` or `label`."""
-    if source.data.lstrip().startswith(b"{"):
+    if not source.is_parquet and source.text.lstrip().startswith("{"):
         return read_jsonl(source, columns)
     wanted = list(find(source.names, columns, ROLES, source).values())  # pictures may lie in the same file
     rows = source.records(wanted) if wanted else [{}]

@@ -79,10 +79,9 @@ def _roles(source: Source, columns: Columns) -> tuple[str, list[str], list[str]]
 
 
 def _check_items(source: Source, column: str, items: Coded) -> None:
-    twice = pd.Series(items.code_R[items.code_R >= 0]).duplicated().to_numpy().nonzero()[0]
-    twice = twice[[bool(str(items.names[items.code_R[row]]).strip()) for row in twice]]
-    if len(twice):
-        row = int(twice[0])
+    twice_R = (items.code_R >= 0) & pd.Series(items.code_R).duplicated().to_numpy()
+    row = next((row for row in np.flatnonzero(twice_R).tolist() if str(items.names[items.code_R[row]]).strip()), None)
+    if row is not None:
         source.refuse(
             f"row {row + source.first_row} names {quoted(items.names[items.code_R[row]])} again in the column {quoted(column)}",
             "A wide table has one row per item; if each row is one answer, read it with --format long "

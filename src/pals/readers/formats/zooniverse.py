@@ -30,11 +30,15 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
             source.refuse(f"there is no column {name!r}", REMEDY)
     frame = source.frame
     rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
+    blank_R = (frame == "").all(axis=1).tolist()
     users = frame["user_name"].tolist() if "user_name" in frame else [None] * len(frame)
     gold = flags_in(source, "gold_standard") if "gold_standard" in frame else [False] * len(frame)
     times = frame["created_at"].tolist() if "created_at" in frame else [None] * len(frame)
     titles: dict[str, str] = {}
-    answers = [_answers(source, cell, source.first_row + i, titles) for i, (cell, _) in enumerate(rows)]
+    answers = [
+        {} if blank else _answers(source, cell, source.first_row + i, titles)
+        for i, ((cell, _), blank) in enumerate(zip(rows, blank_R, strict=True))
+    ]
     given: dict[str, list[str | None]] = defaultdict(list)
     for answer in answers:
         for name, labels in answer.items():
@@ -43,12 +47,12 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
     task = _task(source, [name for name, labels in given.items() if any(labels) and name not in marking], columns)
     records = Records(source.path, "row")
     for i, (answer, (_, subject)) in enumerate(zip(answers, rows, strict=True)):
-        item = _item(source, subject, source.first_row + i, columns)
+        item = "" if blank_R[i] else _item(source, subject, source.first_row + i, columns)
         sure = all(sure_of(value, role) for name, role in marking.items() for value in answer.get(name, []))
         labels = answer.get(task or "", [])
         place = source.first_row + i
         records.add(item, users[i] or None, labels, place, gold=bool(gold[i]), sure=sure, time=times[i])
-    workflows = sorted(set(frame["workflow_id"])) if "workflow_id" in frame else []
+    workflows = sorted(set(frame["workflow_id"]) - {""}) if "workflow_id" in frame else []
     note = f"{len(workflows)} workflows are in this file; their answers to task {task} are read as one question"
     return records.table(notes=[note] if len(workflows) > 1 else [])
 
