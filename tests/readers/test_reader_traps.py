@@ -330,6 +330,20 @@ def test_a_label_with_a_separator_of_its_own_is_not(tmp_path: Path) -> None:
 # ---- names that stand for something else
 
 
+def test_a_number_that_is_declared_with_a_point_keeps_it(write: Write) -> None:
+    table = "item,worker,label\na,ann,1.0\na,bob,1\nb,ann,2.0\n"
+    assert answers(read_votes(write(table))) == [("a", "ann", ("1",)), ("a", "bob", ("1",)), ("b", "ann", ("2",))]
+    votes = read_votes(write(table), class_names=["1", "1.0", "2"])
+    assert answers(votes) == [("a", "ann", ("1.0",)), ("a", "bob", ("1",)), ("b", "ann", ("2",))]
+    again = read_votes(write(csv_text(votes.to_frame()), "again.csv"))
+    assert answers(again) == answers(votes)
+    labels = [{"name": "1"}, {"name": "1.0"}]
+    items = [{"id": item, "annotations": [{"type": "label", "label_id": label}]} for item, label in (("a", 1), ("b", 0))]
+    content = {"categories": {"label": {"labels": labels}}, "items": items}
+    votes = read_votes(write(json.dumps(content), "ann.json"))
+    assert votes.class_names == ("1", "1.0") and answers(votes) == [("a", "ann", ("1.0",)), ("b", "ann", ("1",))]
+
+
 def test_a_word_for_no_answer_is_a_class_where_it_is_declared(write: Write) -> None:
     """Python's None, say, is also what people call "none of these"."""
     path = write("item,worker,label\na,ann,None\na,bob,cat\nb,ann,None|cat\nb,bob,NA\n")

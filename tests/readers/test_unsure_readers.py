@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pals.fitting.tables import csv_text
+from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes, read_votes
 from pals.readers.unsure import unmarked
 from pals.util.errors import InputError
@@ -221,6 +222,21 @@ def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
     assert votes.to_candidates(on_empty="drop").ids == ("a", "c")
     with pytest.raises(InputError, match=r"1 of 3 items have no candidate label; the first is 'b'"):
         votes.to_candidates()
+
+
+@pytest.mark.parametrize("label", ["'", "’", "''", "!", ".", "..."])
+def test_a_sign_is_a_label(label: str, write: Write) -> None:
+    votes = read_votes(write(f"item,worker,label\na,ann,{label}\na,bob,newt\nb,ann,newt\n"))
+    assert said(votes) == {("a", "ann"): label, ("a", "bob"): "newt", ("b", "ann"): "newt"}
+
+
+def test_a_word_for_dont_know_is_refused_as_a_class(write: Write) -> None:
+    path = write("item,worker,label\na,ann,skip\na,bob,walk\nb,ann,run\n")
+    with pytest.raises(InputError, match=r"The class 'skip'.*--classes"):
+        read_votes(path, class_names=["walk", "run", "skip"])
+    with pytest.raises(InputError, match=r"The class 'skip'.*taxonomy"):
+        read_votes(path, taxonomy=Taxonomy.from_parents({"slow": None, "walk": "slow", "skip": "slow", "run": None}))
+    assert read_votes(path, class_names=["walk", "run", "skip"], no_answer=()).class_names == ("walk", "run", "skip")
 
 
 def test_words_of_ones_own(write: Write) -> None:

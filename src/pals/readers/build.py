@@ -11,6 +11,7 @@ import pandas as pd
 
 from pals.labels.cells import MISSING, split_labels
 from pals.labels.taxonomy import Taxonomy
+from pals.readers.cells import WHOLE
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.remarks import remarks, silent_people
 from pals.readers.summary import ReadSummary
@@ -18,7 +19,7 @@ from pals.readers.tables import Coded, Table, Tally
 from pals.readers.unsure import Marks
 from pals.readers.votes import COLUMNS, Votes
 from pals.util.errors import InputError, unknown
-from pals.util.words import how_many
+from pals.util.words import how_many, quoted
 
 SPOKEN = frozenset({"None", "N/A", "n/a", "null", "NULL"})
 """Those among them that a person may have meant."""
@@ -62,7 +63,9 @@ def build(
     for table, cells in zip(tables, written, strict=True):
         declared += [name for pieces in cells for name in pieces] if table.as_written else []
     marks = Marks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
-    clean = [_with_labels(_with_names(table), cells, marks, blank) for table, cells in zip(tables, written, strict=True)]
+    _refuse_unknown_as_class(taxonomy.leaves if taxonomy is not None else class_names or (), marks)
+    kept = frozenset(declared)
+    clean = [_with_labels(_with_names(table), cells, marks, blank, kept) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     worker, workers = _union([table.worker for table in clean])
     label, labels = _union([table.label for table in clean])
@@ -105,6 +108,16 @@ def build(
     return Votes(tuple(items), tuple(workers), classes, *columns, summary, taxonomy, *marked)
 
 
+def _refuse_unknown_as_class(classes: Sequence[str], marks: Marks) -> None:
+    """Its answers would count as "don't know"."""
+    found = next((name for name in classes if marks.is_unknown(name)), None)
+    if found is not None:
+        raise InputError(
+            f'The class {quoted(found)} is one of the words for "don\'t know", which is no class. Leave it out of --classes '
+            f"(class_names) or the taxonomy, or rename it there and in the answers (in Python, no_answer replaces these words)."
+        )
+
+
 # ---- one table
 
 
@@ -142,8 +155,11 @@ def _pieces(cell: str, names: Sequence[str], given: Collection[str], blank: Coll
     return [name for name in names if name not in blank]
 
 
-def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks, blank: frozenset[str]) -> Table:
-    """Single labels, without their marks; a cell that holds several becomes several rows of one answer, and so does a node."""
+def _with_labels(
+    table: Table, written: Sequence[Sequence[str]], marks: Marks, blank: frozenset[str], kept: Collection[str]
+) -> Table:
+    """Single labels, without their marks; a cell that holds several becomes several rows of one answer, and so does a node.
+    Names in `kept` stay as they are."""
     named_L = [[name for name in pieces if not marks.is_unknown(name)] for pieces in written]
     doubt_L = np.array([len(named) < len(pieces) for named, pieces in zip(named_L, written, strict=True)] + [False])
     parts_L = [marks.leaves(named) for named in named_L]
@@ -170,8 +186,9 @@ def _with_labels(table: Table, written: Sequence[Sequence[str]], marks: Marks, b
         unknown_R=doubt_E & ~np.append(count_L, 0)[code_R[row_E]].astype(bool),
     )
     names = [str(marks.bare.get(name, name)) for name in table.label.names]
-    if all(re.fullmatch(r"[0-9]+(\.0+)?", name) for name in names if name):
-        names = [name.partition(".")[0] for name in names]  # class numbers in a column with gaps are written 1.0
+    numbers = [WHOLE.sub(r"\1", name) for name in names]
+    if all(re.fullmatch("[0-9]+", number) for number in numbers if number):
+        names = [name if name in kept else number for name, number in zip(names, numbers, strict=True)]
     return replace(table, label=_recoded(table.label, names, blank), classes=marks.classes(table.classes))
 
 

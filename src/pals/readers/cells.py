@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -20,6 +21,8 @@ from pals.util.words import quoted
 
 YES = frozenset({"1", "1.0", "true", "t", "yes", "y"})
 NO = frozenset({"", "0", "0.0", "false", "f", "no", "n", "nan", "na", "none", "null"})
+WHOLE = re.compile(r"^([0-9]+)\.0+$")
+"""How programs write a whole number in a column with gaps."""
 LARGEST_WEIGHT = 1e12
 """Sums of such weights keep all their digits that matter; what is larger is a date or a number of something else."""
 

@@ -63,7 +63,8 @@ class Marks:
     def is_unknown(self, name: str) -> bool:
         """Whether it says that somebody does not know."""
         word = _folded(name)
-        return word in self.dont_know or (word.rstrip("?.! ") or "?") in self.dont_know
+        plain = word.rstrip("?.! ") or ("?" if "?" in word else word)  # a label "!" says something
+        return bool(word) and not self.dont_know.isdisjoint((word, plain))
 
     def classes(self, listed: Sequence[str] | None) -> tuple[str, ...] | None:
         """The classes that a file lists, without words of those who do not know."""

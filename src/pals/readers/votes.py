@@ -13,6 +13,7 @@ import torch
 from pals.labels.candidates import CandidateSets, OnEmpty
 from pals.labels.cells import DONT_KNOW, MISSING, UNSURE_WEIGHT, join_labels, split_labels
 from pals.labels.taxonomy import Taxonomy
+from pals.readers.cells import WHOLE
 from pals.readers.matching import Match, match_names
 from pals.readers.nodes import node_of_groups
 from pals.readers.summary import ReadSummary
@@ -155,8 +156,8 @@ class Votes:
         worker, label, weight, is_gold. If an answer has several labels, they share a cell, "newt|frog"; with the separator
         None, or if their weights, marks or times differ, each has a row. The labels below a node of the taxonomy appear under
         the name of the node. There is a column answer_id if item and annotator do not show which rows form one answer, a
-        column sure if any answer is unsure or a name looks as if it had a mark or were missing, and columns time and seconds
-        if any are known. Someone who does not know has the label "don't know"."""
+        column sure if any answer is unsure or a name looks as if it had a mark, were missing or were a whole number with a
+        point, and columns time and seconds if any are known. Someone who does not know has the label "don't know"."""
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
     def frames(self, separator: str | None = "|", rows: int | None = None) -> Iterator[pd.DataFrame]:
@@ -170,7 +171,7 @@ class Votes:
         unknown = {**gold, "item": items[self.unknown_item_U], "worker": workers[self.unknown_worker_U], "label": DONT_KNOW}
         unknown["is_gold"] = False
         every, cells = self._cells(separator)
-        odd = any(map(unmarked, self.class_names)) or not MISSING.isdisjoint(self.class_names)
+        odd = any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names)
         ids, marks = self._needs_ids(every), odd or not self.sure_R.all()
         times, seconds = (not np.isnan(column_R).all() for column_R in (self.time_R, self.seconds_R))
         for there, column, value in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pals.readers.cells import add_gold, columns_in, names_in, places, refuse_joined
+from pals.readers.cells import WHOLE, add_gold, columns_in, names_in, places, refuse_joined
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
 from pals.readers.source import Source
 from pals.readers.tables import Coded, Table
@@ -18,8 +18,6 @@ BESIDE = frozenset(
     )
 )
 """Columns that hold no person's answers although they stand beside those that do."""
-
-WHOLE = r"^([0-9]+)\.0+$"
 
 
 def read_wide(source: Source, columns: Columns) -> Table:
@@ -51,7 +49,7 @@ def strangers(source: Source, columns: Columns) -> list[str]:
         return []
     row_R, worker_R, label = _cells(source, people)
     words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
-    words = words.str.replace(WHOLE, r"\1", regex=True)  # numbers in a column with gaps are written 1.0
+    words = words.str.replace(WHOLE, r"\1", regex=True)
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
     pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
     pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()
