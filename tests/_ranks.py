@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,10 +14,15 @@ from typing import Any
 import torch
 import torch.multiprocessing as processes
 
-from _toy import run_all, toy_data, toy_trainer
+from _toy import WIDTH, run_all, toy_data, toy_trainer
 from pals.methods import METHODS
 from pals.training.engine import EngineConfig
 from pals.training.ranks import ALONE, Ranks, joined
+from pals.vision.augment import vector_views
+
+
+EPOCHS = 3
+"""Of each run in `first_losses`."""
 
 
 def free_port() -> int:
@@ -48,13 +54,23 @@ def _begin(rank: int, size: int, port: int, work: Callable[[Ranks], Any], folder
 
 
 def first_losses(ranks: Ranks = ALONE) -> dict[str, list[Any]]:
-    """Of all methods in their first epochs, whose last batch is of one item, and of one without common batch statistics; and
-    at the end a sum of all that the method remembers. (A method without steps has no loss.)"""
-    data, found = toy_data(items=41), {}
-    for name, sync in [*((name, True) for name in METHODS), ("average", False)]:
+    """Of all methods in their first epochs, with each metric that they search neighbours by, whose last batch is of one item,
+    and of one without common batch statistics; and at the end a sum of each tensor that the method remembers, in which every
+    number has a weight of its own. (A method without steps has no loss.)"""
+    data, found = toy_data(items=41, apart=2.0), {}
+    data = replace(data, views=vector_views(torch.full((WIDTH,), 2.0), torch.ones(WIDTH)))  # vectors whose mean is not zero
+    runs = [*((name, name, {}, True) for name in METHODS)]
+    runs += [("pl-knn, cosine", "pl-knn", {"weighting": "exp"}, True), ("average, own norms", "average", {}, False)]
+    for title, name, options, sync in runs:
         engine = EngineConfig(device="cpu", sync_norms=sync)
-        trainer = toy_trainer(name, data, train={"epochs": 4, "batch_size": 20}, engine=engine, ranks=ranks)
-        losses = [record["loss"] or 0.0 for record in run_all(trainer, stop_after=3)]
-        state = trainer.method.state_dict().values()
-        found[name if sync else f"{name}, own norms"] = [*losses, sum(float(value.double().sum()) for value in state)]
+        train = {"epochs": 4, "batch_size": 20}
+        trainer = toy_trainer(name, data, options=options, train=train, engine=engine, ranks=ranks)
+        losses = [record["loss"] or 0.0 for record in run_all(trainer, stop_after=EPOCHS)]
+        found[title] = [*losses, *(weighted_sum(value) for value in trainer.method.state_dict().values())]
     return found
+
+
+def weighted_sum(value: torch.Tensor) -> float:
+    """One that changes where rows change places."""
+    weight = torch.linspace(0.5, 1.5, value.numel(), dtype=torch.float64)
+    return float((value.flatten().double() * weight).sum())

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ from pals.labeling.neighbors import (
 from pals.labeling.recall import recall_of
 from pals.util.display import note
 from pals.util.errors import InputError
+from pals.util.team import working
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -447,6 +449,38 @@ def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(neighbors, "SMALLEST_BLOCK", 2**26)
         with pytest.raises(torch.OutOfMemoryError):
             nearest(features_ND, 6)
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """One of several processes in which a search is shared: instead of the rows of all it gives back its own."""
+
+    rank: int
+    size: int = 3
+    sync_norms: bool = False
+
+    def rows(self, x_B: Tensor) -> Tensor:
+        return x_B[self.rank * len(x_B) // self.size : (self.rank + 1) * len(x_B) // self.size]
+
+    def gathered(self, own_M: Tensor, rows: int) -> Tensor:
+        return own_M
+
+    def stacked(self, own: Tensor) -> Tensor:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("metric", get_args(Metric))
+def test_several_processes_find_the_neighbours_of_one(metric: Metric, dtype: torch.dtype) -> None:
+    features_ND = clustered(200, 6).to(dtype) + 3
+    before_ND, parts = features_ND.clone(), []
+    for rank in range(3):
+        with working(RowsOf(rank)):
+            parts.append(nearest(features_ND, 7, metric=metric))
+            assert torch.equal(features_ND, before_ND)
+    expected = nearest(features_ND, 7, metric=metric)
+    assert torch.equal(torch.cat([part.index_NK for part in parts]), expected.index_NK)
+    torch.testing.assert_close(torch.cat([part.similarity_NK for part in parts]), expected.similarity_NK)
 
 
 def unit_rows(features_ND: Tensor) -> Tensor:

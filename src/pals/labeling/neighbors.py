@@ -3,7 +3,8 @@
 Every backend keeps one contract: neighbours come in order of falling similarity, and the answer lies on the device of the
 features. For the cosine the features are scaled to unit length here; a row of zeros stays zero and is equally far from
 everything. Euclidean distances come from float64 and from the difference of two rows, never from their lengths and
-product alone: near-duplicates have the distance they have, and duplicates have none.
+product alone: near-duplicates have the distance they have, and duplicates have none. Rows are first centred on the mean of
+the features: the nearer to zero they are, the less their products lose.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ def nearest(
     """
     data_ND = _own_rows(features_ND, "features", metric)
     _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")
+    if metric == "euclidean":  # about the mean, once: the rows of each process below are a view of the same memory
+        data_ND -= data_ND.mean(dim=0)
     team = team_for(data_ND) if backend == "torch" else None  # processes of one run, each of which searches for its rows
     found = _search(data_ND, data_ND if team is None else team.rows(data_ND), k + 1, metric, backend, block_bytes)
     if team is not None:
@@ -89,6 +92,10 @@ def nearest_to(
             "take both from the same network or table."
         )
     _check_count(k, available=len(data_ND), what=f"there are {len(data_ND)} items to search")
+    if metric == "euclidean":
+        mean_D = data_ND.mean(dim=0)
+        data_ND -= mean_D
+        query_MD -= mean_D
     return _search(data_ND, query_MD, k, metric, backend, block_bytes)
 
 
@@ -148,11 +155,6 @@ def _search(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: 
         raise unknown("neighbour search", backend, get_args(Backend))
     if block_bytes is None:
         block_bytes = CPU_BLOCK if data_ND.device.type == "cpu" else DEVICE_BLOCK
-    if metric == "euclidean":  # about their centre: the nearer to zero the rows, the less their products lose
-        mean_D = data_ND.mean(dim=0)
-        data_ND -= mean_D
-        if query_MD is not data_ND:
-            query_MD -= mean_D
     while True:
         try:
             return _found(data_ND, query_MD, k, metric, backend, block_bytes)
