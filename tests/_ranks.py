@@ -20,7 +20,6 @@ from pals.training.engine import EngineConfig
 from pals.training.ranks import ALONE, Ranks, joined
 from pals.vision.augment import vector_views
 
-
 EPOCHS = 3
 """Of each run in `first_losses`."""
 

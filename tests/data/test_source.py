@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from pals.data import ItemSource, Pictures, open_array
-from pals.data.source import TensorRows, in_batches, in_blocks, subset, within_memory
+from pals.data.source import KeptPictures, TensorRows, in_batches, in_blocks, subset, within_memory
 from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
 from pals.vision.images import NoRoomError, load_images
@@ -164,6 +166,36 @@ def test_a_disk_that_becomes_full(
     for _ in range(2):
         assert torch.equal(kept[:], rows_NCHW)
     assert source.decoded == 13 + 9
+
+
+def test_a_row_that_found_no_room_is_not_stored_because_another_did(
+    files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads: the first is writing while the second finds no room, and ends before the second goes on."""
+    first_writes, second_failed, first_done, write = threading.Event(), threading.Event(), threading.Event(), os.pwrite
+
+    def one_has_room(descriptor: int, data: memoryview, place: int) -> int:
+        if place:
+            assert first_writes.wait(10)
+            return 0
+        first_writes.set()
+        assert second_failed.wait(10)
+        return write(descriptor, data, place)
+
+    class Interleaved(KeptPictures):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "_full" and first_writes.is_set():
+                if second_failed.is_set():
+                    first_done.set()
+                second_failed.set()
+                assert first_done.wait(10)
+
+    kept = Interleaved(Pictures(files, 8, threads=1), tmp_path / "kept")
+    monkeypatch.setattr("pals.data.source.os.pwrite", one_has_room)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(kept.decode, (0, 1)))
+    assert torch.equal(kept[:2], rows_NCHW[:2])
 
 
 def test_no_room_for_decoded_pictures(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

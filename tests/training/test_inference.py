@@ -111,6 +111,15 @@ def test_determinism_is_of_an_engine_and_not_of_the_process() -> None:
     assert torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.parametrize(("real", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_auto_precision_takes_no_emulated_bf16(real: bool, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch says that any recent GPU supports bf16, unless it is asked to leave emulation out."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or real)
+    engine = Engine(EngineConfig(device="cpu"))
+    engine.device = torch.device("cuda")
+    assert engine._precision("auto") == precision
+
+
 @pytest.mark.parametrize("captured", [True, False])
 def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     class Asking(Network):

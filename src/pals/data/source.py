@@ -225,8 +225,9 @@ class KeptPictures(DecodedPictures):
                 written = os.pwrite(self._file.fileno(), np.ascontiguousarray(pixels).data, row * pixels.nbytes)
             except OSError:
                 written = 0
-            self._full = written < pixels.nbytes
-            self._done_N[row] = not self._full
+            stored = written == pixels.nbytes  # of this row: another thread may find room, or none, in the meantime
+            self._full = self._full or not stored
+            self._done_N[row] = stored
 
 
 def _nameless(folder: Path, size: int) -> IO[bytes]:

@@ -35,7 +35,7 @@ class EngineConfig:
     device: str = "auto"
     "cpu, cuda, cuda:1, mps, or auto (a CUDA device where there is one)."
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
-    "Of the network; auto is bf16 on a GPU that has it and fp32 elsewhere. Votes, losses and statistics are always fp32."
+    "Of the network; auto: bf16 on a GPU that has it in hardware, fp32 elsewhere. Votes, losses and statistics are always fp32."
     compile: bool | None = None
     "Compile the networks and capture the training step in a CUDA graph; by default on a CUDA device."
     deterministic: bool = False
@@ -144,7 +144,9 @@ class Engine:
 
     def _precision(self, name: str) -> str:
         if name == "auto":
-            return "bf16" if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+            # left to itself, torch also counts GPUs that emulate bf16 (V100, T4)
+            real = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+            return "bf16" if real else "fp32"
         if self.device.type == "cpu" and name in ("tf32", "fp16"):
             raise InputError(f"Precision {name!r} needs a CUDA device; on the CPU use fp32 or bf16.")
         return name
