@@ -28,7 +28,7 @@ from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
 from pals.model import Description, Model, Part
-from pals.runs.defaults import DEFAULTS
+from pals.runs.published_settings import published_settings
 from pals.runs.settings import DataConfig, NetworkConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
@@ -303,9 +303,9 @@ def test_settings_page_shows_the_settings_of_fit() -> None:
     assert shown == {**actual, "votes": None}
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("name", published_settings()["data_sets"])
 def test_settings_page_shows_the_recipes(name: str) -> None:
-    actual = {f"{section}.{key}": value for section, values in DEFAULTS[name].items() for key, value in values.items()}
+    actual = {f"{section}.{key}": value for section, values in published_settings()["data_sets"][name].items() for key, value in values.items()}
     rows = list(table_rows(ROOT / "docs" / "runs.md", "recipe"))
     assert {row["recipe"]: yaml.safe_load(row[name]) for row in rows if row[name]} == actual
 

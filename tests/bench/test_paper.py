@@ -17,13 +17,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from _toy import Answer
-from pals.bench.paper.choices import chosen_by_rates
 from pals.bench.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, left, seconds
 from pals.bench.paper.numbers import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.bench.paper.recipe import Recipe
 from pals.bench.paper.recipes import RECIPES, TABLES, find, narrowed, select
 from pals.methods import METHODS
-from pals.runs.settings import RunConfig, shortened
+from pals.runs.settings import RunConfig, other_settings_by_rates, shortened
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.vision.backbones import build_network
@@ -322,8 +321,8 @@ def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
 )
 def test_what_the_tables_choose_by_the_rates_is_known(method: str, q: float, eta: float, found: dict[str, Any]) -> None:
     values = {"data": {"name": "cifar10", "partial_rate": q, "noise_rate": eta}, "method": {"name": method}}
-    assert chosen_by_rates(RunConfig.of(values)) == found
-    assert chosen_by_rates(RunConfig.of({"data": {"name": "digits"}, "method": {"name": method}})) == {}
+    assert other_settings_by_rates(RunConfig.of(values)) == found
+    assert other_settings_by_rates(RunConfig.of({"data": {"name": "digits"}, "method": {"name": method}})) == {}
 
 
 def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:

@@ -36,7 +36,7 @@ from pals.methods.parts.topology import (
     trust,
 )
 from pals.methods.srse import SRSE, salvage_window
-from pals.runs.defaults import PUBLISHED
+from pals.runs.published_settings import published_settings
 from pals.runs.settings import RunConfig, shortened
 from pals.util.errors import InputError
 from pals.vision.backbones import Network, Output
@@ -802,7 +802,7 @@ def test_published_settings() -> None:
     assert RunConfig.of(shortened(full.to_dict(), 100)).method.model_ramp == 2
     crowd = RunConfig.of({"data": {"name": "plankton"}, "method": {"name": "srse"}})
     assert (crowd.method.neighbors, crowd.method.delta, crowd.train.schedule) == (5, 1.0, "step")
-    assert all("srse" in PUBLISHED[name] for name in ("cifar10", "cifar100", "cifar100h", "cifar10n", "cub200", "benthic"))
+    assert all("srse" in published_settings()["methods"][name] for name in ("cifar10", "cifar100", "cifar100h", "cifar10n", "cub200", "benthic"))
 
 
 def test_learns_from_very_noisy_sets() -> None:

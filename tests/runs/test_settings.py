@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pals.methods import METHODS, find_method
-from pals.runs.defaults import PUBLISHED
+from pals.runs.published_settings import published_settings
 from pals.runs.settings import RunConfig, never_comes, shortened
 
 
@@ -53,7 +53,7 @@ def test_only_options_that_exist_are_counted_in_epochs() -> None:
     for name in METHODS:
         options = full("digits", name)["method"]
         assert set(find_method(name).counted_in_epochs) <= set(options)
-    assert any(find_method(name).counted_in_epochs for name in PUBLISHED["cifar10"])
+    assert any(find_method(name).counted_in_epochs for name in published_settings()["methods"]["cifar10"])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_sets_alike_have_settings_alike() -> None:
         hundred, by_class = full("cifar100", method), full("cifar100h", method)
         assert {**hundred, "data": 0} == {**by_class, "data": 0}
         ten, answers = full("cifar10", method), full("cifar10n", method)
-        if method in PUBLISHED["cifar10"]:
+        if method in published_settings()["methods"]["cifar10"]:
             assert (ten["network"], ten["train"]) == (answers["network"], answers["train"])
     assert full("cifar10n", "irnet")["method"]["tau"] is None
     assert full("cifar10n", "pico+")["method"]["delta"] is None

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from pals.methods import METHODS
 from pals.runs import RunConfig
-from pals.runs.defaults import DEFAULTS
+from pals.runs.published_settings import published_settings
 from pals.util.config import STRICT, build, differences, merge, override, read_yaml, to_dict, to_yaml
 from pals.util.errors import InputError
 
@@ -168,7 +168,7 @@ def test_missing_yaml(tmp_path: Path) -> None:
         read_yaml(tmp_path / "no.yaml")
 
 
-@pytest.mark.parametrize("data", [None, *DEFAULTS])
+@pytest.mark.parametrize("data", [None, *published_settings()["data_sets"]])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_config_survives_its_file(data: str | None, method: str, tmp_path: Path) -> None:
     given: dict[str, Any] = {"method": {"name": method}, "train": {"milestones": [3, 4]}, "seed": 5}

@@ -220,20 +220,19 @@ def _train(configs: list[RunConfig], base: Path, folders: list[Path], data_dir: 
 
 def _remarks(config: RunConfig) -> Iterator[str]:
     """What a user may not expect of these settings."""
-    from pals.bench.paper.choices import chosen_by_rates
-    from pals.runs.settings import never_comes
+    from pals.runs.settings import never_comes, other_settings_by_rates
 
     for name in never_comes(config):
         yield (
             f"Note: method.{name} is {getattr(config.method, name)}, but training ends after epoch {config.train.epochs}, so "
             f"it never takes effect. Lower it, or train longer."
         )
-    other = chosen_by_rates(config)
+    other = other_settings_by_rates(config)
     if other:
         found = ", ".join(f"{key}={value}" for key, value in other.items())
         yield (
             f"Note: at these rates the paper's tables use {config.method_name} with {found}. Set that with --set, or run "
-            f"the cell with `pals bench`."
+            f"the experiment with `pals bench`."
         )
 
 

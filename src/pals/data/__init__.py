@@ -1,7 +1,7 @@
 """Data sets by name, read from local files.
 
 Items, truth and, if there are any, people's answers. `fetch` is the only place that goes online, and only when asked. Training
-settings are in `runs.defaults`; items that do not fit in memory are in `shards`.
+settings are in `runs.published_settings`; items that do not fit in memory are in `shards`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 
 from pals.crowd.linear import LARGEST
 from pals.methods import method_options
-from pals.runs.defaults import HEAD, TUNED
 from pals.runs.encoders import AUTO, size_for
+from pals.runs.published_settings import encoder_settings
 from pals.runs.settings import CLOSED_FORM
 from pals.util.config import merge
 from pals.util.errors import InputError
@@ -100,7 +100,7 @@ def _size(facts: Facts, pretrained: bool) -> int:
 def _training(facts: Facts) -> dict[str, Any]:
     """Of a small network on features."""
     epochs = min(max(150_000 // facts.answered, 20), 60)
-    return {"train": {"epochs": epochs, **HEAD}}
+    return {"train": {"epochs": epochs, **encoder_settings("head")}}
 
 
 def _for_pictures(network: Mapping[str, Any], facts: Facts) -> tuple[dict[str, Any], str]:
@@ -130,7 +130,7 @@ def _folds_no_longer(chosen: dict[str, Any], epochs: int | None) -> dict[str, An
 
 def _fine_tuned(facts: Facts, name: str) -> tuple[dict[str, Any], str]:
     epochs = min(max(1_000_000 // facts.answered, 20), 100)
-    train = {"epochs": epochs, **TUNED, "tail": "fill", **SELDOM}
+    train = {"epochs": epochs, **encoder_settings("fine_tuned"), "tail": "fill", **SELDOM}
     folds = {"folds": 3, "fold_epochs": epochs}
     return {"data": folds, "network": {"name": name}, "train": train}, f"Training {name} further, from the given weights."
 

@@ -1,6 +1,6 @@
 """A run, from settings to a folder: settings and their defaults, the folder, and the code that puts the parts together.
 
-Every default of a setting is here (`defaults`) or beside the class that reads it. It knows
+Every default of a setting is here (`published_settings`) or beside the class that reads it. It knows
 neither what is made of runs (`fitting`, `bench`) nor the command line.
 """
 

@@ -16,7 +16,7 @@ from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.dcic import ONCE_EVERYWHERE
 from pals.labels.taxonomy import SURE
 from pals.methods import find_method, method_options
-from pals.runs.defaults import DEFAULTS, FINE_TUNED, ON_FEATURES, PUBLISHED
+from pals.runs.published_settings import settings_by_rates, settings_of
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import SEEDS, STRICT, build, merge, to_dict
@@ -170,9 +170,8 @@ class RunConfig:
         kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
         data_name = given["data"].get("name", kind.name)
         name = str(given["method"].get("name", "pals"))
-        recipe = merge(DEFAULTS.get(str(data_name), {}), PUBLISHED.get(str(data_name), {}).get(name, {}))
-        full = merge(recipe, _by_encoder(given["network"]) if kind is DataConfig else {})
-        full = merge(full, _by_preset(name, given["method"], full.get("train", {})), given)
+        published = settings_of(str(data_name), name, given["network"] if kind is DataConfig else {})
+        full = merge(published, _by_preset(name, given["method"], published.get("train", {})), given)
         method = {key: value for key, value in full["method"].items() if key != "name"}
         shared, own = _split(kind, str(data_name), full["data"])
         return cls(
@@ -196,11 +195,6 @@ class RunConfig:
             "engine": to_dict(self.engine),
             "seed": self.seed,
         }
-
-
-def _by_encoder(network: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How a head on frozen features is trained, or a pretrained network further, whatever the data set."""
-    return ON_FEATURES if network.get("frozen") else FINE_TUNED if network.get("adapt") else {}
 
 
 def _by_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -243,6 +237,28 @@ def never_comes(config: RunConfig) -> list[str]:
     first = {name: getattr(config.method, name) for name in method.counted_in_epochs if name.endswith("_from")}
     first |= {name: getattr(config.method, name) + 1 for name in method.begins_after}
     return [name for name, epoch in first.items() if epoch is not None and epoch > epochs]
+
+
+def other_settings_by_rates(config: RunConfig) -> dict[str, Any]:
+    """Settings that the method's authors choose by the rates of a run on CIFAR, where the run has others.
+
+    Args:
+        config: of the run.
+
+    Returns:
+        Published value by dotted key.
+    """
+    data = config.data
+    if not isinstance(data, DataConfig) or data.name not in ("cifar10", "cifar100") or data.supervision == "truth":
+        return {}
+    chosen = settings_by_rates(config.method_name, data.name, data.partial_rate, data.noise_rate).settings
+    given = config.to_dict()
+    return {
+        f"{section}.{name}": value
+        for section, options in chosen.items()
+        for name, value in options.items()
+        if given[section][name] != value
+    }
 
 
 def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
