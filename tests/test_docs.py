@@ -305,7 +305,11 @@ def test_settings_page_shows_the_settings_of_fit() -> None:
 
 @pytest.mark.parametrize("name", published_settings()["data_sets"])
 def test_settings_page_shows_the_recipes(name: str) -> None:
-    actual = {f"{section}.{key}": value for section, values in published_settings()["data_sets"][name].items() for key, value in values.items()}
+    actual = {
+        f"{section}.{key}": value
+        for section, values in published_settings()["data_sets"][name].items()
+        for key, value in values.items()
+    }
     rows = list(table_rows(ROOT / "docs" / "runs.md", "recipe"))
     assert {row["recipe"]: yaml.safe_load(row[name]) for row in rows if row[name]} == actual
 

@@ -802,7 +802,10 @@ def test_published_settings() -> None:
     assert RunConfig.of(shortened(full.to_dict(), 100)).method.model_ramp == 2
     crowd = RunConfig.of({"data": {"name": "plankton"}, "method": {"name": "srse"}})
     assert (crowd.method.neighbors, crowd.method.delta, crowd.train.schedule) == (5, 1.0, "step")
-    assert all("srse" in published_settings()["methods"][name] for name in ("cifar10", "cifar100", "cifar100h", "cifar10n", "cub200", "benthic"))
+    assert all(
+        "srse" in published_settings()["methods"][name]
+        for name in ("cifar10", "cifar100", "cifar100h", "cifar10n", "cub200", "benthic")
+    )
 
 
 def test_learns_from_very_noisy_sets() -> None:
