@@ -296,7 +296,7 @@ def _open(desk: Desk, person: str, order: Any = "queue") -> list[int]:
 
 
 def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def quick(folder: Path, votes: object, *, out: Path, **_: Any) -> Any:
+    def quick(folder: Path, *, out: Path, **_: Any) -> Any:
         shutil.copytree(run, out, ignore=shutil.ignore_patterns("reviewed", "review.sqlite*"))
         return found
 
@@ -319,7 +319,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     assert pals("update", run).code == 2  # nobody has answered: files are needed
     Store(run).close()
     empty: Answer = pals("update", run)
-    assert empty.code == 2 and "nobody has answered on its review page" in empty.err
+    assert empty.code == 2 and "nobody has answered in `pals review`" in empty.err
     Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err

@@ -10,17 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from _kills import dying_at, in_a_child
 from _pictures import make_pictures
 from _slow import rest_slow
 from _toy import TINY, Answer, assert_same, logged_epochs
-from pals.training import log as runlog
 from pals.training.checkpoint import load_checkpoint
 from pals.util.files import read_json_lines
 
@@ -40,58 +38,6 @@ def assert_same_run(folder: Path, whole: Path) -> None:
     assert {path.name for path in folder.iterdir()} == FILES
     for name in ("config.yaml", "summary.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
-
-
-def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool:
-    """Do it in a process of its own; whether that was killed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which there is one
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    if kill_after is not None:
-        time.sleep(kill_after)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.waitstatus_to_exitcode(status) == 0
-    return False
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:
-    """Make this process kill itself the `count`-th time that it comes to a point."""
-    left = itertools.count(1 - count)
-
-    def now() -> bool:
-        return next(left) == 0
-
-    if point == "file written, not yet in place":
-        patch.setattr(os, "fsync", lambda _: die() if now() else None)
-    elif point == "file in place":
-        replace = Path.replace
-        patch.setattr(Path, "replace", lambda self, target: (replace(self, target), die() if now() else None)[0])
-    else:
-        append = runlog.RunLog.append
-
-        def half(self: runlog.RunLog, event: str, **values: Any) -> None:
-            append(self, event, **values)
-            if now():
-                if point == "half a line logged":
-                    os.truncate(self.path, self.path.stat().st_size - 30)
-                die()
-
-        patch.setattr(runlog.RunLog, "append", half)
 
 
 @pytest.mark.parametrize(

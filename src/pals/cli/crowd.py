@@ -203,7 +203,7 @@ def update(
 ) -> None:
     """Update a finished run with new answers or a new class. The old run is left untouched.
 
-    Without files, it uses the answers given in `pals review`.
+    The answers given in `pals review` are always taken in; without files, they alone. Run the same command again to resume.
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
 
@@ -215,7 +215,6 @@ def update(
     from pals.fitting.review.loop import has_answers
 
     options: dict[str, Any] = {
-        "out": out,
         "trust": trust or (),
         "sure": sure,
         "epochs": epochs,
@@ -225,26 +224,18 @@ def update(
         "stream": stream,
         "truth": truth,
         "all_probabilities": all_probabilities,
+        "columns": _given_only({"item": item_column, "worker": worker_column, "label": label_column}),
+        "classes": _names(classes),
+        "encoding": encoding,
+        "taxonomy": taxonomy,
         "progress": Terminal(),
     }
-    columns = _given_only({"item": item_column, "worker": worker_column, "label": label_column})
-    of_files = (votes, add_class, items, columns, classes, encoding, taxonomy)
-    if not any(of_files) and has_answers(run):
+    if not (votes or add_class or items or out) and has_answers(run):
         from pals.fitting.review.taking_in import update_from_review
 
         findings = update_from_review(run, **options)
     else:
-        findings = update_(
-            run,
-            votes or (),
-            add_class=add_class,
-            items=items,
-            columns=columns,
-            classes=_names(classes),
-            encoding=encoding,
-            taxonomy=taxonomy,
-            **options,
-        )
+        findings = update_(run, votes or (), out=out, add_class=add_class, items=items, **options)
     _tell(findings, started)
 
 

@@ -11,13 +11,15 @@ import pandas as pd
 from pals.data import find_weights
 from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
-from pals.fitting.folder import tree_of
+from pals.fitting.folder import data_of, tree_of
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.networks import lengths_of
 from pals.fitting.new_class import added_classes, refuse_without_features
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
+from pals.fitting.review.loop import has_answers
+from pals.fitting.reviewed import Review
 from pals.fitting.train import train
 from pals.fitting.votes import classes_of, votes_of_frame
 from pals.model import FILE_NAME, Model
@@ -146,7 +148,6 @@ def update(
     out: PathLike | None = None,
     add_class: str | None = None,
     items: PathLike | None = None,
-    earlier: PathLike | None = None,
     columns: Mapping[str, str] | None = None,
     classes: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -164,33 +165,37 @@ def update(
 ) -> Findings:
     """Update a finished run with new answers or a new class, like the command `pals update`. The old run is left untouched.
 
+    The answers given in `pals review` are always taken in; they replace what the same people said before.
+
     Args:
-        out: Folder for the new run; by default RUN-updated.
+        votes: Files with new answers; none where those of `pals review` are all, or a class is added.
+        out: Folder for the new run; by default RUN-updated. The same call with the same folder resumes it.
         add_class: A new class. Items that are not listed in `items` can then get it too.
         items: A text file with items known to belong to that class, one per line.
-        earlier: The run's own answers, if some of them no longer hold, as a table like its votes.csv, in the run's folder.
     """
-    folder, added = Path(run), added_classes(add_class, items)
-    if not added and not _files(votes):
-        raise InputError(f"Nothing to update {folder} with: give files with new answers, or --add-class and --items.")
+    folder, added, monitor = Path(run), added_classes(add_class, items), monitor_of(progress)
+    place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
+    values, review = updated_settings(folder, _files(votes), columns, encoding), Review.of(folder)
+    if not added and not _files(votes) and not review.answers:
+        nobody = "nobody has answered in `pals review` yet; " if has_answers(folder) else ""
+        raise InputError(f"Nothing to update {folder} with: {nobody}give files with new answers, or --add-class and --items.")
     changes: dict[str, dict[str, Any]] = {
         "data": {
             "skip_bad": skip_bad or None,
             "class_names": None if classes is None else tuple(classes),
-            "trusted": _people(trust),
+            "trusted": tuple(dict.fromkeys((*review.trusted, *(_people(trust) or ())))) or None,
             "taxonomy": _absolute(taxonomy),
             "sure": sure,
             "added": added or None,
-            "earlier": _absolute(earlier),
+            "reviewed": _rows_of_review(folder, place, review, monitor),
         },
         "train": {"epochs": epochs},
         "engine": {"device": device},
     }
-    values = merge(updated_settings(folder, _files(votes), columns, encoding), _given(changes))
+    values = merge(values, _given(changes))
     _refuse_sure_of_nothing(sure, values["data"])
     if added:
         refuse_without_features(folder, values)
-    place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
     return run_stages(
         values,
         place,
@@ -198,8 +203,27 @@ def update(
         cache=cache,
         stream=stream,
         all_probabilities=all_probabilities,
-        monitor=monitor_of(progress),
+        monitor=monitor,
     )
+
+
+def _rows_of_review(run: Path, place: Path, review: Review, monitor: Monitor) -> int:
+    """Up to which row of its review.sqlite the answers are taken in: the last one; where the update was begun before, those
+    that it began with."""
+    upto = review.upto if review.said else 0
+    begun = data_of(place)
+    if begun.get("earlier") != _earlier(run) or not isinstance(begun.get("reviewed", 0), int):
+        return upto
+    before: int = begun.get("reviewed", 0)
+    if Review.of(run, before).said == review.said:
+        return before
+    if (place / "summary.json").exists():
+        raise InputError(
+            f"{place} was made before the latest answers in `pals review`. Choose another --out to take them in, or delete "
+            "that folder."
+        )
+    monitor.say(f"Answers given in `pals review` since {place} was begun are left for another update.")
+    return before
 
 
 def _refuse_sure_of_nothing(sure: float | None, data: Mapping[str, Any], votes: Votes | None = None) -> None:
@@ -263,8 +287,10 @@ def updated_settings(
     if config is None or not isinstance(config.data, VotesConfig) or not _is_finished(run, config.data):
         raise InputError(f"{run} is not a finished run of `pals fit`. Run `pals fit` first, or let it finish.")
     values = config.to_dict()
+    del values["data"]["fingerprint"]  # it is of the answers; an update that was begun has its own
     values["data"] |= {
-        "earlier": str((run / "votes.csv").resolve()),
+        "earlier": _earlier(run),
+        "reviewed": 0,
         "votes": tuple(votes),
         "columns": dict(columns or {}),
         "format": None,
@@ -273,12 +299,15 @@ def updated_settings(
         "taxonomy": tree_of(run),
         "added": {},  # so are the items of these
         "class_names": classes_of(config.data),
-        "fingerprint": "",
     }
     if not config.network.frozen and config.method_name not in UNTRAINED:
         values["network"]["weights"] = str((run / FILE_NAME).resolve())
         values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
     return values
+
+
+def _earlier(run: Path) -> str:
+    return str((run / "votes.csv").resolve())
 
 
 def _is_finished(run: Path, data: VotesConfig) -> bool:

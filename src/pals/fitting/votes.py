@@ -13,6 +13,7 @@ import pandas as pd
 
 from pals.fitting.new_class import add_classes
 from pals.fitting.pictures import names_in
+from pals.fitting.reviewed import Earlier
 from pals.fitting.vectors import row_names
 from pals.readers import NO_ANSWER, Match, Votes, read_votes
 from pals.readers.summary import some, unanswered
@@ -44,12 +45,15 @@ def answered(votes: Votes) -> np.ndarray:
 
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
     """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
-    before = None if config.earlier is None or given is not None else _read(replace(config, votes=()))
-    votes = (_with_news(_read(config), before, config) if given is None else given).trusting(config.trusted)
+    earlier = None
+    if config.earlier is not None and given is None:
+        earlier = Earlier.of(Path(config.earlier), config.reviewed, config.separator)
+    before = None if earlier is None else _read(replace(config, votes=()), earlier)
+    votes = (_with_news(_read(config, earlier), before, config) if given is None else given).trusting(config.trusted)
     if config.answers_only:
         _refuse_too_little(config, votes)
         (read, *remarks) = votes.summary.lines()
-        return MatchedVotes(answered_first(votes), (read, *remarks), tuple(remarks))
+        return MatchedVotes(answered_first(votes), (read, *_of_review(earlier), *remarks), tuple(remarks))
     names = names_in(config.images) if config.images is not None else row_names(config, votes)
     matched, report = votes.match(names)
     _refuse_strangers(config, votes, report)
@@ -63,12 +67,17 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
         silent = np.flatnonzero((np.bincount(votes.item_R, minlength=len(votes.items)) == 0) & (votes.gold_I < 0))
         repeated = unanswered([votes.items[i] for i in silent], "item has", "items have")
         remarks = [line for line in remarks if line != repeated]
-    return MatchedVotes(answered_first(matched), (read, *remarks, where, found, *strangers), (*remarks, *strangers))
+    lines = (read, *_of_review(earlier), *remarks, where, found, *strangers)
+    return MatchedVotes(answered_first(matched), lines, (*remarks, *strangers))
 
 
-def _read(config: VotesConfig) -> Votes:
-    earlier = [] if config.earlier is None else [config.earlier]
-    return read_votes(
+def _of_review(earlier: Earlier | None) -> list[str]:
+    return [f"Including {how_many(earlier.reviewed, 'answer')} given in `pals review`"] if earlier and earlier.reviewed else []
+
+
+def _read(config: VotesConfig, begins: Earlier | None) -> Votes:
+    earlier = [] if begins is None else begins.sources
+    votes = read_votes(
         [*earlier, *config.votes],
         format=None if earlier else config.format,
         columns=[*({} for _ in earlier), *(config.columns for _ in config.votes)],
@@ -78,6 +87,9 @@ def _read(config: VotesConfig) -> Votes:
         encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
         taxonomy=config.taxonomy,
     )
+    if begins is None or config.class_names is not None or votes.taxonomy is not None:
+        return votes
+    return replace(votes, class_names=(*votes.class_names, *_beyond(begins.class_names, votes.class_names)))
 
 
 def _with_news(votes: Votes, before: Votes | None, config: VotesConfig) -> Votes:

@@ -50,7 +50,7 @@ READERS: Registry[Reader] = Registry("format", "pals.readers", FORMATS, _check)
 
 
 def read_votes(
-    path: str | Path | Sequence[str | Path],
+    path: str | Path | Sequence[str | Path | Source],
     *,
     format: str | None = None,
     columns: Columns | Sequence[Columns] | None = None,
@@ -93,9 +93,9 @@ def read_votes(
     if len(written) != len(paths):
         raise InputError(f"Give one encoding for each of the {len(paths)} files with answers; found {len(written)}.")
     sources = [
-        (Source(file, name, limits), known)
+        (source, known)
         for entry, known, name in zip(paths, each, written, strict=True)
-        for file in _files(Path(entry))
+        for source in ([entry] if isinstance(entry, Source) else (Source(file, name, limits) for file in _files(Path(entry))))
     ]
     if not sources:
         raise InputError("No file with answers is given.")

@@ -52,8 +52,13 @@ class _TwiceError(ValueError):
 class Source:
     """One file that a user gave."""
 
-    def __init__(self, path: Path, encoding: str | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, path: Path, encoding: str | None = None, limits: Limits | None = None, data: bytes | None = None
+    ) -> None:
+        """`data`: the content, where it is in memory; `path` then says in messages where it comes from."""
         self.path = path
+        if data is not None:
+            self.data = data
         self.encoding = None if encoding is None else _codec(encoding)
         self.limits = limits or Limits.from_environment()
 

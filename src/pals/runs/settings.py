@@ -60,6 +60,8 @@ class VotesConfig:
     "Files with the answers."
     earlier: str | None = None
     "The answers of the run that this one goes on from (its votes.csv), read before the others."
+    reviewed: int = Field(default=0, ge=0)
+    "The last row of that run's review.sqlite (the answers given in `pals review`) that is taken in; 0: none."
     images: str | None = None
     "Folder of the pictures."
     features: str | None = None

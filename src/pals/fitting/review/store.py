@@ -142,10 +142,15 @@ class Store:
         """What stands, in the order in which it was said."""
         return self.snapshot()[1]
 
-    def snapshot(self) -> tuple[int, list[Answer]]:
-        """The number of the last row, and what stands then."""
+    def snapshot(self, upto: int | None = None) -> tuple[int, list[Answer]]:
+        """The number of the last row (of those up to `upto`), and what stands then."""
         with self._reading():
-            log = self._refreshed(self._answers)
+            if upto is None:
+                log = self._refreshed(self._answers)
+            else:
+                log = Log()
+                for answer in _select(self._answers, "id <= ?", upto):
+                    log.take(answer)
             return log.last_id, log.current()
 
     def changes(self, after: int) -> tuple[int, dict[str, list[Answer]]]:

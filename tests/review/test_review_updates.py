@@ -1,0 +1,127 @@
+"""`pals update` takes in what was answered in `pals review`, whatever else it is given, and leaves the run itself alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from _toy import Answer
+
+pytest.importorskip("starlette")
+
+from pals.fitting.review.store import Said, Store
+from pals.readers import Votes, read_votes
+
+Pals = Callable[..., Answer]
+
+
+@pytest.fixture
+def more(run: Path) -> Path:
+    """A second file of answers, whose columns have other names."""
+    path = run.parent / "more.csv"
+    path.write_text("photo,who,says\n005.png,zoe,digit 1\n006.png,zoe,digit 2\n")
+    return path
+
+
+COLUMNS = ("--item-column", "photo", "--worker-column", "who", "--label-column", "says")
+
+
+def say(run: Path, person: str, label: str, *items: str) -> None:
+    store = Store(run)
+    store.add(person, [Said(item, "label", (label,)) for item in items], f"{person}-{label}-{'-'.join(items)}")
+    store.close()
+
+
+def given(folder: Path) -> set[tuple[str, str, str]]:
+    votes: Votes = read_votes(folder / "votes.csv")
+    rows = zip(votes.item_R.tolist(), votes.worker_R.tolist(), votes.label_R.tolist(), strict=True)
+    return {(votes.items[item], votes.workers[worker], votes.class_names[label]) for item, worker, label in rows}
+
+
+def content(run: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+def test_a_file_of_answers_comes_beside_those_of_the_page(run: Path, more: Path, pals: Pals) -> None:
+    """An answer of the page replaces what the same person said before; the run is as it was."""
+    say(run, "ana", "digit 1", "005.png", "007.png")
+    say(run, "dan", "digit 2", "007.png")
+    said_before = {row for row in given(run) if row[:2] != ("007.png", "dan")}
+    before = content(run)
+    done = pals("update", run, more, *COLUMNS)
+    assert done.code == 0, done.err
+    assert "3 answers given in `pals review`" in done.out
+    news = {("005.png", "ana", "digit 1"), ("007.png", "ana", "digit 1"), ("007.png", "dan", "digit 2")}
+    out = run.with_name("run-updated")
+    assert given(out) == said_before | news | {("005.png", "zoe", "digit 1"), ("006.png", "zoe", "digit 2")}
+    assert content(run) == before
+    Store(run).undo("dan", "undone")
+    again = pals("update", run, more, *COLUMNS)
+    assert again.code == 2 and "made before the latest answers" in again.err  # not a word of them would be in it
+    elsewhere = pals("update", run, more, *COLUMNS, "--out", "elsewhere")
+    assert elsewhere.code == 0 and "2 answers given in `pals review`" in elsewhere.out
+    assert {label for item, who, label in given(Path("elsewhere")) if (item, who) == ("007.png", "dan")} == {
+        label for item, who, label in given(run) if (item, who) == ("007.png", "dan")
+    }
+
+
+def test_a_new_class_and_the_answers_of_the_page(run: Path, pals: Pals) -> None:
+    say(run, "ana", "digit 1", "005.png")
+    Path("owls.txt").write_text("010.png\n011.png\n012.png\n")
+    done = pals("update", run, "--add-class", "owl", "--items", "owls.txt", "--out", "with-owls")
+    assert done.code == 0, done.err
+    assert "1 answer given in `pals review`" in done.out
+    assert ("005.png", "ana", "digit 1") in given(Path("with-owls"))
+    assert set(pd.read_csv("with-owls/labels.csv").set_index("item").loc[["010.png", "011.png"], "label"]) == {"owl"}
+
+
+def test_a_round_elsewhere_leaves_the_run_alone(run: Path, pals: Pals) -> None:
+    say(run, "ana", "digit 1", "005.png")
+    before = content(run)
+    done = pals("update", run, "--trust", "ana", "--out", "elsewhere")
+    assert done.code == 0, done.err
+    assert content(run) == before
+    labels = pd.read_csv("elsewhere/labels.csv").set_index("item")
+    assert labels.loc["005.png", "status"] == "gold"
+
+
+def test_classes_that_nobody_names_any_more_stay(run: Path, more: Path, pals: Pals) -> None:
+    """Who had named one changed their mind; a class that a file brings is new all the same."""
+    last = sorted({label for _, _, label in given(run)})[-1]
+    for item, who, label in given(run):
+        if label == last:
+            say(run, who, "digit 1", item)
+    more.write_text(more.read_text().replace("digit 2", "owl"))
+    done = pals("update", run, more, *COLUMNS)
+    assert done.code == 0, done.err
+    classes = set(pd.read_csv(run / "classes.csv")["class"])
+    assert last not in {label for _, _, label in given(run.with_name("run-updated"))}
+    assert set(pd.read_csv("run-updated/classes.csv")["class"]) == classes | {"owl"}
+
+
+def test_all_answers_were_replaced(run: Path, pals: Pals) -> None:
+    for item, who, _ in given(run):
+        say(run, who, "digit 1" if int(item[:3]) % 2 else "digit 2", item)
+    done = pals("update", run, "--out", "elsewhere")
+    assert done.code == 0, done.err
+    assert {label for _, _, label in given(Path("elsewhere"))} == {"digit 1", "digit 2"}
+
+
+def test_an_update_that_was_begun_goes_on_with_the_answers_of_then(run: Path, more: Path, pals: Pals) -> None:
+    say(run, "ana", "digit 1", "005.png")
+    assert pals("update", run, more, *COLUMNS).code == 0
+    out = run.with_name("run-updated")
+    whole = content(out)
+    (out / "summary.json").unlink()  # as if it had been killed
+    say(run, "ana", "digit 2", "005.png")
+    done = pals("update", run, more, *COLUMNS)
+    assert done.code == 0, done.err
+    assert "left for another update" in done.out
+    assert content(out)["votes.csv"] == whole["votes.csv"] and content(out)["labels.csv"] == whole["labels.csv"]
+    shutil.rmtree(out)
+    assert pals("update", run, more, *COLUMNS).code == 0
+    assert ("005.png", "ana", "digit 2") in given(out)
