@@ -138,13 +138,15 @@ def learn(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotat
     careful_W = np.bincount(worker_P, careful_PC.sum(axis=1), minlength=answers.num_workers)
     answered_N = answers.answered_N
     hard_C, items_C = found.hard_NC[answered_N].sum(axis=0), found.posterior_NC[answered_N].sum(axis=0)
+    care_W = (careful_W + CARE_PSEUDO_COUNTS[0]) / (total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS))
+    count_PC[worker_P == answers.num_workers - 1] = total_WC[-1] = 0  # whoever has no name has no matrix
     return replace(
         before,
         count_PC=count_PC,
         total_WC=total_WC,
         common_CC=careful_CC.T + table(half_right(classes, before.first), classes),
         wrong_CC=wrong_CC + table(all_wrong(classes, before.first), classes),
-        care_W=(careful_W + CARE_PSEUDO_COUNTS[0]) / (total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS)),
+        care_W=care_W,
         hard_C=(hard_C + HARD_PSEUDO_COUNTS[0]) / (items_C + sum(HARD_PSEUDO_COUNTS)) if before.hard_C.any() else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, careful_PC),
         unsure=unsure,

@@ -194,12 +194,30 @@ def test_somebody_with_one_answer_answers_like_everybody() -> None:
     np.testing.assert_allclose(found.confusion_WCC.sum(axis=2), 1)
 
 
-def test_unnamed_answers_are_those_of_one_person() -> None:
+def test_each_unnamed_answer_counts_and_tells_of_no_other() -> None:
+    """Not one person's, who would have a matrix from all of them and of whose equal answers one would count."""
     votes, truth_N = simulated(200, [0.9, 0.8, 0.7])
-    rows = [(item, -1, label) for item, label in zip(votes.item_R.tolist(), votes.label_R.tolist(), strict=True)]
+    rows = [(item, -1, label) for item, _, label in rows_of(votes)]
     found = dawid_skene(votes_of(rows, 200))
     assert (found.label_N == truth_N).mean() > 0.85
-    assert found.confusion_WCC.shape == (1, 3, 3)
+    assert (found.answers.count_N == 3).all()
+    assert not found.annotators.count_PC.any() and not found.annotators.total_WC.any()
+    mixed = votes_of([*rows_of(votes), *((item, -1, 0) for item in range(200) for _ in range(2))], 200)
+    assert not dawid_skene(mixed).annotators.total_WC[-1].any()
+    twice = votes_of([(0, 0, 1), (0, 0, 1), (0, -1, 1), (0, -1, 1)], 2)
+    assert dawid_skene(twice).answers.count_N.tolist() == [3, 0]  # what one person says twice is one answer
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_without_names_the_shares_of_wrong_answers_and_labels_are_right(classes: int) -> None:
+    votes, truth_N = simulated(400, [0.785] * 5, classes)
+    rows = [(item, -1, label) for item, _, label in rows_of(votes)]
+    unnamed = votes_of(rows, 400, classes)
+    fusion = fuse(unnamed, [])
+    noise = estimate_noise(unnamed, fusion)
+    assert abs(noise.answers_wrong - (votes.label_R != truth_N[votes.item_R]).mean()) < 0.05
+    assert noise.low <= (fusion.label_N != truth_N).mean() <= noise.high < 0.15
+    assert fusion.correlation < 0.2  # sources do not repeat each other
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 3), st.integers(0, 2)), max_size=30), st.booleans())

@@ -21,6 +21,8 @@ def crowd(kind: str) -> Votes:
     rng = np.random.default_rng(2)
     if kind == "weights":
         votes = replace(votes, weight_R=rng.choice([0.0, 0.5, 2.0], size=len(votes.item_R)))
+    if kind == "unnamed":
+        votes = replace(votes, worker_R=np.where(rng.random(len(votes.item_R)) < 0.4, -1, votes.worker_R))
     if kind == "gold":
         gold_I = np.where(rng.random(300) < 0.1, rng.integers(12, size=300), -1)
         votes = replace(votes, gold_I=gold_I).take(np.flatnonzero(votes.item_R % 25 > 0))  # and items that nobody has seen
@@ -38,7 +40,7 @@ def both_ways(votes: Votes, monkeypatch: pytest.MonkeyPatch, **options: object) 
 
 
 @pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("kind", ["plain", "weights", "gold", "unknown"])
+@pytest.mark.parametrize("kind", ["plain", "weights", "gold", "unknown", "unnamed"])
 def test_few_classes_find_what_all_classes_do(kind: str, hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where hardly any class is left out, to many digits."""
     votes = crowd(kind)

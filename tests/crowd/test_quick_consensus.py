@@ -21,13 +21,13 @@ TREE = Taxonomy.from_parents({"a": None, "b": None, **{f"a{k}": "a" for k in ran
 
 def crowd(kind: str, items: int = 40, classes: int = 5) -> Votes:
     """Three answers an item. Some of them, by kind, name two labels or a branch, are unsure, or weigh more; somebody does not
-    know; some labels are gold; one answer has no name."""
+    know; some labels are gold; every fifth answer has no name, some of them to one item and the same."""
     rng = np.random.default_rng(7)
     truth_N = rng.integers(classes, size=items)
     rows, answer, sure, weight = [], [], [], []
     unknown = [(int(rng.integers(items)), 3) for _ in range(8)] if kind == "marked" else []
     for number in range(3 * items):
-        item, person = number // 3, int(rng.integers(8)) if number else -1
+        item, person = number // 3, max(int(rng.integers(-2, 8)), -1)
         label = int(truth_N[item]) if rng.random() < 0.7 else int(rng.integers(classes))
         labels = [label]
         if kind in ("sets", "marked") and rng.random() < 0.25:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from _toy import Answer
 from pals import fit
 from pals.cli import app
 from pals.crowd import dawid_skene
@@ -50,6 +52,25 @@ def test_tables_and_report(found: Findings) -> None:
     assert "Training" not in page
     entries = json.loads((found.folder / "report.json").read_text())["gallery"]
     assert entries and all(entry["model"] == entry["neighbors"] == [] for entry in entries)
+
+
+def test_answers_without_names_are_those_of_many(tmp_path: Path, pals: Callable[..., Answer]) -> None:
+    """Five an item, of which 21.5% are wrong. They were taken for one person's, equal ones counted once, and 51.8% said to be
+    wrong, and 15% of the labels."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(rng.integers(5, size=300), 5)
+    label = np.where(rng.random(1500) < 0.215, (truth + rng.integers(1, 5, 1500)) % 5, truth)
+    table = pd.DataFrame({"item": [f"i{number // 5}" for number in range(1500)], "label": [f"c{c}" for c in label]})
+    table.to_csv(tmp_path / "votes.csv", index=False)
+    assert pals("fit", "votes.csv", "--no-images", "--out", "run").code == 0
+    found = json.loads((tmp_path / "run" / "summary.json").read_text())
+    labels = pd.read_csv(tmp_path / "run" / "labels.csv").set_index("item")["label"]
+    wrong = (labels.loc[table["item"]].str[1:].astype(int).to_numpy() != truth).mean()
+    assert abs(found["answers_wrong"] - (label != truth).mean()) < 0.05
+    low, high = found["labels_wrong_interval"]
+    assert low <= wrong <= high < 0.15
+    doubtful = pd.read_csv(tmp_path / "run" / "doubtful.csv")
+    assert (doubtful["answer"] != doubtful["suggestion"]).all()
 
 
 def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -16,7 +17,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from _review import Client
+from _review import HOSTILE_LABEL, Client
 from _toy import Answer
 
 pytest.importorskip("starlette")
@@ -30,6 +31,7 @@ from pals.fitting.review.loop import base_of
 from pals.fitting.review.orders import KINDS, Order
 from pals.fitting.review.pictures import NoPictureError
 from pals.fitting.review.shards import ENDINGS, PicturesInShards, is_of_shards
+from pals.fitting.review.shown import Shown
 from pals.fitting.review.store import Said, Store
 from pals.fitting.review.taking_in import update_from_review
 from pals.fitting.review.views import own_digits
@@ -55,6 +57,27 @@ def shown(client: Client, path: str = "item") -> str:
     """The key of the item on a page; "" where there is none."""
     page = client.get(path, x_part="card").text
     return page.partition('data-key="')[2].partition('"')[0]
+
+
+# ---- what is said of an item
+
+
+def test_an_answer_is_doubted_not_its_person(run: Path) -> None:
+    """Unnamed answers, and several of one person, shared a key, and what was right was called wrong beside them."""
+    item, right, wrong, other = "000<b>&'.png", "digit 1", "digit 2", HOSTILE_LABEL
+    given = (("", right), ("", right), ("", wrong), ("dan", right), ("dan", wrong), ("dan", f"{wrong}|{other}"), ("", other))
+    votes = [[item, who, label, "1.0", "False", f"a{number}"] for number, (who, label) in enumerate(given)]
+    (run / "summary.json").write_text("{}")  # which says how many rows the fit wrote
+    doubts = [("(unnamed)", wrong, 0.9), ("dan", wrong, 0.9), ("dan", f"{other} + {wrong}", 0.8), ("(unnamed)", other, 0.7)]
+    with (run / "votes.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["item", "worker", "label", "weight", "is_gold", "answer_id"], *votes])
+    with (run / "doubtful.csv").open("w", newline="") as file:
+        rows = ([n, item, who, said, right, wrong, 0.9, "", ""] for n, (who, said, wrong) in enumerate(doubts, start=1))
+        names = "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors"
+        csv.writer(file).writerows([names.split(","), *rows])
+    shown = Shown(run)
+    said = shown.facts(shown.place[item])["said"]
+    assert [one["wrong"] for one in said] == [None, None, 0.9, None, 0.9, 0.8, 0.7]
 
 
 # ---- which item

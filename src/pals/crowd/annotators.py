@@ -38,7 +38,8 @@ class Annotators:
 
     Where the data say little of a person, the person answers as people do (`shared_CC`) with probability `care_W`, and
     otherwise blindly with the label frequencies of their own (`habit_WC`). The more answers, the less this counts: it has the
-    weight of `strength` answers per class.
+    weight of `strength` answers per class. Of whoever gave an answer without a name the data say nothing: only this counts,
+    with the care and the label frequencies of all such answers, and they have no counts of their own.
 
     Of a hard item nobody knows better than the others: every other answer is wrong (`hard_CC`), whoever gives it, and in the
     way that answers are wrong elsewhere. `hard_C` of the items of a class are hard; zero where difficulty is not modelled.
@@ -94,8 +95,8 @@ class Annotators:
 
 
 def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
-    """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is that of all
-    unnamed answers. With `only_K` those of these annotators."""
+    """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is what any
+    answer without a name is held to be. With `only_K` those of these annotators."""
     workers, classes = annotators.habit_WC.shape
     only_K = np.arange(workers) if only_K is None else only_K
     if len(only_K) * classes**2 > LARGEST_CONFUSION:
@@ -156,6 +157,8 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
         assert isinstance(found, ItemPosterior)
         unsure, count_PC, hard_CC = _divided(answers, found, before)
     sums = (_sums if isinstance(count_PC, np.ndarray) else _sparse_sums)(answers, count_PC, before)
+    care_W = (sums.careful_W + CARE_PSEUDO_COUNTS[0]) / (sums.total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS))
+    _clear_unnamed(answers, count_PC, sums.total_WC)
     wrong_CC = sums.careful_CC + hard_CC
     np.fill_diagonal(wrong_CC, 0.0)
     return replace(
@@ -164,12 +167,22 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
         total_WC=sums.total_WC,
         common_CC=_with_first(sums.careful_CC, half_right(classes, before.first)),
         wrong_CC=_with_first(wrong_CC, all_wrong(classes, before.first)),
-        care_W=(sums.careful_W + CARE_PSEUDO_COUNTS[0]) / (sums.total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS)),
+        care_W=care_W,
         hard_C=_share_of_hard(answers, found) if hard else before.hard_C,
         levels=None if before.levels is None else before.levels.learned(answers, sums.careful_PC),
         unsure=unsure,
         caution=None if before.caution is None else before.caution.learned(found.hard_N),
     )
+
+
+def _clear_unnamed(answers: Answers, count_PC: Any, total_WC: np.ndarray) -> None:
+    """Without names no answer tells of the person who gave another."""
+    first = np.searchsorted(answers.worker_P, answers.unnamed)  # their pairs are the last
+    if isinstance(count_PC, np.ndarray):
+        count_PC[first:] = 0
+    else:
+        count_PC.data[count_PC.indptr[first] :] = 0
+    total_WC[answers.unnamed] = 0
 
 
 def settled(answers: Answers, held: Posterior, initial: Annotators) -> Annotators:

@@ -20,13 +20,14 @@ from pals.readers.nodes import node_of_groups
 @dataclass(frozen=True)
 class Answers:
     """Who said what of which item. A pair (P) is an annotator and a label that they gave at least once. A symbol (S) is what
-    one answer says: a pair, or several pairs of one annotator where the answer names several labels. Nobody's name is
-    annotator W - 1: all unnamed answers are taken for those of one person.
+    one answer says: a pair, or several pairs of one annotator where the answer names several labels. Two answers of one
+    annotator that say the same of an item are one. Annotator W - 1 stands for all answers without a name: each of them is
+    another person's, and an entry of its own, so that a row may hold several entries of one symbol.
 
     Weights count relative to their mean, so that only their proportions matter.
     """
 
-    given_NS: Any  # scipy.sparse, float64: weight of the answers with this symbol for this item, above zero
+    given_NS: Any  # scipy.sparse, float64: weight of an answer with this symbol for this item, above zero
     members_SP: Any  # scipy.sparse, 0 or 1: the pairs that a symbol consists of
     worker_S: np.ndarray
     sure_S: np.ndarray  # bool: False for answers of which every label is marked as unsure; they have symbols of their own
@@ -85,11 +86,18 @@ class Answers:
         return np.concatenate([table_CC.T, sums_KC])
 
     @property
+    def unnamed(self) -> int:
+        """The annotator that stands for all answers without a name."""
+        return self.num_workers - 1
+
+    @property
     def asked_NW(self) -> Any:
-        """Sparse, 0 or 1: who answered for an item, or did not know; nobody's "don't know"s all count."""
-        symbols = len(self.worker_S)
-        worker_SW = csr_matrix((np.ones(symbols), (np.arange(symbols), self.worker_S)), shape=(symbols, self.num_workers))
-        answered_NW = (self.given_NS @ worker_SW).astype(bool).astype(np.float64)
+        """Sparse, 0 or 1: who answered for an item, or did not know; all that is without a name counts."""
+        given = self.given_NS
+        entries = np.ones(given.nnz), self.worker_S[given.indices], given.indptr
+        answered_NW = csr_matrix(entries, shape=(self.num_items, self.num_workers))
+        answered_NW.sum_duplicates()
+        answered_NW.data[answered_NW.indices != self.unnamed] = 1
         return answered_NW + self.unknown_NW
 
     @property
@@ -132,13 +140,9 @@ def arrange(votes: Votes) -> Answers:
     pair_Q, symbol_A[alone_A] = np.unique(pair_R[first_A[alone_A]], return_inverse=True)
     symbol_A[alone_A] += len(code_P) + own_SP.shape[0]
     single_PP = identity(len(code_P), format="csr")
-    given_NS = csr_matrix(
-        (relative(votes.weight_R[first_A]), (votes.item_R[first_A], symbol_A)),
-        shape=(len(votes.items), len(code_P) + own_SP.shape[0] + len(pair_Q)),
-    )
-    given_NS.eliminate_zeros()
+    symbols = len(code_P) + own_SP.shape[0] + len(pair_Q)
     return Answers(
-        given_NS=given_NS,
+        given_NS=_given(votes, first_A, symbol_A, symbols),
         members_SP=vstack([single_PP, own_SP, single_PP[pair_Q]], format="csr"),
         worker_S=np.concatenate([code_P // classes, worker_R[first_A[spoken_X]], code_P[pair_Q] // classes]),
         sure_S=np.concatenate([np.ones(len(code_P), dtype=bool), ~unsure_A[spoken_X], np.zeros(len(pair_Q), dtype=bool)]),
@@ -150,6 +154,20 @@ def arrange(votes: Votes) -> Answers:
         num_classes=classes,
         taxonomy=votes.taxonomy,
     )
+
+
+def _given(votes: Votes, first_A: np.ndarray, symbol_A: np.ndarray, symbols: int) -> Any:
+    """Items by symbols: an entry for whatever one annotator says of an item, and for every answer without a name."""
+    unnamed = np.flatnonzero(votes.worker_R[first_A] < 0)
+    symbol_X, column_A = np.concatenate([np.arange(symbols), symbol_A[unnamed]]), symbol_A.copy()
+    column_A[unnamed] = symbols + np.arange(len(unnamed))  # for now a column each: equal ones are not added up
+    weight_A, items = relative(votes.weight_R[first_A]), len(votes.items)
+    by_column_NX = csr_matrix((weight_A, (votes.item_R[first_A], column_A)), shape=(items, len(symbol_X)))
+    by_column_NX.eliminate_zeros()
+    entries = by_column_NX.data, symbol_X[by_column_NX.indices], by_column_NX.indptr
+    given_NS = csr_matrix(entries, shape=(items, symbols))
+    given_NS.sort_indices()
+    return given_NS
 
 
 def _sets(

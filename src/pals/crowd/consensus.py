@@ -60,7 +60,7 @@ class Consensus:
 
     @property
     def confusion_WCC(self) -> np.ndarray:
-        """Rows are the true class, columns the answer; the last matrix is that of all unnamed answers together."""
+        """Rows are the true class, columns the answer; the last matrix is for answers without a name."""
         return confusion_matrices(self.answers, self.annotators)
 
 

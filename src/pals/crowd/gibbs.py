@@ -111,6 +111,7 @@ class Chain:
         self.answers, self.log_opinion_NC, self.rng = answers, log_opinion_NC, rng
         self.named = Named(answers)
         self.known = np.flatnonzero(answers.known_N)
+        self.unnamed_P = answers.worker_P == answers.unnamed
         self.active_W = np.bincount(self.named.worker_E, minlength=people) > 0
         given_C = np.bincount(self.named.label_K, minlength=classes)
         self.label_share_C = (given_C + 1) / (given_C.sum() + classes)
@@ -203,19 +204,21 @@ class Chain:
         right_C = np.bincount(class_T[right_T], minlength=classes)
         careless_C = np.bincount(class_T[(way_T == CARE) & ~right_T], minlength=classes)
         self._draw_classes(right_C, careless_C, mistake_CL)
-        worker_E = answers.worker_P[pair_E]
-        self._draw_strength(np.bincount((worker_E * classes + class_E)[easy_E]), len(new_T))
+        named_E, named_T = (~self.unnamed_P[pair_X] for pair_X in (pair_E, new_T // classes))
+        row_E = answers.worker_P[pair_E] * classes + class_E
+        self._draw_strength(np.bincount(row_E[easy_E & named_E]), int(named_T.sum()))
         self._draw_matrices(count_PC)
 
     def _draw_new(self, cell_A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of answers in cells (pair, class): those that tell of the mean of the person's matrix, its cells, which way they were
         given, and whether they are right by care. Other answers repeat what the person said before (a Chinese restaurant)."""
         rng, cell_A = self.rng, np.sort(cell_A)
+        unnamed_A = self.unnamed_P[cell_A // len(self.right_C)]  # each is the first that its person gave
         first = np.flatnonzero(np.diff(cell_A, prepend=-1))
         before_A = np.arange(len(cell_A)) - np.repeat(first, np.diff(np.append(first, len(cell_A))))
         right_PC, mistake_PC, blind_PC = self._ways()
         mean_A = (right_PC + mistake_PC + blind_PC).ravel()[cell_A] * self.strength
-        new_T = cell_A[rng.random(len(cell_A)) * (mean_A + before_A) < mean_A]
+        new_T = cell_A[(rng.random(len(cell_A)) * (mean_A + before_A) < mean_A) | unnamed_A]
         right_T, mistake_T, blind_T = (way.ravel()[new_T] for way in (right_PC, mistake_PC, blind_PC))
         drawn_T = rng.random(len(new_T)) * (right_T + mistake_T + blind_T)
         is_right_T, is_blind_T = drawn_T < right_T, drawn_T >= right_T + mistake_T
@@ -279,6 +282,7 @@ class Chain:
         total_WC = self.rng.standard_gamma(self.strength * (1 - named_WC).clip(1e-9))
         np.add.at(total_WC, worker_P, drawn_PC)
         self.easy_PC = drawn_PC / total_WC[worker_P]
+        self.easy_PC[self.unnamed_P] = mean_PC[self.unnamed_P]  # of many people's matrices that is the mean
 
     # ---- items
 

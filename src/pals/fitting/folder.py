@@ -29,6 +29,7 @@ UNNAMED = "(unnamed)"
 """Stands for all answers without an annotator's name."""
 TAXONOMY = "taxonomy.csv"
 """The tree that the run's answers were read with."""
+TOGETHER = " + "  # between the labels of one answer in doubtful.csv
 SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
 
 

@@ -19,7 +19,7 @@ from pals.crowd.consensus import Consensus
 from pals.crowd.doubt import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.fitting.flags import flagged_people
-from pals.fitting.folder import UNNAMED
+from pals.fitting.folder import TOGETHER, UNNAMED
 from pals.labels.cells import DONT_KNOW
 from pals.readers.nodes import spoken
 from pals.util.tables import csv_text as csv_text
@@ -325,9 +325,9 @@ def _words_of_items(result: Result, answer_M: np.ndarray) -> tuple[list[str], li
     item_of: dict[int, int] = {}
     columns = (result.answer_R, result.votes.item_R, result.votes.sure_R)
     for answer, item, sure, name in zip(*(column[row].tolist() for column in columns), names, strict=True):
-        said[answer] = f"{said[answer]} + {name}" if answer in said else name
+        said[answer] = f"{said[answer]}{TOGETHER}{name}" if answer in said else name
         word = name if sure else f"{name}?"
-        marked[answer] = f"{marked[answer]} + {word}" if answer in marked else word
+        marked[answer] = f"{marked[answer]}{TOGETHER}{word}" if answer in marked else word
         item_of[answer] = item
     given: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # of each item the answers that say a word
     for answer, item in item_of.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pals.fitting.folder import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
+from pals.fitting.folder import SEVERAL, TOGETHER, UNNAMED, data_of, read_columns, taxonomy_of
 from pals.fitting.queue import in_order, itself, numbers, why_look
 from pals.fitting.second_look import SecondLook
 from pals.labels.cells import DONT_KNOW, split_labels
@@ -158,20 +158,33 @@ class Shown:
         return why_look(row, self.votes_of[item], surest, self.separator, below)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
-        """Who said what; how likely it is wrong, where that is known."""
-        wrong = {doubt["worker"]: float(doubt["probability_wrong"]) for doubt in self.doubts_of[item]}
-        separator = self.separator
+        """Who said what; how likely it is wrong, where that is known. A doubt is about one answer: its person may have given
+        another, and "(unnamed)" is many people."""
+
+        def key_of_answer(who: str, labels: Sequence[str]) -> tuple[str, ...]:
+            return (who, *sorted(TOGETHER.join(labels).split(TOGETHER)))
+
+        doubts = {
+            key_of_answer(doubt["worker"], [doubt["answer"]]): float(doubt["probability_wrong"])
+            for doubt in self.doubts_of[item]
+        }
+        votes, separator = self.votes_of[item], self.separator
+        parts = [split_labels(vote["label"], separator) if separator else [vote["label"]] for vote in votes]
+        keys = [vote.get("answer_id") or vote["worker"] or number for number, vote in enumerate(votes)]
+        whole: dict[str | int, list[str]] = {}  # the labels of an answer, which may stand in several rows
+        for key, labels in zip(keys, parts, strict=True):
+            whole[key] = whole.get(key, []) + labels
         said = []
-        for vote in self.votes_of[item]:
-            who = vote["worker"] or ("(known)" if vote["is_gold"].casefold() == "true" else UNNAMED)
-            labels = split_labels(vote["label"], separator) if separator else [vote["label"]]
+        for vote, key, labels in zip(votes, keys, parts, strict=True):
+            known = vote["is_gold"].casefold() == "true"
+            who = vote["worker"] or ("(known)" if known else UNNAMED)
             said.append(
                 {
                     "who": who,
                     "labels": labels,
                     "sure": vote.get("sure", "").casefold() != "false",
                     "unknown": vote["label"] == DONT_KNOW,
-                    "wrong": wrong.get(who),
+                    "wrong": None if known else doubts.get(key_of_answer(who, whole[key])),
                 }
             )
         return said
