@@ -1,14 +1,12 @@
-"""What PALS and SRSE offer for the first epochs: more neighbours, patch features, labels made anew, an averaged network."""
+"""What PALS and SRSE offer for the first epochs: more neighbours, patch features."""
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from _toy import small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Items
@@ -17,8 +15,7 @@ from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Problem, method_options
 from pals.methods.pals import PALS
-from pals.methods.parts.by_neighbors import Averaged, neighbors_at
-from pals.methods.parts.losses import smoothed_cross_entropy
+from pals.methods.parts.by_neighbors import neighbors_at
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import TrainConfig, learning_rate
 from pals.training.trainer import Trainer
@@ -34,23 +31,6 @@ def test_neighbours_fall_geometrically() -> None:
     assert {neighbors_at(epoch, None, 15, 5) for epoch in range(1, 8)} == {15}
 
 
-def test_average_follows_weights_and_batch_statistics() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.BatchNorm1d(1)
-
-    slow, fast = Averaged(Net()), Net()  # type: ignore[arg-type]
-    fast.norm.weight.data.fill_(3.0)
-    fast.norm.running_mean.fill_(10.0)
-    fast.norm.num_batches_tracked.fill_(7)
-    slow.follow(fast, decay=0.75)
-    assert slow.network.norm.weight.item() == 1.5  # 0.75 * 1 + 0.25 * 3
-    assert slow.network.norm.running_mean.item() == 2.5
-    assert slow.network.norm.num_batches_tracked.item() == 7
-    assert not any(parameter.requires_grad for parameter in slow.parameters())
-
-
 def epochs_of(options: dict[str, Any], epochs: int = 4, **more: Any) -> tuple[Trainer, list[dict[str, Any]]]:
     trainer = toy_trainer("pals", options=options, train={"epochs": epochs, **more})
     return trainer, list(trainer.epochs())
@@ -58,13 +38,7 @@ def epochs_of(options: dict[str, Any], epochs: int = 4, **more: Any) -> tuple[Tr
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"neighbors_start": 40, "early_epochs": 3},
-        {"relabel_every": 0.5},
-        {"average": 0.5},
-        {"average": 0.5, "average_until": 0.5},
-        {"smoothing_end": 0.0},
-    ],
+    [{"neighbors_start": 40, "early_epochs": 3}, {"start": "untrained"}, {"neighbors": "auto"}],
     ids=lambda options: "-".join(options),
 )
 def test_every_option_matters_and_a_run_goes_on_alike(options: dict[str, Any], tmp_path: Any) -> None:
@@ -79,49 +53,6 @@ def test_every_option_matters_and_a_run_goes_on_alike(options: dict[str, Any], t
     assert again.resume()
     list(again.epochs())
     assert torch.equal(weights, torch.cat([w.flatten() for w in again.method.predictor.parameters()]))
-
-
-def test_labels_are_made_anew_within_early_epochs_alone() -> None:
-    trainer = toy_trainer("pals", options={"relabel_every": 0.25, "early_epochs": 2}, train={"epochs": 3, "batch_size": 10})
-    asked: list[int] = []
-    plan = trainer.method.plan_epoch
-
-    def counting(ctx: Any) -> Any:
-        asked.append(ctx.epoch)
-        return plan(ctx)
-
-    trainer.method.plan_epoch = counting  # type: ignore[method-assign]
-    records = list(trainer.epochs())
-    assert asked == [1, 1, 1, 1, 2, 2, 2, 2, 3]
-    assert [record["steps"] for record in records] == [12, 12, 9]  # 90 items: four times 22 in batches of 10, or 90 at once
-
-
-def test_a_pass_over_the_reliable_items_stays_one_pass() -> None:
-    """With `draws=once`, however often they are labelled within it."""
-    options = {"draws": "once", "delta": 1.0, "early_epochs": 1}
-    for parts in (1, 4):
-        trainer = toy_trainer("pals", options={**options, "relabel_every": 1 / parts}, train={"batch_size": 10})
-        record = next(trainer.epochs())
-        assert record["selected"] > 40
-        assert record["steps"] <= math.ceil(90 / 10) + parts  # a short batch at the end of each part
-
-
-def test_who_labels_and_who_answers() -> None:
-    trainer = toy_trainer("pals", options={"average": 0.9, "average_until": 0.5}, train={"epochs": 4})
-    method = trainer.method
-    asked: list[nn.Module | None] = []
-    infer = trainer.infer
-
-    def noting(network: nn.Module, inputs: Any, view: str = "eval") -> Any:
-        if len(inputs) == method.num_items:
-            asked.append(network)
-        return infer(network, inputs, view)
-
-    trainer.infer = noting  # type: ignore[method-assign]
-    list(trainer.epochs())
-    averaged, own = method.averaged.network, method.network  # type: ignore[union-attr]
-    assert asked == [averaged, averaged, own, own]
-    assert method.predictor is averaged
 
 
 def pictures_trainer(**options: Any) -> Trainer:
@@ -184,14 +115,6 @@ def test_too_many_neighbours_to_start_with_are_refused() -> None:
     problem = Problem(toy_candidates(data), small_network(3, 1))
     with pytest.raises(InputError, match="90 neighbours are to vote"):
         PALS(method_options("pals", {"neighbors_start": 90}), problem)
-
-
-def test_smoothing_as_a_tensor_is_the_same_loss() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits_BC, label_B = torch.randn(7, 4, generator=generator), torch.randint(4, (7,), generator=generator)
-    for smoothing in (0.0, 0.3, 0.9):
-        expected = smoothed_cross_entropy(logits_BC, label_B, smoothing)
-        torch.testing.assert_close(smoothed_cross_entropy(logits_BC, label_B, torch.tensor(smoothing)), expected)
 
 
 def test_line_and_warm_up() -> None:

@@ -48,12 +48,8 @@ OFFICIAL = {
     "early_epochs": 20,
     "neighbors_start": None,
     "neighbor_backend": "torch",
-    "relabel_every": 1.0,
     "start": "network",
     "start_epochs": 5,
-    "average": 0.0,
-    "average_until": 1.0,
-    "smoothing_end": None,
 }
 PAPER = {
     **OFFICIAL,

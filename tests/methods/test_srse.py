@@ -369,11 +369,8 @@ def test_defaults_are_those_of_the_release() -> None:
         "early_epochs": 20,
         "neighbors_start": None,
         "neighbor_backend": "torch",
-        "relabel_every": 1.0,
         "start": "network",
         "start_epochs": 5,
-        "average": 0.0,
-        "average_until": 1.0,
     }
 
 
@@ -597,20 +594,6 @@ def test_salvage_can_be_turned_off_or_take_longer() -> None:
         method = srse(sets, delta=1.0, **options)
         taken = [planned(method, ctx, epoch, epochs=epochs)[0] for epoch in range(1, 21)]
         assert taken == [first is not None and epoch >= first for epoch in range(1, 21)]
-
-
-def test_the_window_counts_epochs_however_often_items_are_labelled() -> None:
-    """Four labellings in each epoch (`relabel_every`): five epochs are 17 of them, and one in which all do not agree spoils its
-    epoch."""
-    sets, ctx = two_clouds()
-    method = srse(sets, delta=1.0, relabel_every=0.25)
-    taken = [planned(method, ctx, 1 + number // 4)[0] for number in range(20)]
-    assert taken == [False] * 16 + [True] * 4
-    doubt_NC = ctx.predicted_NC.clone()
-    doubt_NC[0] = torch.tensor([0.1, 0.1, 0.8])
-    assert not planned(method, ctx, 6, predicted_NC=doubt_NC)[0]
-    taken = [planned(method, ctx, 6 + number // 4)[0] for number in range(1, 28)]
-    assert taken == [False] * 19 + [True] * 8  # epochs 7 to 11
 
 
 def test_invariants_through_a_run() -> None:

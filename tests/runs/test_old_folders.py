@@ -59,6 +59,26 @@ def test_an_older_run_is_continued_and_evaluated(pals: Pals) -> None:
     assert read_json(Path("whole/run.json"))["format"] == 1
 
 
+def test_an_older_run_with_options_that_were_removed(pals: Pals) -> None:
+    """At the values at which they did nothing they are left out; any other is refused."""
+    removed = {"relabel_every": 1.0, "average": 0.0, "average_until": 1.0, "smoothing_end": None}
+    assert pals(*TRAIN, "--out", "whole").code == 0
+    assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
+    run = Path("run")
+    values = read_yaml(run / "config.yaml")
+    write_text(run / "config.yaml", to_yaml({**values, "method": {**values["method"], **removed}}))
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    content["settings"]["method"] |= removed
+    save_checkpoint(run / "checkpoint.pt", content["settings"], content["state"])
+    assert pals("evaluate", "run").code == 0
+    answer = pals(*TRAIN, "--out", "run")
+    assert answer.code == 0, answer.err
+    assert (run / "summary.json").read_bytes() == Path("whole/summary.json").read_bytes()
+    answer = pals(*TRAIN, "--set", "method.average=0.5", "--out", "other")
+    assert answer.code == 2
+    assert "'method.average'" in answer.err
+
+
 def test_what_really_differs_is_named_with_both_values(pals: Pals) -> None:
     assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
     made_older(Path("run"), *LATER)

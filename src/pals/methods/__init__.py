@@ -97,8 +97,10 @@ def find_method(name: str) -> type[Method]:
 
 
 def method_options(name: str, given: Mapping[str, Any]) -> Any:
-    """The method's checked options: its defaults, then the named preset, then what was given."""
+    """The method's checked options: its defaults, then the named preset, then what was given. Options that were removed may
+    be given at the values at which they did nothing."""
     cls = find_method(name)
+    given = {key: value for key, value in given.items() if (key, value) not in cls.removed_options.items()}
     preset = str(given.get("preset", next(iter(cls.PRESETS), "")))
     if cls.PRESETS and preset not in cls.PRESETS:
         raise unknown(f"preset of {name}", preset, cls.PRESETS)

@@ -181,6 +181,8 @@ class Method(nn.Module):
     "Options that scale with the length of the schedule; those ending in `_from` name a first epoch."
     begins_after: ClassVar[tuple[str, ...]] = ()
     "Options that name a number of epochs after which something begins."
+    removed_options: ClassVar[Mapping[str, Any]] = {}
+    "Options of earlier versions, each with the value at which it did nothing: run folders name them."
     views: tuple[str, ...] = ("weak",)
     own_views: ClassVar[Mapping[str, MethodView]] = {}
     "The method's own views by name: how to make them, and which view to use instead if items are vectors."
@@ -214,10 +216,6 @@ class Method(nn.Module):
     def begin_phase(self, number: int) -> None:
         """Called once before the phase's first epoch: make fresh networks, reset buffers. A resumed run calls it on the new
         object for every phase begun so far, before it loads the saved state."""
-
-    def plans(self, epoch: int, epochs: int) -> int:
-        """How often `plan_epoch` is called in this epoch, each time for an equal part of it."""
-        return 1
 
     def plan_epoch(self, ctx: Context) -> Plan | None:
         """The items to train on, their order and targets. None: one shuffled pass over all items, without targets."""

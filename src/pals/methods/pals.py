@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -76,8 +75,6 @@ class PALS(ByNeighbors):
         "View on which the confidence is measured."
         draws: Literal["resample", "once"] = "resample"
         "One epoch is N draws with replacement from the reliable items, or one shuffled pass over them."
-        smoothing_end: float | None = Field(default=None, ge=0, lt=1)
-        "Value that `smoothing` reaches linearly in the last epoch. None: it stays constant."
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "official": {},
@@ -105,6 +102,7 @@ class PALS(ByNeighbors):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
     cost: ClassVar[float] = 2.33  # two views, and a pass without gradient for the features
+    removed_options: ClassVar[Mapping[str, Any]] = {**ByNeighbors.removed_options, "smoothing_end": None}
     views: tuple[str, ...] = ("weak", "strong")
 
     def __init__(self, config: Config, problem: Problem) -> None:
@@ -117,17 +115,16 @@ class PALS(ByNeighbors):
     def plan_epoch(self, ctx: Context) -> Plan:
         self.labeling = labeling = self._label(ctx)
         if self.config.draws == "resample":
-            order_M = drawn(labeling.chosen_N.float(), self.draws(ctx), ctx.generator)
+            order_M = drawn(labeling.chosen_N.float(), self.num_items, ctx.generator)
         else:
             order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
-            order_M = order_M[: math.ceil(len(order_M) / self.plans(ctx.epoch, ctx.epochs))]  # this plan's part of the pass
         return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))
 
     def _label(self, ctx: Context) -> Labeling:
         c = self.config
         threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
-        labeler, start_ND = self.labeler(ctx), self.start_features(ctx)
-        features_ND = ctx.features(labeler) if start_ND is None else start_ND
+        start_ND = self.start_features(ctx)
+        features_ND = ctx.features() if start_ND is None else start_ND
         return pseudo_label(
             features_ND,
             self.allowed_NC,
@@ -138,27 +135,19 @@ class PALS(ByNeighbors):
             self_weight=c.self_weight,
             quantile=c.delta,
             prior_NC=self.prior_NC,
-            predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view, labeler),
+            predicted_NC=None if threshold is None else ctx.probabilities(c.confident_view),
             threshold=threshold,
             vote_on=c.vote_on,
             backend=c.neighbor_backend,
         )
 
     def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        c, device = self.config, self.allowed_NC.device
-        random: dict[str, Tensor] = {}
-        if c.mixup:
-            shape = (steps, len(self.views))
-            random |= draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup)
-        if c.smoothing_end is not None:
-            now = c.smoothing + (c.smoothing_end - c.smoothing) * (ctx.epoch - 1) / max(ctx.epochs - 1, 1)
-            random["smoothing"] = torch.full((steps,), now, device=device)
-        return random
+        c, shape = self.config, (steps, len(self.views))
+        return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
 
     def loss(self, batch: Batch) -> Tensor:
         assert batch.target is not None
-        views, label_B = batch.views, batch.target
-        r = batch.random.get("smoothing", self.config.smoothing)
+        views, label_B, r = batch.views, batch.target, self.config.smoothing
         if not self.config.mixup:
             losses = [smoothed_cross_entropy(logits_BC, label_B, r).mean() for logits_BC in self._logits(views)]
         else:

@@ -124,13 +124,12 @@ class SRSE(ByNeighbors):
         self.register_buffer("consensus_N", torch.full((self.num_items,), -1))
         self.found: Extraction | None = None
         self.recall: float | None = None  # of an approximate search for neighbours
-        self.labeled_epoch = 0  # the last one in which items were labelled; a run never goes on within an epoch
         self.seen_BD: Tensor
 
     def plan_epoch(self, ctx: Context) -> Plan:
         self.found = found = self._extract(ctx)
         active_N = found.reliable_N | found.salvaged_N
-        order_M = drawn(active_N.float(), self.draws(ctx), ctx.generator)
+        order_M = drawn(active_N.float(), self.num_items, ctx.generator)
         return Plan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
 
     def _extract(self, ctx: Context) -> Extraction:
@@ -146,8 +145,7 @@ class SRSE(ByNeighbors):
         label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)
         consensus_N = topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD)
-        self._remember(reliable_N, consensus_N, begins=ctx.epoch != self.labeled_epoch)
-        self.labeled_epoch = ctx.epoch
+        self._remember(reliable_N, consensus_N)
         salvaged_N = self._salvaged(ctx.epochs)
         label_N = torch.where(salvaged_N, self.consensus_N, label_N)
         if not bool((label_N >= 0).any()):  # nobody's winner is a candidate: each takes the best of its own
@@ -156,11 +154,11 @@ class SRSE(ByNeighbors):
 
     def _look(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Features at unit length, and class probabilities, from the same pass."""
-        view, labeler = self.config.predict_view, self.labeler(ctx)
-        output = ctx.outputs(labeler, "weak" if view == "both" else view)
+        view = self.config.predict_view
+        output = ctx.outputs(view="weak" if view == "both" else view)
         predicted_NC = output.logits.float().softmax(dim=1)
         if view == "both":
-            predicted_NC = (predicted_NC + ctx.probabilities("strong", labeler)) / 2
+            predicted_NC = (predicted_NC + ctx.probabilities("strong")) / 2
         return F.normalize(output.features.float(), dim=1), predicted_NC
 
     def _believe(self, near: Neighbors, predicted_NC: Tensor, epoch: int) -> Tensor:
@@ -197,11 +195,10 @@ class SRSE(ByNeighbors):
         moved_CD = topology.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
         self.prototype_CD.copy_(moved_CD)
 
-    def _remember(self, reliable_N: Tensor, consensus_N: Tensor, *, begins: bool = True) -> None:
-        """Count for how many epochs; all that queues of the last epochs would be asked for. Where items are labelled several
-        times in an epoch (`relabel_every`), it counts when it `begins`, and must hold each time."""
-        self.unreliable_N.add_(begins).masked_fill_(reliable_N, 0)
-        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(begins).masked_fill_(consensus_N < 0, 0)
+    def _remember(self, reliable_N: Tensor, consensus_N: Tensor) -> None:
+        """Count for how many epochs; all that queues of the last epochs would be asked for."""
+        self.unreliable_N.add_(1).masked_fill_(reliable_N, 0)
+        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(1).masked_fill_(consensus_N < 0, 0)
         self.consensus_N.copy_(consensus_N)
 
     def _salvaged(self, epochs: int) -> Tensor:
@@ -242,7 +239,6 @@ class SRSE(ByNeighbors):
         return [output.logits for output in self.network.each(views)]
 
     def after_step(self, batch: Batch) -> None:
-        super().after_step(batch)
         if self.config.clean_statistics:
             assert batch.target is not None
             self._move_prototypes(self.seen_BD, batch.target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -191,19 +191,14 @@ class Trainer:
     def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
         epoch = self.progress.epoch + 1
         ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
-        parts = self.method.plans(epoch, epochs)
-        total, steps = torch.zeros((), device=self.engine.device), 0
-        for part in range(parts):
-            with torch.no_grad(), self.ranks.together():
-                plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
-                plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
-                count = plan.steps(config.batch_size)
-                random = self.ranks.same(self.method.draw(ctx, count))
-                before = self._agreement(ctx)
-                ctx.forget()
-            times = [epoch - 1 + (part + number / count) / parts for number in range(count)]
-            total += self._train(plan, times, random, epochs, config, step)
-            steps += count
+        with torch.no_grad(), self.ranks.together():
+            plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
+            plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
+            steps = plan.steps(config.batch_size)
+            random = self.ranks.same(self.method.draw(ctx, steps))
+            before = self._agreement(ctx)
+            ctx.forget()
+        total = self._train(plan, steps, random, epoch, epochs, config, step)
         loss = self._mean_loss(total, steps, config)
         with torch.no_grad(), self.ranks.together():
             ended = self.ranks.told(self.method.end_epoch(ctx))
@@ -223,15 +218,22 @@ class Trainer:
         return metrics.agreement(logits_NC, self.candidates_NC)
 
     def _train(
-        self, plan: Plan, times: Sequence[float], random: Mapping[str, Tensor], epochs: int, config: TrainConfig, step: Step
+        self,
+        plan: Plan,
+        steps: int,
+        random: Mapping[str, Tensor],
+        epoch: int,
+        epochs: int,
+        config: TrainConfig,
+        step: Step,
     ) -> Tensor:
-        """The steps of a plan, each at its time in epochs; gives the sum of their losses, still on the device."""
+        """The steps of an epoch; gives the sum of their losses, still on the device."""
         assert self.optimizer is not None
         self.method.train()
         total = torch.zeros((), device=self.engine.device)
-        with closing(self.batches.make(plan, len(times), config.batch_size, self.method.views, random)) as batches:
-            for time_, batch in zip(times, batches, strict=True):
-                self.engine.set_learning_rate(self.optimizer, learning_rate(config, time_, epochs))
+        with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
+            for number, batch in zip(range(steps), batches, strict=True):
+                self.engine.set_learning_rate(self.optimizer, learning_rate(config, epoch - 1 + number / steps, epochs))
                 total += step(batch)
         self.ranks.settle(self.method)
         self.method.eval()

@@ -1,10 +1,10 @@
 """What PALS and SRSE share, which label by a vote of neighbours: the network, and help for the first epochs, when its features
-are too poor to vote with (more neighbours, features that need no training, an averaged network). Not a method itself."""
+are too poor to vote with (more neighbours, features that need no training). Not a method itself."""
 
 from __future__ import annotations
 
-import copy
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from pals.labeling import Auto, likeliest_neighbors
 from pals.labeling.neighbors import Backend, check_backend
-from pals.methods.base import Batch, Context, Method, Problem, check_neighbors
+from pals.methods.base import Context, Method, Problem, check_neighbors
 from pals.methods.parts.frozen import patch_features, untrained_features
 from pals.util.config import STRICT
 from pals.util.errors import InputError
-from pals.vision.backbones import Network
 
 
 class ByNeighbors(Method):
@@ -31,24 +30,19 @@ class ByNeighbors(Method):
         neighbor_backend: Backend = "torch"
         "Neighbour search: torch (exact, on the device); on the CPU faiss-flat (exact), faiss-hnsw or faiss-ivf (approximate)."
         early_epochs: int = Field(default=20, ge=1)
-        "Number of first epochs in which `neighbors_start` and `relabel_every` act."
+        "Number of first epochs over which `neighbors_start` acts."
         neighbors_start: int | None = Field(default=None, ge=1)
         "Number of neighbours in the first epoch; falls geometrically to `neighbors` over the early epochs. None: always K."
-        relabel_every: float = Field(default=1.0, gt=0, le=1)
-        "Fraction of an epoch between two labelling steps, in the early epochs; 0.25 labels four times per epoch."
         start: Literal["network", "patches", "untrained"] = "network"
         """Features for the votes of the first `start_epochs`: the network's; similarity to patches of the pictures (patches),
         which needs no training; or (untrained) the same for pictures and the raw vectors otherwise."""
         start_epochs: int = Field(default=5, ge=1)
         "Number of epochs that use the features of `start`."
-        average: float = Field(default=0.0, ge=0, lt=1)
-        "Momentum of an averaged network (EMA), which then labels and predicts. 0: none."
-        average_until: float = Field(default=1.0, ge=0, le=1)
-        "Fraction of the epochs after which the network itself labels again; the averaged one still predicts."
         use_frequencies: bool = True
         "Weight candidates' votes by people's vote counts, if known."
 
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("early_epochs", "start_epochs")
+    removed_options: ClassVar[Mapping[str, Any]] = {"relabel_every": 1.0, "average": 0.0, "average_until": 1.0}
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
@@ -58,7 +52,6 @@ class ByNeighbors(Method):
         check_neighbors(max(wanted, config.neighbors_start or 0), self.num_items)
         check_backend(config.neighbor_backend)
         self.network = problem.network()
-        self.averaged = Averaged(self.network) if config.average else None
         self.prior_NC: Tensor | None
         self.register_buffer("prior_NC", problem.candidates.frequency_NC if config.use_frequencies else None)
         self.found_neighbors: Tensor
@@ -68,18 +61,7 @@ class ByNeighbors(Method):
 
     @property
     def predictor(self) -> nn.Module:
-        return self.network if self.averaged is None else self.averaged.network
-
-    def plans(self, epoch: int, epochs: int) -> int:
-        return round(1 / self.config.relabel_every) if epoch <= self.config.early_epochs else 1
-
-    def draws(self, ctx: Context) -> int:
-        """How many items are drawn for one plan: as many as there are, over the whole epoch."""
-        return self.num_items // self.plans(ctx.epoch, ctx.epochs)
-
-    def labeler(self, ctx: Context) -> nn.Module | None:
-        """The network that labels in this epoch; None: the predictor."""
-        return None if ctx.epoch <= self.config.average_until * ctx.epochs else self.network
+        return self.network
 
     def voters(self, ctx: Context, features_ND: Tensor) -> int:
         """How many neighbours vote in this epoch, in which they are found by these features."""
@@ -94,15 +76,11 @@ class ByNeighbors(Method):
     def start_features(self, ctx: Context) -> Tensor | None:
         """N x D features to search neighbours by in the first epochs, if those of the network are not to be used."""
         if self.config.start == "network" or ctx.epoch > self.config.start_epochs:
-            self.frozen_ND = None  # the memory is wanted elsewhere
+            self.frozen_ND = None  # frees the memory
         elif self.frozen_ND is None:
             make = patch_features if self.config.start == "patches" else untrained_features
             self.frozen_ND = make(ctx, self.num_items, self.allowed_NC.device)
         return self.frozen_ND
-
-    def after_step(self, batch: Batch) -> None:
-        if self.averaged is not None:
-            self.averaged.follow(self.network, self.config.average)
 
 
 def neighbors_at(epoch: int, first: int | None, last: int, epochs: int) -> int:
@@ -110,22 +88,3 @@ def neighbors_at(epoch: int, first: int | None, last: int, epochs: int) -> int:
     if first is None or epoch >= epochs:
         return last
     return round(first * math.pow(last / first, (epoch - 1) / (epochs - 1)))
-
-
-class Averaged(nn.Module):
-    """A copy of a network whose weights and batch statistics are an exponential moving average (EMA) of the original's."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = copy.deepcopy(network).requires_grad_(False)
-
-    @torch.no_grad()
-    def follow(self, network: nn.Module, decay: float) -> None:
-        """One step: the average keeps `decay` of itself."""
-        pairs: list[tuple[Tensor, Tensor]] = [*zip(self.network.parameters(), network.parameters(), strict=True)]
-        buffers = [*zip(self.network.buffers(), network.buffers(), strict=True)]
-        pairs += [(slow, fast) for slow, fast in buffers if slow.is_floating_point()]
-        torch._foreach_lerp_([slow.detach() for slow, _ in pairs], [fast.detach() for _, fast in pairs], 1 - decay)
-        for slow, fast in buffers:
-            if not slow.is_floating_point():
-                slow.copy_(fast)
