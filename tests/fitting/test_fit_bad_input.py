@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
@@ -373,3 +374,20 @@ def test_a_folder_that_is_no_finished_run(pals: Pals, tmp_path: Path, command: t
     answer = pals(*command)
     assert answer.code == 2
     assert "half" in answer.err and "`pals fit" in answer.err and "finish" in answer.err
+
+
+def test_pictures_where_answers_belong(pals: Pals, data: Path) -> None:
+    images, votes, vectors = data / "images", data / "votes.csv", data / "x.npy"
+    np.save(vectors, np.zeros((30, 2)))
+    answer = pals("fit", votes, images, "--out", "run", *COLUMNS)
+    assert answer.code == 2 and f"{votes} is a file, and {images} a folder without answers: swap them" in answer.err
+    for instead in (("--features", vectors), ("--no-images",)):
+        answer = pals("fit", images, votes, *instead, "--out", "run", *COLUMNS)
+        assert answer.code == 2 and f"{images} is a folder without answers. With {instead[0]}" in answer.err
+    assert not Path("run").exists()
+
+
+def test_names_of_rows_without_vectors(pals: Pals, data: Path) -> None:
+    (data / "names.txt").write_text("000.png\n")
+    answer = fit(pals, data, "--names", data / "names.txt")
+    assert answer.code == 2 and f"{data / 'names.txt'}" in answer.err and "--features" in answer.err

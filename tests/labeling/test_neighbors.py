@@ -414,7 +414,7 @@ def test_the_largest_of_long_rows(width: int) -> None:
 
 def test_missing_faiss_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r"pip install pals-learn\[faiss\]"):
+    with pytest.raises(InputError, match=r"pip install 'pals-learn\[faiss\]'"):
         nearest(torch.ones(5, 2), 1, backend="faiss-hnsw")
 
 

@@ -193,6 +193,6 @@ def test_without_the_packages(
 
     monkeypatch.setattr(export, "_graph", lambda *_: onnx.load(exported[1].path))
     monkeypatch.setattr(importlib, "import_module", find)
-    with pytest.raises(InputError, match=rf"needs the package {package}: pip install pals-learn\[export\]"):
+    with pytest.raises(InputError, match=rf"needs the package {package}: pip install 'pals-learn\[export\]'"):
         export_onnx(exported[1].path.parents[1], tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())

@@ -226,5 +226,5 @@ def test_parquet_without_pyarrow(write: Write, monkeypatch: pytest.MonkeyPatch) 
     import sys
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InputError, match=r"pip install pyarrow`, or export the file as CSV"):
+    with pytest.raises(InputError, match=r"pip install 'pals-learn\[parquet\]', or export the file as CSV"):
         read_votes(write(b"PAR1...", "votes.parquet"))

@@ -17,6 +17,7 @@ from pals.bench.work import Outcome, Tell, Work, outcome_of_all, run_job
 from pals.training.ranks import GO_ON, PATIENCE, started_as
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
+from pals.util.words import pip_install
 
 POLL = 0.5
 
@@ -28,7 +29,7 @@ def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options:
     try:
         import ray
     except ImportError:
-        raise InputError("Ray is not installed. Run: pip install 'pals-learn[ray]'") from None
+        raise InputError(f"Ray is not installed. Run: {pip_install('ray')}") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody unless the user wants it
     ours = not ray.is_initialized()
     if ours:

@@ -12,6 +12,7 @@ from pals.bench.stop import Stop
 from pals.bench.work import Outcome, Tell, Work, outcome_of_all, run_job
 from pals.training.ranks import GO_ON
 from pals.util.errors import InputError
+from pals.util.words import pip_install
 
 POLL = 1.0
 MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs longer is queued again and goes on
@@ -39,7 +40,7 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
     try:
         import submitit
     except ImportError:
-        raise InputError("submitit is not installed. Run: pip install 'pals-learn[slurm]'") from None
+        raise InputError(f"submitit is not installed. Run: {pip_install('slurm')}") from None
     tasks = _tasks_per_node(works[0].processes, options.get("nodes", 1))
     gpus = tasks * any(work.values["engine"]["device"] != "cpu" for work in works)
     wishes = {

@@ -23,7 +23,7 @@ from pals.fitting.reviewed import Review
 from pals.fitting.train import train
 from pals.fitting.votes import classes_of, votes_of_frame
 from pals.model import FILE_NAME, Model
-from pals.readers import Votes
+from pals.readers import Votes, answer_files
 from pals.runs import load_run_config
 from pals.runs.encoders import AUTO, network_settings
 from pals.runs.settings import UNTRAINED, VotesConfig
@@ -100,7 +100,14 @@ def fit(
         _refuse_pictures({"images": images, "features": features, **chosen, "epochs": epochs, "folds": folds}, Path(out))
     else:
         _refuse_both_or_neither(images, features)
+    if names is not None and features is None:
+        raise InputError(
+            f"names = {str(names)!r} says which item each row of feature vectors is: give these with --features "
+            f"(features=...), or leave out --names."
+        )
     in_memory = isinstance(votes, (Votes, pd.DataFrame))
+    if not in_memory:
+        _refuse_folder_of_pictures(images, _files(votes), "--no-images" if no_images else "--features")
     data = {
         "images": _absolute(images),
         "features": _absolute(features),
@@ -364,6 +371,19 @@ def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) 
         raise InputError(
             "Give either a folder of pictures or feature vectors (features=...), not both; with no_images=True, give neither."
         )
+
+
+def _refuse_folder_of_pictures(images: PathLike | None, votes: Sequence[str], instead: str) -> None:
+    """Where a file of answers should be; `instead` of pictures that option was given."""
+    folder = next((path for path in map(Path, votes) if path.is_dir() and not answer_files(path)), None)
+    if folder is None:
+        return
+    if images is not None and Path(images).is_file():
+        raise InputError(
+            f"{Path(images).resolve()} is a file, and {folder} a folder without answers: swap them. The pictures come first."
+        )
+    if images is None and len(votes) > 1:
+        raise InputError(f"{folder} is a folder without answers. With {instead} no pictures are read: leave the folder out.")
 
 
 def _refuse_pictures(given: Mapping[str, Any], folder: Path) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pals.util.errors import InputError, unknown
 from pals.util.team import team_for
+from pals.util.words import pip_install
 
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
 Metric = Literal["cosine", "euclidean"]
@@ -107,7 +108,7 @@ def check_backend(backend: Backend) -> None:
         import faiss  # noqa: F401
     except ImportError:
         raise InputError(
-            f"The neighbour search {backend!r} needs faiss: pip install pals-learn[faiss], or use 'torch' instead."
+            f"The neighbour search {backend!r} needs faiss: {pip_install('faiss')}, or use 'torch' instead."
         ) from None
 
 

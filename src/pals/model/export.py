@@ -17,6 +17,7 @@ from pals import __version__
 from pals.model.saved import Model
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
+from pals.util.words import pip_install
 
 Numbers = Literal["uint8", "float32"]
 OPSET = 18
@@ -99,7 +100,7 @@ def _need(package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise InputError(f"Export to ONNX needs the package {package}: pip install pals-learn[export].") from None
+        raise InputError(f"Export to ONNX needs the package {package}: {pip_install('export')}.") from None
 
 
 def _graph(model: Model, opset: int, numbers: Numbers) -> Any:

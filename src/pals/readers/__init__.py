@@ -37,6 +37,7 @@ __all__ = [
     "Source",
     "Table",
     "Votes",
+    "answer_files",
     "read_votes",
 ]
 
@@ -109,11 +110,16 @@ def read_votes(
         raise InputError(f"{files}: there is not enough memory to read it. Close other programs, or split the file.") from None
 
 
-def _files(path: Path) -> list[Path]:
+def answer_files(path: Path) -> list[Path]:
+    """The file itself; in a folder the metadata file or the XML files of CVAT; none in a folder of other things."""
     if not path.is_dir():
         return [path]
     metadata = metadata_file(path)
-    files = [metadata] if metadata is not None else sorted(path.glob("*.xml"))
+    return [metadata] if metadata is not None else sorted(path.glob("*.xml"))
+
+
+def _files(path: Path) -> list[Path]:
+    files = answer_files(path)
     if not files:
         raise InputError(
             f"{path} is a folder with neither metadata.jsonl, .csv or .parquet (Hugging Face) nor .xml files (CVAT, one per "

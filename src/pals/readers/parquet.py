@@ -14,7 +14,7 @@ import pandas as pd
 
 from pals.readers.footer import claimed
 from pals.readers.limits import Limits
-from pals.util.words import quoted
+from pals.util.words import pip_install, quoted
 
 INDEX = "__index_level_"
 """How pandas calls a nameless index that it stores as a column."""
@@ -100,7 +100,7 @@ def damage() -> Iterator[None]:
         raise
     except ImportError:
         raise ParquetError(
-            "reading Parquet needs the package pyarrow. `pip install pyarrow`, or export the file as CSV."
+            f"reading Parquet needs the package pyarrow. Run {pip_install('parquet')}, or export the file as CSV."
         ) from None
     except UnicodeDecodeError:
         raise ParquetError("it holds text that is not UTF-8. Write it again, with text columns as UTF-8.") from None

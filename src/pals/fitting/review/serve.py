@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from pals.fitting.review.desk import Desk
 from pals.util.errors import InputError
+from pals.util.words import pip_install
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVERYWHERE = ("0.0.0.0", "::")
@@ -36,9 +37,7 @@ def serve(
 
         from pals.fitting.review.app import Web, allowed_hosts
     except ImportError as error:
-        raise InputError(
-            f"The page needs {error.name}, which is not installed. Run: pip install 'pals-learn[review]'"
-        ) from None
+        raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
     with closing(Desk(run, follow_links=follow_links, trust=trust)) as desk, closing(_listening(host, port)) as listening:
         token, number = secrets.token_urlsafe(24), listening.getsockname()[1]
         web = Web(desk, name)

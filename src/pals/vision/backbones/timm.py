@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.util.errors import InputError
+from pals.util.words import pip_install
 from pals.vision.backbones.base import Network, Output
 from pals.vision.backbones.imagenet import IMAGENET
 
@@ -108,7 +109,7 @@ def _import_timm(name: str) -> ModuleType:
     try:
         return importlib.import_module("timm")
     except ImportError:
-        raise InputError(f"Network {name!r} needs the package timm: pip install pals-learn[timm].") from None
+        raise InputError(f"Network {name!r} needs the package timm: {pip_install('timm')}.") from None
     except RuntimeError as error:  # a torchvision that was built for another torch
         raise InputError(
             f"The package timm cannot be used here: {_first_line(error)}. Reinstall torch and torchvision."
