@@ -82,7 +82,7 @@ def test_extras_of_pip_exist(page: Path) -> None:
 
 def test_extras_in_messages_exist() -> None:
     """All are written by one function, which puts them in quotes."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
-    assert [name for name, text in texts.items() if "pals-learn[" in text] == ["words.py"]
+    texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    assert [path.name for path, text in texts.items() if "pals-learn[" in text] == ["words.py"]
     named = {extra for text in texts.values() for extra in re.findall(r"pip_install\('([^']+)'\)", text)}
     assert {"export", "faiss", "timm", "parquet"} <= named <= extras()
