@@ -391,3 +391,5 @@ def test_names_of_rows_without_vectors(pals: Pals, data: Path) -> None:
     (data / "names.txt").write_text("000.png\n")
     answer = fit(pals, data, "--names", data / "names.txt")
     assert answer.code == 2 and f"{data / 'names.txt'}" in answer.err and "--features" in answer.err
+    answer = pals("fit", data / "votes.csv", "--no-images", "--names", data / "names.txt", "--out", "run", *COLUMNS)
+    assert answer.code == 2 and "leave out names" in answer.err

@@ -96,15 +96,11 @@ def fit(
         found.model.probabilities(images)
     """
     if no_images:
-        chosen = {"encoder": encoder, "network": network, "weights": weights, "frozen": frozen, "size": size, "method": method}
-        _refuse_pictures({"images": images, "features": features, **chosen, "epochs": epochs, "folds": folds}, Path(out))
+        given_too = {"images": images, "features": features, "names": names, "encoder": encoder, "network": network}
+        given_too |= {"weights": weights, "frozen": frozen, "size": size, "method": method, "epochs": epochs, "folds": folds}
+        _refuse_pictures(given_too, Path(out))
     else:
-        _refuse_both_or_neither(images, features)
-    if names is not None and features is None:
-        raise InputError(
-            f"names = {str(names)!r} says which item each row of feature vectors is: give these with --features "
-            f"(features=...), or leave out --names."
-        )
+        _refuse_both_or_neither(images, features, names)
     in_memory = isinstance(votes, (Votes, pd.DataFrame))
     if not in_memory:
         _refuse_folder_of_pictures(images, _files(votes), "--no-images" if no_images else "--features")
@@ -366,11 +362,13 @@ def _network(
     return network_settings(encoder, weights, frozen)
 
 
-def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None) -> None:
+def _refuse_both_or_neither(images: PathLike | None, features: PathLike | None, names: PathLike | None) -> None:
     if (images is None) == (features is None):
         raise InputError(
             "Give either a folder of pictures or feature vectors (features=...), not both; with no_images=True, give neither."
         )
+    if names is not None and features is None:
+        raise InputError(f"--names {names} is of no use without --features (features=...): name the vectors, or leave it out.")
 
 
 def _refuse_folder_of_pictures(images: PathLike | None, votes: Sequence[str], instead: str) -> None:
