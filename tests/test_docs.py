@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,13 @@ from PIL import Image
 from _shards import write_samples
 from pals import fit
 from pals.cli import app
-from pals.data import DATASETS, dataset_loader, dataset_options
 from pals.data.example import example
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
 from pals.model import Description, Model, Part
 from pals.runs.published_settings import published_settings
-from pals.runs.settings import DataConfig, NetworkConfig, VotesConfig
+from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import to_dict
@@ -239,7 +239,7 @@ PARTS = {
     "when to use it": r"^## When to use it\n\n\w",
     "measured numbers": r"^## Measured here\n\n\S",
 }
-MEASURED = re.compile(r"^\| [^|]+ \| ([^|]+) \| \[results\]\((\S+)\) \|$", flags=re.M)
+MEASURED = re.compile(r"^- ([^[]+)\(\[results\]\((\S+)\)\)$", flags=re.M)  # bold numbers, and their file
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -251,67 +251,90 @@ def test_method_pages_have_all_parts(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_method_pages_have_the_numbers_of_the_files_they_name(name: str) -> None:
     page = page_of(name)
-    for numbers, file in MEASURED.findall(page.read_text(encoding="utf-8")):
-        known = (page.parent / file).read_text(encoding="utf-8")
-        assert numbers in known, f"{numbers} is not in {file}"
+    _, _, text = page.read_text(encoding="utf-8").partition("\n## Measured here\n")
+    measured = MEASURED.findall(text.partition("\n## ")[0])
+    assert measured
+    for text, file in measured:
+        numbers, known = re.findall(r"\*\*(.+?)\*\*", text), (page.parent / file).read_text(encoding="utf-8")
+        assert numbers
+        assert [number for number in numbers if number not in known] == []
+
+
+# ---- tables that the site makes from the code
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    """The script that makes them."""
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "_site" / "tables.py")))
+
+
+def rows_of(table: str) -> list[dict[str, str]]:
+    head, _, *rows = [[html.unescape(cell.strip().strip("`")) for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def value_of(text: str) -> Any:
+    """As `--set` reads it, for which 1e-05 is a number."""
+    value = yaml.safe_load(text)
+    return float(value) if isinstance(value, str) and re.fullmatch(r"[\d.]+e-\d+", value) else value
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_method_pages_name_every_option(name: str) -> None:
-    text = page_of(name).read_text(encoding="utf-8")
-    missing = [field.name for field in fields(METHODS[name].Config) if f"`{field.name}`" not in text]
-    assert not missing
+def test_method_pages_ask_for_the_tables_of_the_method(name: str, made: Any) -> None:
+    text, main = page_of(name).read_text(encoding="utf-8"), {"alim-onehot": "alim-scale"}.get(name, name)
+    assert bool(fields(METHODS[name].Config)) == (f"<!-- table: options {main} -->" in text)
+    special = any(main in methods for methods in published_settings()["methods"].values())
+    assert special == (f"<!-- table: settings {main} -->" in text)
+    assert (ROOT / "docs" / "methods" / made.page_of(name)) == page_of(name)
 
 
-@pytest.mark.parametrize(("name", "preset"), [(name, preset) for name, method in METHODS.items() for preset in method.PRESETS])
-def test_method_pages_show_the_presets(name: str, preset: str) -> None:
-    options = method_options(name, {"preset": preset})
-    rows = list(table_rows(page_of(name), "option"))
-    shown = {row["option"]: yaml.safe_load(row[preset]) for row in rows}
-    assert shown == {field.name: getattr(options, field.name) for field in fields(options)}
+@pytest.mark.parametrize("name", [name for name in METHODS if fields(METHODS[name].Config)])
+def test_options_have_their_values_and_texts(name: str, made: Any) -> None:
+    rows = rows_of(made.options(name))
+    assert [row["option"] for row in rows] == [field.name for field in fields(METHODS[name].Config)]
+    for column, preset in {preset: preset for preset in METHODS[name].PRESETS}.items() or [("default", "")]:
+        options = method_options(name, {"preset": preset} if preset else {})
+        assert [value_of(row[column]) for row in rows] == [getattr(options, field.name) for field in fields(options)]
+    assert all(row["meaning"] for row in rows)
 
 
-def test_settings_page_shows_every_key_and_default() -> None:
-    sections: dict[str, Any] = {
-        "data": DataConfig(),
-        "network": NetworkConfig(),
-        "train": TrainConfig(),
-        "engine": EngineConfig(),
+def test_options_name_the_words_to_choose_from(made: Any) -> None:
+    (row,) = [row for row in rows_of(made.options("proden")) if row["option"] == "update"]
+    assert all(f"`{word}`" in row["meaning"] for word in ("progressive", "sudden", "iterative", "naive"))
+
+
+def test_settings_are_what_a_run_gets(made: Any) -> None:
+    for name in ("proden", "irnet", "srse"):
+        for row in rows_of(made.settings(name)):
+            section, _, key = row.pop("setting").partition(".")
+            for column, value in row.items():
+                for data in re.findall(r"\w+", column):
+                    config = RunConfig.of({"data": {"name": data}, "method": {"name": name}}).to_dict()
+                    assert config[section][key] == value_of(value), (name, data, key)
+
+
+def test_sections_have_every_key_with_its_default(made: Any) -> None:
+    rows = rows_of(made.section("data", "network", "train", "engine"))
+    parts = {"data": DataConfig(), "network": NetworkConfig(), "train": TrainConfig(), "engine": EngineConfig()}
+    expected = {f"{name}.{key}": value for name, part in parts.items() for key, value in to_dict(part).items()}
+    assert {row["key"]: value_of(row["default"]) for row in rows} == expected
+    fit = {row["key"]: value_of(row["default"]) for row in rows_of(made.section("fit"))}
+    assert fit == {
+        f"data.{key}": value or None if key == "votes" else value for key, value in to_dict(VotesConfig(votes=())).items()
     }
-    actual = {
-        f"{name}.{field.name}": getattr(values, field.name) for name, values in sections.items() for field in fields(values)
-    }
-    rows = list(table_rows(ROOT / "docs" / "runs.md", "key"))
-    shown = {row["key"]: yaml.safe_load(row["default"]) for row in rows}
-    expected = {key: list(value) if isinstance(value, tuple) else value for key, value in actual.items()}
-    assert {key: value for key, value in shown.items() if not key.startswith(("method.", "seed", "data.*"))} == expected
 
 
-@pytest.mark.parametrize("name", [name for name in DATASETS if dataset_options(name)])
-def test_data_page_shows_the_options_of_data_sets(name: str) -> None:
-    loader = dataset_loader(name, {})
-    rows = list(table_rows(ROOT / "docs" / "datasets.md", "option"))
-    shown = {row["option"]: yaml.safe_load(row["default"]) for row in rows}
-    assert loader is not None
-    assert shown == {f"data.{key}": value for key, value in to_dict(loader.config).items()}
+def test_recipes_are_those_of_the_data_sets(made: Any) -> None:
+    rows = rows_of(made.recipes())
+    for name, recipe in published_settings()["data_sets"].items():
+        actual = {f"{section}.{key}": value for section, values in recipe.items() for key, value in values.items()}
+        assert {row["recipe"]: value_of(row[name]) for row in rows if row[name]} == actual
 
 
-def test_settings_page_shows_the_settings_of_fit() -> None:
-    actual = to_dict(VotesConfig(votes=()))
-    rows = list(table_rows(ROOT / "docs" / "runs.md", "fit key"))
-    shown = {row["fit key"].removeprefix("data."): yaml.safe_load(html.unescape(row["default"])) for row in rows}
-    assert shown == {**actual, "votes": None}
-
-
-@pytest.mark.parametrize("name", published_settings()["data_sets"])
-def test_settings_page_shows_the_recipes(name: str) -> None:
-    actual = {
-        f"{section}.{key}": value
-        for section, values in published_settings()["data_sets"][name].items()
-        for key, value in values.items()
-    }
-    rows = list(table_rows(ROOT / "docs" / "runs.md", "recipe"))
-    assert {row["recipe"]: yaml.safe_load(row[name]) for row in rows if row[name]} == actual
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tables_that_pages_ask_for_are_made(page: Path, made: Any) -> None:
+    assert "<!-- table:" not in made.tables(page.read_text(encoding="utf-8"))
 
 
 def test_noise_page_shows_the_expected_rates() -> None:

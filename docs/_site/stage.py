@@ -3,7 +3,7 @@
     python docs/_site/stage.py build/docs
 
 README.md becomes the first page, and the notebook a page like the others. Reference pages are written from the code: the public
-names, the commands, the layers.
+names, the commands, the layers; so are the tables of options and settings in other pages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import notebook
 from reference import write_reference
+from tables import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -36,7 +37,7 @@ def stage(out: Path) -> None:
     write_reference(out / "reference")
     write_notebook(out / "docs" / "notebook.ipynb")
     for page in (out / "docs").rglob("*.md"):
-        page.write_text(deepened(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(tables(deepened(page.read_text(encoding="utf-8"))), encoding="utf-8")
     for page in list(out.rglob("*.md")):
         page.write_text(page.read_text(encoding="utf-8").replace("notebook.ipynb)", "notebook.md)"), encoding="utf-8")
         for target in links(page):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from test_pals_method import Linear
@@ -27,8 +25,6 @@ from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import NETWORKS
-from test_docs import table_rows
 
 NAMES = ("rc", "cc", "proden", "lws")
 P = torch.tensor([[0.5, 0.3, 0.2]])
@@ -448,20 +444,6 @@ def test_the_view_is_an_option(name: str, noisy: CandidateSets) -> None:
 def test_bad_options(name: str, options: Mapping[str, Any]) -> None:
     with pytest.raises(InputError, match=f"Setting method.{next(iter(options))} = "):
         method_options(name, options)
-
-
-@pytest.mark.parametrize("name", [*NAMES, "apl", "fredis", "upllrs"])
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_pages_show_the_settings(name: str, data: str) -> None:
-    """What the method's page says is what a run gets, and nothing else differs from the plain average's settings there."""
-    config, plain = (RunConfig.of({"data": {"name": data}, "method": {"name": m}}).to_dict() for m in (name, "average"))
-    page = Path(__file__).parents[2] / "docs" / "methods" / f"{name}.md"
-    shown = {row["setting"]: yaml.safe_load(row[data]) for row in table_rows(page, "setting") if row[data]}
-    actual = {f"{section}.{key}": value for section in ("method", "network", "train") for key, value in config[section].items()}
-    usual = {f"{section}.{key}": value for section in ("network", "train") for key, value in plain[section].items()}
-    assert {key: actual[key] for key in shown} == shown
-    assert {key for key in usual if actual[key] != usual[key]} <= set(shown)
-    assert config["network"]["name"] in NETWORKS
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,7 @@ truth nor its data set.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
-
-from pydantic.fields import FieldInfo
 
 from pals.methods.alim import ALIMOnehot, ALIMScale
 from pals.methods.apl import APL
@@ -37,7 +34,7 @@ from pals.methods.rc import RC
 from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
 from pals.methods.votes import SoftVotes
-from pals.util.config import build
+from pals.util.config import build, describe
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
 
@@ -115,8 +112,5 @@ def preset_for(name: str, items: int) -> dict[str, str]:
 
 def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:
     """(option, default, meaning) of each option, for people."""
-    levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in method.Config.__mro__]
-    for field in fields(method.Config):
-        found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
-        meaning = next((info.description for info in found if info.description), "")
-        yield field.name, str(found[0].default), " ".join(meaning.split())  # without the source's line breaks
+    for name, default, meaning in describe(method.Config):
+        yield name, str(default), meaning

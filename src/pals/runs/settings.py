@@ -32,6 +32,7 @@ SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 @settings(frozen=True, config=STRICT)
 class DataConfig:
     name: str = "digits"
+    "The data set (docs/datasets.md)."
     partial_rate: float = Field(default=0.5, ge=0, le=1)
     "q: chance that a wrong label is a candidate."
     noise_rate: float = Field(default=0.3, ge=0, le=1)
@@ -105,6 +106,7 @@ class VotesConfig:
     fingerprint: str = ""
     "Of the items and answers: a run goes on only with those it began with."
     name: str = "votes"
+    "Always `votes`: the data are the user's own."
 
     @property
     def answers_only(self) -> bool:

@@ -18,16 +18,23 @@ from pals.util.config import STRICT
 @dataclass(frozen=True, config=STRICT)
 class TrainConfig:
     epochs: int = Field(default=40, ge=1)
+    "Length of the whole schedule."
     batch_size: int = Field(default=64, ge=1)
+    "Items per step; with several processes, of all of them together."
     lr: float = Field(default=0.05, gt=0)
+    "Learning rate at the start."
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    "Momentum of SGD."
     nesterov: bool = False
+    "Nesterov momentum in SGD."
     weight_decay: float = Field(default=1e-3, ge=0)
+    "Weight decay, as an L2 penalty in the gradient."
     decay: Literal["all", "weights"] = "all"
     "Weight decay on every parameter, or on none of the biases and normalisations."
     encoder_lr_scale: float = Field(default=1.0, ge=0)
     "Learning rate of everything before the classifier, as a share of `lr`."
     optimizer: Literal["sgd", "adam"] = "sgd"
+    "How gradients become steps."
     schedule: Literal["cosine", "cosine-epoch", "short-cosine", "linear", "step", "exponential", "constant"] = "cosine"
     "How the learning rate falls; the cosine at every step, or once an epoch, or (short) at every step to a fifth."
     floor: float = Field(default=1e-4, ge=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -14,6 +14,7 @@ from pals.util.words import quoted
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
+    from pydantic.fields import FieldInfo
 
 STRICT: ConfigDict = {"extra": "forbid", "use_attribute_docstrings": True, "allow_inf_nan": False}
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
@@ -63,6 +64,16 @@ def _refuse_unknown(cls: type[Any], values: Mapping[str, Any], where: str) -> No
         kind = known[key]
         if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
             _refuse_unknown(kind, value, f"{where}.{key}".strip("."))
+
+
+def describe(config: type[Any]) -> Iterator[tuple[str, Any, str]]:
+    """(name, default, meaning) of each setting in a class of settings; a required one has the default None."""
+    levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in config.__mro__]
+    for field in fields(config):
+        found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
+        default = None if found[0].is_required() else found[0].get_default(call_default_factory=True)
+        meaning = next((info.description for info in found if info.description), "")
+        yield field.name, default, " ".join(meaning.split())  # without the source's line breaks
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
