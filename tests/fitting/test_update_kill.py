@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
+from _crowd import write_vectors
 from _kills import dying_at, in_a_child
 from _slow import rest_slow
 from _toy import Answer, assert_same
@@ -24,14 +23,9 @@ TIMES = {"run.json", "log.jsonl", "checkpoint.pt", "report.json", "report.html"}
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Vectors of sixty items, the answers of three people, and those of a fourth."""
-    rng = np.random.default_rng(0)
-    truth = np.arange(60) % 3
-    np.save(tmp_path / "x.npy", (rng.normal(size=(60, 5)) + 3 * np.eye(5)[truth]).astype(np.float32))
-    rows = [(i, who, "abc"[t if rng.random() < 0.8 else rng.integers(3)]) for i, t in enumerate(truth) for who in "uvw"]
-    pd.DataFrame(rows, columns=["item", "worker", "label"]).to_csv(tmp_path / "votes.csv", index=False)
+    """With `more.csv`, the answers of a fourth person."""
     (tmp_path / "more.csv").write_text("photo,worker,label\n" + "".join(f"{i},zoe,{'abc'[i % 3]}\n" for i in range(10)))
-    return tmp_path
+    return write_vectors(tmp_path, 60)
 
 
 def fit(pals: Pals, data: Path, *more: str) -> None:

@@ -45,6 +45,30 @@ def test_one_that_holds_it_may_take_it_again(tmp_path: Path) -> None:
         FolderLock(tmp_path).acquire()
 
 
+@pytest.mark.parametrize("there", [(), ("notes.txt",), (LOCK,)])
+def test_work_that_fails_before_it_writes_leaves_no_trace(there: tuple[str, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b" / "run"
+    if there:
+        folder.mkdir(parents=True)
+        (folder / there[0]).touch()
+
+    def fail(written: str = "") -> None:
+        with FolderLock(folder):
+            if written:
+                (folder / written).touch()
+            raise InputError("no")
+
+    with pytest.raises(InputError, match="no"):
+        fail()
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {*there}
+    assert folder.exists() == bool(there) and (tmp_path / "a").exists() == bool(there)
+    with pytest.raises(InputError, match="no"):
+        fail("begun.txt")
+    assert {path.name for path in folder.iterdir()} == {*there, LOCK, "begun.txt"}
+    with FolderLock(folder):
+        pass
+
+
 def test_a_living_process_is_respected_and_a_dead_one_is_not(tmp_path: Path) -> None:
     with held_by_another(tmp_path) as other:
         with pytest.raises(BusyError, match=f"process {other.pid} on") as caught, FolderLock(tmp_path):

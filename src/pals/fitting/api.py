@@ -30,6 +30,8 @@ from pals.runs.settings import UNTRAINED, VotesConfig
 from pals.training.log import read_epochs
 from pals.util.config import build, merge
 from pals.util.errors import InputError
+from pals.util.files import refuse_unwritable
+from pals.util.locks import FolderLock
 from pals.util.words import duration
 from pals.vision.backbones.timm import DOWNLOAD
 
@@ -247,23 +249,26 @@ def run_stages(
     all_probabilities: bool = False,
     monitor: Monitor,
 ) -> Findings:
-    """Plan, load, encode, train, find, write."""
-    planned = plan(
-        given,
-        folder,
-        votes=votes,
-        truth=None if truth is None else Path(truth),
-        cache=None if cache is None else Path(cache),
-        stream=stream,
-    )
-    for line in (*planned.matched.lines, *planned.reasons, _intention(planned)):
-        monitor.say(line)
-    loaded = load(planned, monitor)
-    for line in loaded.bad:
-        monitor.say(f"Left out: {line}")
-    findings = find(train(encode(loaded, monitor), monitor))
-    write(findings, all_probabilities=all_probabilities)
-    return findings
+    """Plan, load, encode, train, find, write: all of it while nobody else works in the folder, so that two commands never mix
+    their files, and the second never finds the folder free."""
+    refuse_unwritable(folder)
+    with FolderLock(folder):
+        planned = plan(
+            given,
+            folder,
+            votes=votes,
+            truth=None if truth is None else Path(truth),
+            cache=None if cache is None else Path(cache),
+            stream=stream,
+        )
+        for line in (*planned.matched.lines, *planned.reasons, _intention(planned)):
+            monitor.say(line)
+        loaded = load(planned, monitor)
+        for line in loaded.bad:
+            monitor.say(f"Left out: {line}")
+        findings = find(train(encode(loaded, monitor), monitor))
+        write(findings, all_probabilities=all_probabilities)
+        return findings
 
 
 def _intention(planned: Plan) -> str:

@@ -175,8 +175,8 @@ def _make(encoded: Encoded, planned: PlannedRun) -> Run:
     loaded, sets = encoded.loaded, planned.candidates
     items = Items(_rows(encoded.inputs, planned.row_M), sets.ids)
     dataset = Dataset("votes", sets.class_names, items, None, None, None, encoded.views, votes=sets)
-    own = planned.folder != loaded.plan.folder  # the fit's own summary is written when all is done
-    return Run(planned.config, planned.folder, dataset=dataset, about={"data_mark": loaded.mark}, summarize=own)
+    own = planned.folder != loaded.plan.folder  # the folder of the fit is locked, and its summary written when all is done
+    return Run(planned.config, planned.folder, dataset=dataset, about={"data_mark": loaded.mark}, owner=own)
 
 
 def trainer_output(trainer: Trainer, encoded: Encoded) -> Output:

@@ -15,7 +15,6 @@ from pals.fitting.monitor import Monitor
 from pals.fitting.trained import Trained
 from pals.model import Part, fit_temperature
 from pals.training.engine import Engine
-from pals.util.locks import FolderLock
 from pals.vision.backbones.small import RootLinear
 
 HEAD = "linear"
@@ -24,8 +23,7 @@ NO_HELP = "The pictures hardly help here: they add next to nothing to the answer
 
 def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
     """Seconds, without epochs; each item's opinion is that of a regression on all others."""
-    with FolderLock(encoded.plan.folder):  # as a run that trains: two commands in one folder would mix their files
-        found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
+    found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
     width = encoded.vectors_ND.shape[1]
     return Trained(
         encoded=encoded,
@@ -46,10 +44,9 @@ def fit_answers(encoded: Encoded) -> Trained:
     """The answers alone, by Dawid and Skene's model with items that are hard for everybody. No classifier comes of it. How far
     people differ is known from the model without such items, unless it was given."""
     loaded = encoded.loaded
-    with FolderLock(encoded.plan.folder):
-        strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
-        start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
-        fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
+    strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
+    start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
+    fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
     return Trained(
         encoded=encoded,
         network=None,

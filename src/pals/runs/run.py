@@ -47,7 +47,7 @@ class Run:
         data_dir: Path | None = None,
         dataset: Dataset | None = None,
         about: Mapping[str, Any] | None = None,
-        summarize: bool = True,
+        owner: bool = True,
         progress: OnBatch | None = None,
         kept: Path | None = None,
         ranks: Ranks = ALONE,
@@ -56,19 +56,19 @@ class Run:
 
         Args:
             about: What `run.json` should hold besides versions, machine and command; a `data_mark` in it is used as given.
-            summarize: Write `summary.json` at the end; false if the owner of the folder writes its own.
+            owner: Lock the folder while it is worked on, and write `summary.json` at the end; false if somebody else does both.
             progress: Called with the number of pictures encoded and the total.
             kept: The folder of the run whose checkpoint will be loaded.
             ranks: The processes that train together; the first of them writes the folder.
         """
-        self.config, self.summarize, self.ranks = config, summarize, ranks
+        self.config, self.owner, self.ranks = config, owner, ranks
         self.folder = folder if ranks.is_first else None
         with ranks.agreed():
             about = self._prepare(data_dir, dataset, dict(about or {}), progress, kept)
         if ranks.several:
             settings = json.dumps(config.to_dict(), sort_keys=True, default=str)
             ranks.refuse_differences({"code": code_mark(), "settings": settings, "data": about["data_mark"]})
-        self._lock = None if self.folder is None else FolderLock(self.folder)
+        self._lock = FolderLock(self.folder) if self.folder is not None and owner else None
         self._begin(about)  # only now: input that turned out bad leaves no trace
         self.resumed_at = self.trainer.progress.total
         self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
@@ -148,8 +148,9 @@ class Run:
             raise
 
     def _claim(self, about: Mapping[str, Any]) -> None:
-        if self.folder is not None and self._lock is not None:
+        if self._lock is not None:
             self._lock.acquire()
+        if self.folder is not None:
             claim_folder(self.folder, self.config, about)
             self._keep_patches(self.folder)
 
@@ -175,7 +176,7 @@ class Run:
             if self.ranks.any(asked()) and not self.trainer.progress.done:
                 self.trainer.save()
                 return
-        if self.trainer.progress.done and self.summarize and (self.folder is not None or self.ranks.several):
+        if self.trainer.progress.done and self.owner and (self.folder is not None or self.ranks.several):
             summary = self.summary()  # by all processes: it may have to look at the test items
             if self.folder is not None:
                 self._save_model(self.folder)

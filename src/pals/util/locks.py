@@ -48,11 +48,14 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 class FolderLock:
-    """Held by the process that works on a folder; a second one is told at once by whom. May be entered again once left."""
+    """Held by the process that works on a folder; a second one is told at once by whom. May be entered again once left. Work
+    that fails before it has written anything leaves no trace of the lock, nor of a folder that was made for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock: BaseFileLock | None = None
+        self._made: list[Path] = []
+        self._before = frozenset[str]()
 
     def acquire(self) -> None:
         """Nothing is done where this very object holds it. A folder that cannot be written to is not locked: whatever is
@@ -60,7 +63,9 @@ class FolderLock:
         if self._lock is not None:
             return
         with suppress(OSError):
+            self._made = [place for place in (self.folder, *self.folder.parents) if not place.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
+        self._before = _names_in(self.folder)
         try:
             self._lock = _take(FileLock, self.folder / LOCK) or _take(SoftFileLock, self.folder / MARKER)
         except Timeout:
@@ -70,7 +75,7 @@ class FolderLock:
             write_json(self.folder / OWNER, {"host": socket.gethostname(), "pid": os.getpid(), "since": since})
 
     def release(self) -> None:
-        """The file itself stays: whoever waits for it must find the same one."""
+        """The file itself stays, so that whoever tries for it meanwhile finds the same one."""
         if self._lock is None:
             return
         with suppress(OSError):
@@ -78,11 +83,23 @@ class FolderLock:
         self._lock.release()
         self._lock = None
 
+    def _remove_traces(self) -> None:
+        """Where nothing but the lock has come into the folder."""
+        if self._lock is None or LOCK in self._before or _names_in(self.folder) - {LOCK, OWNER} != self._before:
+            return
+        with suppress(OSError):
+            (self.folder / OWNER).unlink(missing_ok=True)
+            (self.folder / LOCK).unlink(missing_ok=True)
+            for place in self._made:
+                place.rmdir()
+
     def __enter__(self) -> FolderLock:
         self.acquire()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is not None:
+            self._remove_traces()
         self.release()
 
     def _holder(self) -> str:
@@ -93,6 +110,13 @@ class FolderLock:
             who = "another process is working on it"
         marker = self.folder / MARKER
         return f"{who}; if it no longer runs, delete {marker}" if marker.exists() else who
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
 
 
 def is_lock(path: Path) -> bool:
