@@ -73,6 +73,19 @@ def test_answers_without_names_are_those_of_many(tmp_path: Path, pals: Callable[
     assert (doubtful["answer"] != doubtful["suggestion"]).all()
 
 
+def test_an_annotator_may_be_called_none(tmp_path: Path, pals: Callable[..., Answer]) -> None:
+    names = {"ann": "None", "bob": "NaN", "cho": "null"}
+    table = answers().replace({"worker": names})
+    table.loc[0, "worker"] = ""
+    table.to_csv(tmp_path / "votes.csv", index=False)
+    done = pals("fit", "votes.csv", "--no-images", "--out", "run")
+    assert done.code == 0 and "3 annotators are called" in done.out
+    found = pd.read_csv(tmp_path / "run" / "annotators.csv", keep_default_na=False).set_index("worker")["answers"]
+    assert found.to_dict() == {"None": 79, "NaN": 80, "null": 80, "(unnamed)": 1}
+    again = pals("update", "run", "votes.csv", "--trust", "None", "--out", "trusted")
+    assert again.code == 0 and (pd.read_csv(tmp_path / "trusted" / "labels.csv")["status"] == "gold").sum() == 79
+
+
 def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:
     """ "600 items with 1,693 answers from 13 people", of whom annotators.csv listed twelve."""
     gold = pd.DataFrame({"item": ["=item 0"], "worker": ["eve"], "label": ["a"], "is_gold": ["true"]})

@@ -122,12 +122,12 @@ def _refuse_unknown_as_class(classes: Sequence[str], marks: Marks) -> None:
 
 
 def _with_names(table: Table) -> Table:
-    """Items and annotators without blanks around their names, paths in one spelling."""
+    """Items and annotators without blanks around their names, paths in one spelling. A person may be called "None"."""
     items = [name.strip() for name in table.item.names]
     if not is_plain("\n".join(items)):
         items = [one_spelling(name) for name in items]
     workers = [name.strip() for name in table.worker.names]
-    return replace(table, item=_recoded(table.item, items), worker=_recoded(table.worker, workers))
+    return replace(table, item=_recoded(table.item, items), worker=_recoded(table.worker, workers, frozenset({""})))
 
 
 def _lone(table: Table) -> list[str]:

@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from pals.labels.cells import MISSING
 from pals.readers.summary import some
 from pals.util.words import how_many
 
@@ -33,6 +34,10 @@ def odd_names(items: Sequence[str], classes: Sequence[str], workers: Sequence[st
     if errors:
         count = how_many(len(errors), "label is the error of a spreadsheet", "labels are errors of a spreadsheet")
         yield f"{count} ({some(errors, len(errors))}); fix these cells and export the file again"
+    nobody = [name for name in workers if name in MISSING]
+    if nobody:
+        count = how_many(len(nobody), "annotator is", "annotators are")
+        yield f"{count} called {some(nobody, len(nobody))}; leave the cell blank where the annotator is not known"
     numbers = _alike(classes, [_number(name) for name in classes])
     if numbers:
         yield f"Classes that are the same number, written in different ways: {some(numbers, len(numbers))}"
