@@ -243,9 +243,10 @@ def said_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
 
 
 def temperature_of(loaded: Loaded, logits_MC: Tensor, fusion: Fusion) -> float:
-    """What makes logits of the items that were trained on agree with all that is known of them. The answers alone would not do
-    as the target: they are less sure than a network that has learned from all of them is right."""
-    return fit_temperature(logits_MC, torch.from_numpy(fusion.posterior_NC)[loaded.trained_M])
+    """What makes logits of the items that were trained on agree with what answers and opinions come to as independent sources,
+    as in `solve`. The answers alone, or the posterior that allows for their correlation, would not do as the target: they are
+    less sure than a network that has learned from all of them is right."""
+    return fit_temperature(logits_MC, torch.from_numpy(fusion.consensus.posterior_NC)[loaded.trained_M])
 
 
 def _tempered(logits: Tensor, temperature: float) -> Tensor:
