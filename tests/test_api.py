@@ -14,7 +14,7 @@ import torch
 import pals
 from pals.model import Description, Model, Part
 from pals.vision.backbones import build_network
-from test_docs import PAGES, ROOT, code_of, name_of, table_rows
+from test_docs import PAGES, ROOT, code_of, name_of
 
 WORDS = """
 fit update next_answers read_votes Votes Taxonomy load_model predict_folder Model PALSClassifier estimator
@@ -67,10 +67,12 @@ def test_a_name_loads_no_more_than_its_module() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False False\n"
 
 
-def test_the_page_names_each_with_one_line() -> None:
-    rows = list(table_rows(ROOT / "docs" / "api.md", "name"))
-    assert sorted(row["name"] for row in rows) == sorted(FROZEN)
-    assert all(row["what it is"] for row in rows)
+def test_the_page_has_every_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    in_tables = [name for asked in re.findall(r"<!-- table: names (.*) -->", text) for name in asked.split()]
+    assert len(in_tables) == len(set(in_tables))
+    assert set(in_tables) <= set(FROZEN)
+    assert [name for name in FROZEN if name not in in_tables and f"`{name}`" not in text] == []
 
 
 def imports_of(code: str) -> list[str]:

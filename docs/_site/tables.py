@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
+import pals
 from pals.data import dataset_loader
 from pals.methods import METHODS, find_method, method_options
 from pals.runs.published_settings import published_settings
@@ -94,8 +96,17 @@ def dataset(name: str) -> str:
 
 def methods() -> str:
     """One row per method, with its page."""
-    rows = [[f"[`{name}`](methods/{page_of(name)})", cls.kind, f"{cls.cost:g}", cls.reference] for name, cls in METHODS.items()]
+    rows = [[f"[`{name}`]({page_of(name)})", cls.kind, f"{cls.cost:g}", cls.reference] for name, cls in METHODS.items()]
     return _table(["method", "made for", "cost of a step", "reference"], rows)
+
+
+def names(*wanted: str) -> str:
+    """Names of the public API, each with the first sentence of what it says of itself."""
+    rows = []
+    for name in wanted:
+        text = (inspect.getdoc(getattr(pals, name)) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append([f"[`{name}`](../reference/python.md#pals{name.lower()})", re.split(r"(?<=\.) (?=[A-Z`])", text)[0]])
+    return _table(["name", "what it is"], rows)
 
 
 KINDS: Mapping[str, Callable[..., str]] = {
@@ -105,6 +116,7 @@ KINDS: Mapping[str, Callable[..., str]] = {
     "recipes": recipes,
     "dataset": dataset,
     "methods": methods,
+    "names": names,
 }
 
 

@@ -415,9 +415,9 @@ def test_the_kept_records_are_of_recipes_and_lead_to_their_pages() -> None:
 
 
 def test_the_page_on_reproduction_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, run the command that stands at the top of docs/reproduction.md."""
+    """If this fails, run the command that stands at the top of benchmarks/results/reproduction.md."""
     monkeypatch.chdir(ROOT)
-    page = Path("docs/reproduction.md")
+    page = Path("benchmarks/results/reproduction.md")
     assert page.read_text(encoding="utf-8") == reproduction_page(RECORDS.relative_to(ROOT), page)
 
 
