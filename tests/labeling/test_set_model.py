@@ -14,6 +14,7 @@ from pals.labeling.set_model import LARGEST, SetModel, fit_sets
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 
 SMALL: dict[str, Any] = {"weighting": "local", "self_weight": "auto", "vote_on": "posterior", "quantile": "all"}
 
@@ -120,7 +121,8 @@ def test_a_sample_says_the_same_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
     features_ND, allowed_NC, _ = problem(0.3, 0.2, items=900)
     vote_NC = left_out_votes(features_ND, allowed_NC)
     monkeypatch.setattr("pals.labeling.set_model.SAMPLE", 300)
-    sample, alone = fit_sets(vote_NC, allowed_NC), fit_sets(vote_NC[::3].clone(), allowed_NC[::3].clone())
+    row_M = evenly_spaced(900, 300)
+    sample, alone = fit_sets(vote_NC, allowed_NC), fit_sets(vote_NC[row_M], allowed_NC[row_M])
     assert (sample.sharpness, sample.noise_rate, sample.log_likelihood) == (
         alone.sharpness, alone.noise_rate, alone.log_likelihood
     )  # fmt: skip

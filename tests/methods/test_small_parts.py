@@ -45,11 +45,17 @@ def test_shuffled_reaches_every_order_equally_often() -> None:
     assert all(140 < count < 260 for count in counts.values())  # 200 expected, standard deviation 13
 
 
-def test_drawn_is_proportional_to_the_weights() -> None:
-    order = drawn(torch.tensor([0.0, 1.0, 3.0, 0.0]), 40_000, generator())
-    share = torch.bincount(order, minlength=4) / 40_000
-    torch.testing.assert_close(share, torch.tensor([0.0, 0.25, 0.75, 0.0]), atol=0.01, rtol=0)
-    assert len(order) == 40_000
+def test_drawn_gives_each_selected_item_alike() -> None:
+    order = drawn(torch.tensor([False, True, True, False, True]), 30_000, generator())
+    share = torch.bincount(order, minlength=5) / 30_000
+    torch.testing.assert_close(share, torch.tensor([0.0, 1 / 3, 1 / 3, 0.0, 1 / 3]), atol=0.01, rtol=0)
+    assert len(order) == 30_000
+
+
+def test_drawn_from_more_items_than_float32_tells_apart() -> None:
+    selected_N = torch.zeros(2**24 + 9, dtype=torch.bool)
+    selected_N[[3, 2**24 + 7, 2**24 + 8]] = True
+    assert set(drawn(selected_N, 100, generator()).tolist()) == {3, 2**24 + 7, 2**24 + 8}
 
 
 @given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 5))

@@ -23,6 +23,7 @@ from pals.runs.networks import Statistics, frozen_network, patches_name
 from pals.runs.settings import NetworkConfig, VotesConfig
 from pals.runs.store import encode_kept
 from pals.training.encoding import encode
+from pals.util.sampling import evenly_spaced
 from pals.util.words import how_many
 from pals.vision.backbones import Network
 from pals.vision.backbones.patches import PatchNetwork
@@ -60,7 +61,7 @@ class Trial:
     @cached_property
     def sample(self) -> list[str]:
         row = np.flatnonzero(answered(self.votes))
-        return [self.votes.items[r] for r in row[:: -(-len(row) // SAMPLE)]]
+        return [self.votes.items[r] for r in row[evenly_spaced(len(row), SAMPLE).numpy()]]
 
 
 def choose_encoder(trial: Trial) -> Choice:

@@ -22,6 +22,7 @@ from pals.fitting.time_left import Count, said_once
 from pals.runs.settings import VotesConfig
 from pals.util.ahead import in_order
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 from pals.vision.images import BadImage, BadImageError, NoRoomError, list_images, load_images, survey
 from pals.vision.images.decoding import read_header_bytes
 from pals.vision.images.table import Watch
@@ -57,7 +58,7 @@ def shorter_side(images: str, names: Sequence[str]) -> int:
     shards = shards_of(images)
     if shards is None:
         return survey(Path(images), names).shorter_side
-    rows = range(0, len(shards), -(-len(shards) // SAMPLE))
+    rows = evenly_spaced(len(shards), SAMPLE).tolist()
     sizes = [size for row in rows if (size := _size(shards, row)) is not None]
     if not sizes:
         raise InputError(f"No picture that was looked at in {images} can be read, of {len(rows)}. Are they the right shards?")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pals.labeling.neighbors import Backend, nearest_to
+from pals.util.sampling import evenly_spaced
 
 APPROXIMATE: tuple[Backend, ...] = ("faiss-hnsw", "faiss-ivf")
 SAMPLE = 256
@@ -19,7 +20,7 @@ def recall_of(index_NK: Tensor, features_ND: Tensor, backend: Backend) -> float 
     distances; None for a search that is exact anyhow."""
     if backend not in APPROXIMATE:
         return None
-    row_S = torch.linspace(0, len(index_NK) - 1, min(SAMPLE, len(index_NK)), device=index_NK.device).long()
+    row_S = evenly_spaced(len(index_NK), SAMPLE).to(index_NK.device)
     found_SK = index_NK[row_S]
     other_SK = found_SK != row_S[:, None]
     wanted_S1 = other_SK.sum(dim=1, keepdim=True).clamp_min(1)

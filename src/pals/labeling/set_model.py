@@ -8,7 +8,6 @@ q_c under which the sets there are have the highest likelihood: neither truth no
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize
 from torch import Tensor
+
+from pals.util.sampling import evenly_spaced
 
 SAMPLE = 5000
 """Items that the model is estimated from, evenly spaced, where there are more."""
@@ -62,8 +63,8 @@ def fit_sets(vote_NC: Tensor, allowed_NC: Tensor, *, by_class: bool = True) -> S
     on the host in float64. `by_class`: each class has its own q_c, their logits spread about their mean like a unit normal
     distribution, which holds those of which little is seen; otherwise there is one q for all.
     """
-    step = max(1, math.ceil(len(vote_NC) / SAMPLE))
-    vote_MC, allowed_MC = vote_NC[::step].detach().double().cpu(), allowed_NC[::step].cpu()
+    row_M = evenly_spaced(len(vote_NC), SAMPLE).to(vote_NC.device)
+    vote_MC, allowed_MC = vote_NC[row_M].detach().double().cpu(), allowed_NC[row_M].cpu()
 
     def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
         at = torch.tensor(point, requires_grad=True)

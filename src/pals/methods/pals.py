@@ -115,7 +115,7 @@ class PALS(ByNeighbors):
     def plan_epoch(self, ctx: Context) -> Plan:
         self.labeling = labeling = self._label(ctx)
         if self.config.draws == "resample":
-            order_M = drawn(labeling.chosen_N.float(), self.num_items, ctx.generator)
+            order_M = drawn(labeling.chosen_N, self.num_items, ctx.generator)
         else:
             order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
         return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))

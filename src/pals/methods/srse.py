@@ -129,7 +129,7 @@ class SRSE(ByNeighbors):
     def plan_epoch(self, ctx: Context) -> Plan:
         self.found = found = self._extract(ctx)
         active_N = found.reliable_N | found.salvaged_N
-        order_M = drawn(active_N.float(), self.num_items, ctx.generator)
+        order_M = drawn(active_N, self.num_items, ctx.generator)
         return Plan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
 
     def _extract(self, ctx: Context) -> Extraction:

@@ -27,6 +27,7 @@ from pals.util.errors import InputError
 from pals.util.files import is_unfinished, write_json, write_text
 from pals.util.locks import is_lock
 from pals.util.plugins import plugin_files, plugins_used
+from pals.util.sampling import evenly_spaced
 
 SAMPLED_ITEMS = 1000
 """Items by which data are known again."""
@@ -60,7 +61,7 @@ def check_folder(folder: Path, config: RunConfig) -> None:
 
 def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
     """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
-    row_M = torch.linspace(0, len(inputs) - 1, min(len(inputs), SAMPLED_ITEMS), dtype=torch.float64).long()
+    row_M = evenly_spaced(len(inputs), SAMPLED_ITEMS)
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
     for part in (inputs[row_M], candidates.allowed_NC):
         mark.update(part.contiguous().cpu().numpy().data)

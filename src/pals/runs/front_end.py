@@ -18,6 +18,7 @@ from pals.runs.store import encode_kept, shifted
 from pals.training.encoding import PictureFiles, encode, resized
 from pals.training.inference import OnBatch, image_standardizer
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 from pals.vision.augment import Views, vector_views
 from pals.vision.backbones import Network
 from pals.vision.backbones.patches import PICTURES, PatchNetwork
@@ -153,7 +154,7 @@ def side_of(pictures: Pictures) -> int:
 
 def spread(pictures: Pictures, count: int = PICTURES) -> Pictures:
     """So many of them, spread evenly."""
-    row_M = torch.linspace(0, len(pictures) - 1, min(len(pictures), count)).long()
+    row_M = evenly_spaced(len(pictures), count)
     if isinstance(pictures, PictureFiles):
         return replace(pictures, paths=[pictures.paths[row] for row in row_M.tolist()])
     return pictures[row_M]

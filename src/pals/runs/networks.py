@@ -16,6 +16,7 @@ from pals.model import Model, is_model
 from pals.runs.settings import NetworkConfig
 from pals.training.inference import image_standardizer
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 from pals.vision.backbones import Network, build_network, load_weights
 from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.backbones.patches import PICTURES, PatchNetwork, learn_patches
@@ -100,7 +101,7 @@ def patches_name(mirror: bool) -> str:
 
 def cut_patches(network: PatchNetwork, images: Inputs, statistics: Statistics, seed: int) -> None:
     """From some of the pictures, spread evenly."""
-    sample = images[torch.linspace(0, len(images) - 1, min(len(images), PICTURES)).long()]
+    sample = images[evenly_spaced(len(images), PICTURES)]
     generator = torch.Generator().manual_seed(seed)
     learn_patches(network.cpu(), image_standardizer(*statistics)(sample), generator)
 

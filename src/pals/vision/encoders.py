@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
+from pals.util.sampling import evenly_spaced
 from pals.util.words import pip_install
 from pals.vision.backbones import NETWORKS, Network, build_network, load_weights
 from pals.vision.backbones.imagenet import IMAGENET
@@ -296,7 +297,7 @@ def _patches(images: Tensor | None, seed: int) -> Encoder:
         raise InputError("Encoder 'patches' is cut from the pictures that it is to encode; give some of them as images=.")
     if images.dtype != torch.uint8:
         raise InputError(f"Encoder 'patches' is cut from uint8 pictures; found {images.dtype}.")
-    sample = images[:: -(-len(images) // PICTURES)]
+    sample = images[evenly_spaced(len(images), PICTURES)]
     mean, std = image_statistics(sample)
     scale = torch.tensor([mean, std])[:, None, :, None, None]
     network = learned_patches((sample / 255 - scale[0]) / scale[1], torch.Generator().manual_seed(seed))

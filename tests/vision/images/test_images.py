@@ -20,6 +20,7 @@ from PIL import Image
 
 from _slow import rest_slow
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
 from pals.vision.images import decoding as decoding_module
 from pals.vision.images.guard import Budget, larger_pictures, quiet
@@ -585,8 +586,8 @@ def test_survey(tmp_path: Path) -> None:
     assert found.megapixels == pytest.approx((200 + 450 + 1600 + 2500) / 4 / 1e6)
     assert found.cache_bytes(32) == 5 * 3 * 32 * 32
     assert found.bytes == pytest.approx(sum(path.stat().st_size for path in tmp_path.iterdir()) / 4 * 5, abs=1)
-    part = survey(tmp_path, list_images(tmp_path), sample=2)
-    assert (part.pictures, part.looked_at, part.shorter_side) == (5, 2, 25)
+    part = survey(tmp_path, list_images(tmp_path), sample=3)  # the first, the third and the last, which is damaged
+    assert (part.pictures, part.looked_at, part.shorter_side) == (5, 3, 25)
     with pytest.raises(InputError, match=r"No picture that was looked at .* the first of 1 is '4.png'"):
         survey(tmp_path, ["4.png"])
     with pytest.raises(InputError, match="0 names"):
@@ -606,6 +607,6 @@ def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pals.vision.images.look.PIXELS", 10 * 36)
     monkeypatch.setattr("pals.vision.images.look.FEWEST", 1)
     part, _ = image_statistics(images)
-    assert part == pytest.approx(values[::5].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
+    assert part == pytest.approx(values[evenly_spaced(50, 10)].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     with pytest.raises(InputError, match="N x 3 x S x S"):
         image_statistics(images[0])

@@ -13,9 +13,10 @@ def shuffled(index_M: Tensor, generator: torch.Generator) -> Tensor:
     return index_M[torch.randperm(len(index_M), generator=generator, device=index_M.device)]
 
 
-def drawn(weight_N: Tensor, draws: int, generator: torch.Generator) -> Tensor:
-    """Independent draws with replacement, each item in proportion to its weight. Reads nothing back to the host."""
-    return torch.multinomial(weight_N, draws, replacement=True, generator=generator)
+def drawn(selected_N: Tensor, draws: int, generator: torch.Generator) -> Tensor:
+    """Independent draws with replacement from the selected items (torch.multinomial would take at most 2^24 of them)."""
+    index_M = selected_N.nonzero().flatten()
+    return index_M[torch.randint(len(index_M), (draws,), generator=generator, device=index_M.device)]
 
 
 def passes(index_M: Tensor, length: int, generator: torch.Generator) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from pals.util.errors import InputError
+from pals.util.sampling import evenly_spaced
 from pals.vision.images.decoding import read_header
 
 PIXELS = 50_000_000  # per channel that the statistics look at
@@ -50,7 +51,7 @@ def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> Surve
     """A quick look at some of the files, spread evenly over the names; only their headers are read."""
     if not names or sample < 1:
         raise InputError(f"A survey needs pictures; found {len(names)} names and a sample of {sample}.")
-    chosen = [names[row] for row in _spread(len(names), sample)]
+    chosen = [names[row] for row in evenly_spaced(len(names), sample).tolist()]
     headers = [header for name in chosen if (header := read_header(Path(folder) / name)) is not None]
     if not headers:
         raise InputError(
@@ -92,7 +93,7 @@ def image_statistics(images: Rows) -> tuple[Channels, Channels]:
     if images.ndim != 4 or images.shape[1] != 3 or not len(images):
         raise InputError(f"Colour statistics need pictures, N x 3 x S x S; found shape {tuple(images.shape)}.")
     pixels = images.shape[2] * images.shape[3]
-    rows = _spread(len(images), max(FEWEST, PIXELS // pixels))
+    rows = evenly_spaced(len(images), max(FEWEST, PIXELS // pixels))
     count_CV = np.zeros((3, 256), dtype=np.int64)
     step = max(1, BLOCK_VALUES // (3 * pixels))
     for start in range(0, len(rows), step):
@@ -106,9 +107,3 @@ def image_statistics(images: Rows) -> tuple[Channels, Channels]:
     red, green, blue = mean_C.tolist()
     red_std, green_std, blue_std = std_C.tolist()
     return (red, green, blue), (red_std, green_std, blue_std)
-
-
-def _spread(count: int, sample: int) -> list[int]:
-    """At most `sample` of `count` rows, evenly spread."""
-    taken = min(count, sample)
-    return [row * count // taken for row in range(taken)]
