@@ -17,6 +17,7 @@ from _crowd import votes_of
 from pals.cli import app
 from pals.fitting import Findings, fit, update
 from pals.fitting.new_class import add_classes
+from pals.fitting.novel import for_report, in_a_sentence, what_to_do
 from pals.fitting.page.render import render
 from pals.fitting.relabel import relabel_queue
 from pals.util.config import read_yaml
@@ -78,6 +79,29 @@ def test_they_are_flagged_listed_and_told(found: Findings, digits: tuple[Path, n
     assert any(f"`pals update {found.folder} --add-class NAME --items " in line for line in found.summary)
     shown = read_json(found.folder / "report.json")["summary"]  # the page has the command where the group is
     assert any("like none of the classes, in " in line for line in shown) and not any("`" in line for line in shown)
+
+
+def test_a_dispute_about_a_class_is_no_new_one(found: Findings) -> None:
+    """Half of the group's answers name a class that others contradict in items that are not flagged. Without the dispute
+    elsewhere it is what people take the missing class for."""
+    votes, group = found.result.votes, found.groups[0]
+    rng, four = np.random.default_rng(0), votes.class_names.index("d4")
+    takes_R = np.isin(votes.item_R, group) & (rng.random(len(votes.item_R)) < 0.5)
+
+    def told(label_R: np.ndarray) -> tuple[list[str], str]:
+        changed = replace(found, result=replace(found.result, votes=replace(votes, label_R=label_R)))
+        page = render({**read_json(found.folder / "report.json"), "none_of_these": for_report(changed)})
+        return [*in_a_sentence(changed), *what_to_do(changed)], page
+
+    result_R, outside_R = found.result.label_N[votes.item_R], ~np.isin(votes.item_R, group)
+    odd_R = outside_R & ((votes.label_R == four) != (result_R == four))
+    agreed_R = np.where(takes_R, four, np.where(odd_R, result_R, votes.label_R))
+    lines, page = told(agreed_R)
+    assert "--add-class NAME --items RUN/none_of_these/group-1.txt" in page and any("--add-class" in line for line in lines)
+    disputed_R = outside_R & (agreed_R == four) & (rng.random(len(votes.item_R)) < 0.5)
+    lines, page = told(np.where(disputed_R, (four + 1) % 9, agreed_R))
+    assert any("d4" in line for line in lines)
+    assert not any("group-1.txt" in line for line in lines) and "RUN/none_of_these/group-1.txt" not in page
 
 
 def test_the_report_shows_them(found: Findings) -> None:

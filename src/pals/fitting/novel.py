@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 
 from pals.crowd.groups import group_alike
 from pals.crowd.novelty import PROBABLE, none_of_these
 from pals.fitting.new_class import GROUPS
 from pals.fitting.report_json import answers_of
 from pals.fitting.trained import Trained
+from pals.readers import Votes
 from pals.util.files import write_text
-from pals.util.words import how_many
+from pals.util.words import how_many, one_line
 
 if TYPE_CHECKING:
     from pals.fitting.findings import Findings
 
 SHOWN = 24
 """Items of a group that the report shows, the likeliest first."""
+MANY = 0.25
+"""Share of a group's answers that name a disputed class from which on the group is taken for items of that class."""
 
 
 def none_of_these_N(trained: Trained, posterior_NC: np.ndarray, neighbor_NK: np.ndarray) -> np.ndarray | None:
@@ -52,6 +56,34 @@ def groups_of(findings: Findings) -> list[np.ndarray]:
     return [item_G[np.argsort(-none_N[item_G], kind="stable")] for item_G in found]
 
 
+def disputed_G(findings: Findings) -> list[str]:
+    """Of each group the disputed class that many of its answers name; "" where there is none. Such a group is rather one more
+    dispute about that class than a class of its own."""
+    votes, groups = findings.result.votes, findings.groups
+    if not groups:
+        return []
+    disputed_C, found = _disputed_classes(votes, np.concatenate(groups)), []
+    for item_G in groups:
+        named_C = np.bincount(votes.label_R[np.isin(votes.item_R, item_G)], minlength=len(votes.class_names))
+        many_C = np.where(disputed_C, named_C, 0)
+        most = int(many_C.argmax())
+        found.append(votes.class_names[most] if many_C[most] > 0 and many_C[most] >= MANY * named_C.sum() else "")
+    return found
+
+
+def _disputed_classes(votes: Votes, flagged: np.ndarray) -> np.ndarray:
+    """C, bool: whether people agree less about a class than about all, the flagged items aside: where one answer names it, how
+    often another answer to the item does (the specific agreement)."""
+    row = np.flatnonzero(~np.isin(votes.item_R, flagged))
+    said = np.ones(len(row)), (votes.item_R[row], votes.label_R[row])
+    count_NC = csr_matrix(said, shape=(len(votes.items), len(votes.class_names)))
+    count_C, total_N = np.asarray(count_NC.sum(axis=0)).ravel(), np.asarray(count_NC.sum(axis=1)).ravel()
+    same_C = np.asarray(count_NC.multiply(count_NC).sum(axis=0)).ravel() - count_C
+    pairs_C = count_NC.T @ total_N - count_C
+    disputed_C: np.ndarray = same_C * pairs_C.sum() < same_C.sum() * pairs_C
+    return disputed_C
+
+
 def write_lists(findings: Findings, folder: Path) -> None:
     """One file per group with an item per line, for `pals update --add-class NAME --items FILE`."""
     shutil.rmtree(folder / GROUPS, ignore_errors=True)
@@ -64,10 +96,11 @@ def _file(number: int) -> str:
 
 
 def for_report(findings: Findings) -> list[dict[str, Any]]:
-    """Plain values: each group with its list, what people took its items for, and its first items."""
+    """Plain values: each group with its list, what people took its items for, the class that it is a dispute about (""), and
+    its first items."""
     result, none_N = findings.result, findings.result.none_N
     names, shown = result.votes.class_names, []
-    for number, item_G in enumerate(findings.groups, start=1):
+    for number, (item_G, disputed) in enumerate(zip(findings.groups, disputed_G(findings), strict=True), start=1):
         said = answers_of(result.votes, item_G.tolist())
         first = [
             {"item": result.votes.items[item], "none_of_these": float(none_N[item]), "votes": said[item]}
@@ -75,19 +108,34 @@ def for_report(findings: Findings) -> list[dict[str, Any]]:
             if none_N is not None
         ]
         labels = Counter(names[label] for label in result.label_N[item_G].tolist()).most_common()
-        shown.append({"size": len(item_G), "file": _file(number), "labels": labels, "items": first})
+        shown.append({"size": len(item_G), "file": _file(number), "labels": labels, "disputed": disputed, "items": first})
     return shown
 
 
 def in_a_sentence(findings: Findings) -> list[str]:
     """Nothing where no item is probably of a missing class."""
-    groups = findings.groups
-    look = how_many(sum(map(len, groups)), "item looks", "items look")
-    return [f"{look} like none of the classes, in {how_many(len(groups), 'group')}."] if groups else []
+    disputed, lines = disputed_G(findings), []
+    new = [item_G for item_G, name in zip(findings.groups, disputed, strict=True) if not name]
+    if new:
+        look = how_many(sum(map(len, new)), "item looks", "items look")
+        lines.append(f"{look} like none of the classes, in {how_many(len(new), 'group')}.")
+    for item_G, name in zip(findings.groups, disputed, strict=True):
+        if name:
+            count = how_many(len(item_G), "item has", "items have")
+            lines.append(
+                one_line(
+                    f"{count} answers that do not fit the pictures. Look at them in the report: many answers name {name}, "
+                    f"about which people disagree elsewhere, too, so this is hardly a new class."
+                )
+            )
+    return lines
 
 
 def what_to_do(findings: Findings) -> list[str]:
-    """How the largest group becomes a class."""
-    run, file = (shlex.quote(str(path)) for path in (findings.folder, findings.folder / _file(1)))
+    """How the largest group that may be a class becomes one."""
+    number = next((number for number, name in enumerate(disputed_G(findings), start=1) if not name), None)
+    if number is None:
+        return []
+    run, file = (shlex.quote(str(path)) for path in (findings.folder, findings.folder / _file(number)))
     command = f"`pals update {run} --add-class NAME --items {file}`"
-    return [f"Look at them in the report; {command} makes the largest group a class."] if findings.groups else []
+    return [f"Look at them in the report; {command} makes the largest group a class."]

@@ -26,6 +26,7 @@ def _group(row: Mapping[str, Any]) -> dict[str, Any]:
         "size": max(number(row.get("size")) or 0, len(shown)),
         "file": text(row.get("file")),
         "labels": counted[:MOST_LABELS] + ["others"] * (len(counted) > MOST_LABELS),
+        "disputed": text(row.get("disputed") or ""),
         "shown": shown,
     }
 
