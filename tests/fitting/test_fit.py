@@ -274,6 +274,24 @@ def test_published_weights_to_begin_with(pals: Pals, data: Path, published: Path
         torch.testing.assert_close(saved[name], state[name], atol=1e-5, rtol=0)
 
 
+def test_networks_that_leave_a_fold_out_are_fine_tuned_like_the_classifier(pals: Pals, data: Path) -> None:
+    """From the pretrained weights and at their rate, in the first run and in an update of an update, where the classifier
+    itself goes on from the run before."""
+    torch.manual_seed(5)
+    torch.save(build_network("small-cnn", (3, 32, 32), 3).state_dict(), "published.pth")
+    assert fit(pals, data, "run", "--weights", "published.pth", "--set", "data.size=32").code == 0
+    for before, out in (("run", "second"), ("second", "third")):
+        answer = pals("update", before, data / "votes.csv", *COLUMNS, "--out", out, "--device", "cpu")
+        assert answer.code == 0, answer.err
+    for run in ("run", "second", "third"):
+        for fold in ("fold-1", "fold-2"):
+            settings = read_yaml(Path(run, "folds", fold, "config.yaml"))
+            assert settings["network"]["weights"] == str(Path("published.pth").resolve())
+            train = {key: settings["train"][key] for key in ("lr", "encoder_lr_scale", "batch_size")}
+            assert train == {"lr": 0.01, "encoder_lr_scale": 0.1, "batch_size": 32}
+    assert read_yaml(Path("third/config.yaml"))["train"]["lr"] == pytest.approx(0.01 / 9)
+
+
 @pytest.mark.parametrize(
     ("facts", "given", "expected"),
     [

@@ -14,7 +14,7 @@ from pals.fitting.findings import Findings, find
 from pals.fitting.folder import data_of, tree_of
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
-from pals.fitting.networks import lengths_of
+from pals.fitting.networks import fold_start, lengths_of
 from pals.fitting.new_class import added_classes, refuse_without_features
 from pals.fitting.plan import Plan, plan
 from pals.fitting.results import write
@@ -309,6 +309,7 @@ def updated_settings(
         "class_names": classes_of(config.data),
     }
     if not config.network.frozen and config.method_name not in UNTRAINED:
+        values["data"] |= fold_start(config)
         values["network"]["weights"] = str((run / FILE_NAME).resolve())
         values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
     return values

@@ -26,13 +26,13 @@ from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.model import Part, fit_temperature, is_model
 from pals.runs import Run
-from pals.runs.settings import RunConfig
+from pals.runs.settings import RunConfig, VotesConfig
 from pals.training.trainer import Trainer
 from pals.util.words import duration
 from pals.vision.backbones import Output
 
 FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
-"""What soft-votes is trained with on pictures."""
+"""What soft-votes is trained with where nothing is known of the inputs: from scratch."""
 FOLD_COST = 0.5
 """Of an epoch of soft-votes beside one of PALS: one view, no features."""
 COMPARED = 20_000  # items at most with which the closed form is tried beside what was trained
@@ -133,17 +133,29 @@ def folds_of(loaded: Loaded) -> Tensor:
 
 
 def fold_config(encoded: Encoded) -> RunConfig:
-    """Of the networks that each leave a fold out: quick to train, and without weights that have seen that fold."""
+    """Of the networks that each leave a fold out: quick to train, and without weights that have seen that fold. Where there
+    are pretrained weights they start from these, and are trained as the classifier was when it started from them."""
     config, data = encoded.plan.config, encoded.plan.data
-    own = config.network.weights is not None and is_model(Path(config.network.weights))
-    changes = {"epochs": data.fold_epochs, "checkpoint_every": 10, **({} if encoded.encoder else FOLD_TRAINING)}
+    start = fold_start(config)
+    training: Mapping[str, Any] = FOLD_TRAINING if start["fold_weights"] is None else {"lr": start["fold_lr"]}
+    changes = {"epochs": data.fold_epochs, "checkpoint_every": 10, **({} if encoded.encoder else training)}
     return replace(
         config,
         method_name="soft-votes",
         method=method_options("soft-votes", {}),
-        network=replace(config.network, weights=None) if own else config.network,
+        network=replace(config.network, weights=start["fold_weights"]),
         train=replace(config.train, **changes),
     )
+
+
+def fold_start(config: RunConfig) -> dict[str, Any]:
+    """The weights that networks which leave a fold out start from, and their learning rate with these: those of the network
+    itself or, in an update, where the network starts from a run that has seen all answers, those of its first run."""
+    assert isinstance(config.data, VotesConfig)
+    weights = config.network.weights
+    if weights is not None and is_model(Path(weights)):
+        return {"fold_weights": config.data.fold_weights, "fold_lr": config.data.fold_lr}
+    return {"fold_weights": weights, "fold_lr": None if weights is None else config.train.lr}
 
 
 def answer_shares(loaded: Loaded) -> CandidateSets:

@@ -99,6 +99,10 @@ class VotesConfig:
     "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
     fold_epochs: int = Field(default=40, ge=1)
     "How long each of them is trained (by soft-votes, which is quick)."
+    fold_weights: str | None = None
+    "In an update of a fine-tuned network: the pretrained weights that these networks start from, those of the first run."
+    fold_lr: float | None = Field(default=None, gt=0)
+    "Their learning rate, if they start from weights; that of the first run."
     trusted: tuple[str, ...] = ()
     "People whose answers are right: they are never overruled."
     added: dict[str, str] = Field(default_factory=dict)
