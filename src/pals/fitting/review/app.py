@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeGuard
 from urllib.parse import parse_qs, quote, unquote
@@ -12,7 +13,7 @@ from urllib.parse import parse_qs, quote, unquote
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -21,7 +22,7 @@ from pals.fitting.review.guard import TOO_LARGE, App, Guard, TooLargeError
 from pals.fitting.review.orders import Order
 from pals.fitting.review.pages.render import STATIC, page, static_file
 from pals.fitting.review.pictures import NoPictureError, Sent
-from pals.fitting.review.store import KINDS, Said
+from pals.fitting.review.store import KINDS, LockedError, Said
 from pals.fitting.review.views import View
 from pals.util.errors import InputError
 
@@ -64,6 +65,8 @@ class Web:
             InputError: self._refused,
             HTTPException: self._failed,
             TooLargeError: self._too_large,
+            LockedError: self._locked,
+            ClientDisconnect: self._gone,
         }
         return Guard(Starlette(routes=routes, exception_handlers=dict(handlers)), token, hosts)
 
@@ -179,9 +182,11 @@ class Web:
 
     async def _stream(self, request: Request) -> AsyncIterator[str]:
         """The state of things whenever it changes, until the browser or the server goes."""
-        last, silent = None, 0.0
+        state: dict[str, Any] | None = None
+        last, silent = state, 0.0
         while not self.closing() and not await request.is_disconnected():
-            state = await run_in_threadpool(self.desk.state)
+            with suppress(InputError):  # what is wrong with the store is said to whoever asks or answers
+                state = await run_in_threadpool(self.desk.state)
             if state != last:
                 last, silent = state, 0.0
                 yield f"data: {json.dumps(state)}\n\n"
@@ -244,6 +249,16 @@ class Web:
             return None
         known = {"run": self.desk.run.resolve().name, "root": _root(request), "round": 0, "person": ""}
         return HTMLResponse(page("problem.html", **known, words=words), status, headers={"cache-control": "no-store"})
+
+    def _locked(self, request: Request, error: Exception) -> Response:
+        """Nothing was saved; the page tries again by itself."""
+        return self._problem(request, str(error), 503) or JSONResponse(
+            {"error": str(error)}, 503, headers={"retry-after": "1", "cache-control": "no-store"}
+        )
+
+    def _gone(self, request: Request, error: Exception) -> Response:
+        """Nobody reads it: the connection broke off while the request was sent."""
+        return Response(status_code=400)
 
     def _too_large(self, request: Request, error: Exception) -> Response:
         return Response(f"{TOO_LARGE.words}\n", TOO_LARGE.status, media_type="text/plain")

@@ -20,6 +20,7 @@ from pals.util.errors import InputError
 
 LOOKED_AT: tuple[Kind, ...] = ("answered", "search")  # on the grid
 GRID = 60  # items on one page of the grid
+MAX_WAIT = 1.0  # seconds that an answer waits while another process writes; then the page tries again
 TRIES = 20  # items that somebody else may take first
 
 
@@ -50,7 +51,7 @@ class Desk:
         if base is not None:
             raise InputError(f"{run} is the result of reviewing {base}. Review that run instead: pals review {base}")
         before = Shown(run)
-        self.run, self.store = run, Store(run)
+        self.run, self.store = run, Store(run, MAX_WAIT)
         self.store.trust(trust)
         self._opening = threading.Lock()
         self._seen = max((done.number for done in self.store.rounds()), default=0)

@@ -116,6 +116,7 @@ def _with_headers(send: Send) -> Send:
 async def _refuse(send: Send, refusal: Refusal) -> None:
     text = f"{refusal.words}\n".encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
+    headers.append((b"connection", b"close"))  # who may ask nothing does not keep a connection either
     sending = _with_headers(send)
     await sending({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await sending({"type": "http.response.body", "body": text})

@@ -36,6 +36,7 @@ def serve(
         import uvicorn
 
         from pals.fitting.review.app import Web, allowed_hosts
+        from pals.fitting.review.protocol import BoundedProtocol
     except ImportError as error:
         raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
     with closing(Desk(run, follow_links=follow_links, trust=trust)) as desk, closing(_listening(host, port)) as listening:
@@ -47,7 +48,7 @@ def serve(
             access_log=False,
             server_header=False,
             lifespan="off",
-            http="h11",
+            http=BoundedProtocol,
             ws="none",
             timeout_graceful_shutdown=2,
             limit_concurrency=256,

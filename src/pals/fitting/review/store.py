@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -20,6 +21,9 @@ FORMAT = 1
 CLAIM = 15 * 60.0
 """Seconds for which an item is kept for the person to whom it was shown."""
 WAIT = 10.0  # seconds to wait while another process writes
+CLAIM_WAIT = 0.2  # for a claim, which is no loss
+
+LOCKED = "{path} is in use by another program, so nothing can be saved in it. Wait until that has ended."
 
 Kind = Literal["label", "dont-know", "none-of-these", "skip"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -74,6 +78,10 @@ class Round(NamedTuple):
     high: float
 
 
+class LockedError(InputError):
+    """Another process is writing, and goes on for longer than one waits here. Trying again may help."""
+
+
 @dataclass(frozen=True)
 class Said:
     """An answer on its way into the store."""
@@ -85,16 +93,18 @@ class Said:
 
 
 class Store:
-    """The file. Threads may share one; processes have one each."""
+    """The file. Threads may share one; processes have one each. Who reads never waits for whoever writes."""
 
-    def __init__(self, run: Path) -> None:
-        self.path = run / FILE_NAME
-        self._lock = threading.Lock()
+    def __init__(self, run: Path, wait: float = WAIT) -> None:
+        """`wait`: seconds, before it is said that another process is writing."""
+        self.path, self.wait = run / FILE_NAME, wait
+        self._writing_lock, self._reading_lock = threading.Lock(), threading.Lock()
         try:
             self._answers = self._connect("FULL")
             with self._answers:
                 self._answers.executescript(SCHEMA)
-            self._claims = self._connect("NORMAL")  # a claim that is lost with the power hurts nobody
+            self._claims = self._connect("NORMAL", CLAIM_WAIT)  # a claim that is lost with the power hurts nobody
+            self._reader = self._connect("NORMAL")
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from None
         self._refuse_newer()
@@ -102,9 +112,9 @@ class Store:
         self._log = Log()
 
     def close(self) -> None:
-        with self._lock:
-            self._answers.close()
-            self._claims.close()
+        with self._writing_lock, self._reading_lock:
+            for connection in (self._answers, self._claims, self._reader):
+                connection.close()
 
     # ---- answers
 
@@ -129,11 +139,10 @@ class Store:
             known = [row.undoes for row in _batch(write, batch)]
             if known:
                 return [answer for number in known for answer in _select(write, "id = ?", number)]
-            log = self._refreshed(write)
-            last = log.last(person)
-            if last is None:
-                return []
-            together = [answer for answer in _together(write, last) if log.stands(answer)]
+            with self._reading_lock:
+                log = self._refreshed(write)
+                last = log.last(person)
+                together = [] if last is None else [answer for answer in _together(write, last) if log.stands(answer)]
             for answer in together:
                 _insert(write, (answer.item, person, UNDO, "[]", True, time.time(), batch, answer.id))
         return together
@@ -146,29 +155,29 @@ class Store:
         """The number of the last row (of those up to `upto`), and what stands then."""
         with self._reading():
             if upto is None:
-                log = self._refreshed(self._answers)
+                log = self._refreshed(self._reader)
             else:
                 log = Log()
-                for answer in _select(self._answers, "id <= ?", upto):
+                for answer in _select(self._reader, "id <= ?", upto):
                     log.take(answer)
             return log.last_id, log.current()
 
     def changes(self, after: int) -> tuple[int, dict[str, list[Answer]]]:
         """The number of the last row, and what stands of each item about which anything was written after row `after`."""
         with self._reading():
-            log = self._refreshed(self._answers)
-            found = self._answers.execute("SELECT DISTINCT item FROM answers WHERE id > ? AND id <= ?", (after, log.last_id))
+            log = self._refreshed(self._reader)
+            found = self._reader.execute("SELECT DISTINCT item FROM answers WHERE id > ? AND id <= ?", (after, log.last_id))
             return log.last_id, {item: log.of(item) for (item,) in found}
 
     def of(self, item: str) -> list[Answer]:
         """What stands of one item."""
         with self._reading():
-            return self._refreshed(self._answers).of(item)
+            return self._refreshed(self._reader).of(item)
 
     def history(self, item: str) -> list[Answer]:
         """All answers to one item in the order in which they were given, with those that were replaced or taken back."""
         with self._reading():
-            return _select(self._answers, "item = ?", item)
+            return _select(self._reader, "item = ?", item)
 
     def _refreshed(self, connection: sqlite3.Connection) -> Log:
         """Rows are only ever added, so that what is known needs no second look."""
@@ -179,23 +188,27 @@ class Store:
     # ---- who looks at what
 
     def claim(self, items: Iterable[str], person: str) -> list[str]:
-        """Keep these items for a person, except those that are kept for somebody else; gives the others."""
-        now, got = time.time(), []
-        with self._writing(self._claims) as write:
-            for item in items:
-                found = write.execute(
-                    "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (item) DO UPDATE SET person = excluded.person, "
-                    "until = excluded.until WHERE person = excluded.person OR until < ?",
-                    (item, person, now + CLAIM, now),
-                )
-                if found.rowcount:
-                    got.append(item)
+        """Keep these items for a person, except those that are kept for somebody else; gives the others. While another process
+        writes none can be kept, and all are shown."""
+        now, got, asked = time.time(), [], list(items)
+        try:
+            with self._writing(self._claims, CLAIM_WAIT) as write:
+                for item in asked:
+                    found = write.execute(
+                        "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (item) DO UPDATE SET person = excluded.person, "
+                        "until = excluded.until WHERE person = excluded.person OR until < ?",
+                        (item, person, now + CLAIM, now),
+                    )
+                    if found.rowcount:
+                        got.append(item)
+        except LockedError:
+            return asked
         return got
 
     def claimed(self, but: str) -> dict[str, str]:
         """The items that are kept for others, and for whom."""
         with self._reading():
-            found = self._claims.execute("SELECT item, person FROM claims WHERE person != ? AND until >= ?", (but, time.time()))
+            found = self._reader.execute("SELECT item, person FROM claims WHERE person != ? AND until >= ?", (but, time.time()))
             return dict(found.fetchall())
 
     # ---- rounds, and people who are not overruled
@@ -209,36 +222,44 @@ class Store:
 
     def rounds(self) -> list[Round]:
         with self._reading():
-            return [Round(*row) for row in self._answers.execute("SELECT * FROM rounds ORDER BY number")]
+            return [_round(row) for row in self._reader.execute("SELECT * FROM rounds ORDER BY number")]
 
-    def trust(self, people: Iterable[str]) -> None:
+    def trust(self, people: Sequence[str]) -> None:
+        if not people:
+            return
         with self._writing(self._answers) as write:
             write.executemany("INSERT OR IGNORE INTO trusted VALUES (?)", [(person,) for person in people])
 
     def trusted(self) -> tuple[str, ...]:
         with self._reading():
-            return tuple(row[0] for row in self._answers.execute("SELECT person FROM trusted ORDER BY person"))
+            return tuple(row[0] for row in self._reader.execute("SELECT person FROM trusted ORDER BY person"))
 
     # ---- the file
 
-    def _connect(self, synchronous: str) -> sqlite3.Connection:
-        found = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    def _connect(self, synchronous: str, wait: float | None = None) -> sqlite3.Connection:
+        found = sqlite3.connect(
+            self.path, timeout=self.wait if wait is None else wait, isolation_level=None, check_same_thread=False
+        )
         found.execute("PRAGMA journal_mode = WAL")
         found.execute(f"PRAGMA synchronous = {synchronous}")
         return found
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with self._lock:
+        with self._reading_lock:
             try:
                 yield
             except sqlite3.Error as error:
                 raise _unusable(self.path, error) from None
 
     @contextmanager
-    def _writing(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    def _writing(self, connection: sqlite3.Connection, wait: float | None = None) -> Iterator[sqlite3.Connection]:
         """One transaction: all of it is on disk afterwards, or nothing."""
-        with self._lock:
+        if not self._writing_lock.acquire(
+            timeout=self.wait if wait is None else wait
+        ):  # behind somebody who waits for another process
+            raise LockedError(LOCKED.format(path=self.path))
+        try:
             if _mark(self.path) != self._mark:  # SQLite would go on writing to a file that has no name any more
                 raise InputError(
                     f"{self.path} was moved, replaced or deleted since `pals review` was started, so nothing can be saved. Put "
@@ -256,6 +277,8 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise _unusable(self.path, error) from None
+        finally:
+            self._writing_lock.release()
 
     def _refuse_newer(self) -> None:
         found = self._answers.execute("PRAGMA user_version").fetchone()[0]
@@ -310,11 +333,28 @@ def _insert(write: sqlite3.Connection, row: tuple[Any, ...]) -> int:
 
 def _select(connection: sqlite3.Connection, where: str, value: object) -> list[Answer]:
     columns = "id, item, person, kind, labels, sure, at, undoes"
-    found = connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))
-    return [
-        Answer(number, item, person, kind, tuple(json.loads(labels)), bool(sure), at, undoes)
-        for number, item, person, kind, labels, sure, at, undoes in found
-    ]
+    return [_answer(row) for row in connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))]
+
+
+def _answer(row: tuple[Any, ...]) -> Answer:
+    """SQLite keeps whatever is put into a column: a row that another program has changed may hold anything."""
+    number, item, person, kind, text, sure, at, undoes = row
+    try:
+        labels = json.loads(text)
+        datetime.fromtimestamp(at, UTC)
+        good = all(isinstance(part, str) for part in (item, person, *labels)) and kind in (*KINDS, UNDO)
+        if good and isinstance(labels, list) and isinstance(undoes, int | None):
+            return Answer(number, item, person, kind, tuple(labels), bool(sure), at, undoes)
+    except (TypeError, ValueError, OverflowError, OSError):
+        pass
+    raise sqlite3.DatabaseError(f"row {number} of its answers is malformed")
+
+
+def _round(row: tuple[Any, ...]) -> Round:
+    number, folder, *numbers = row
+    if not isinstance(folder, str) or not all(isinstance(value, int | float) for value in numbers):
+        raise sqlite3.DatabaseError(f"row {number} of its rounds is malformed")
+    return Round(*row)
 
 
 def _batch(connection: sqlite3.Connection, batch: str) -> list[Answer]:
@@ -337,6 +377,8 @@ def _mark(path: Path) -> tuple[int, int] | None:
 
 def _unusable(path: Path, error: sqlite3.Error) -> InputError:
     reason = str(error)
+    if "locked" in reason:
+        return LockedError(LOCKED.format(path=path))
     if "readonly" in reason or "unable to open" in reason:
         return InputError(f"Cannot write {path}: answers are saved there. Make the folder writable, or copy the run elsewhere.")
     if "not a database" in reason or "malformed" in reason:

@@ -28,13 +28,19 @@ export function say(words) {
 export async function post(path, body) {
   for (let attempt = 0; ; attempt += 1) {
     let response;
+    const again = () => pause(Math.min(5000, 500 * 2 ** attempt));
     try {
       response = await fetch(`${root}/${path}`, {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
       });
     } catch {
       notice("Not saved yet: the server is not responding. If it was stopped, start `pals review` again and open its new address. Retrying …");
-      await pause(Math.min(5000, 500 * 2 ** attempt));
+      await again();
+      continue;
+    }
+    if (response.status === 503) { // another program has the file with the answers
+      notice("Not saved yet: another program is using the file with the answers. Retrying …");
+      await again();
       continue;
     }
     notice("");
