@@ -245,12 +245,15 @@ def test_the_commands(pals: Callable[..., Any], run: Path) -> None:
     assert answer.code == 0, answer.err
     assert "more answers" in answer.out and "labels right from" in " ".join(answer.out.split())
     queue, table, curve = (pd.read_csv(f"queue{end}.csv") for end in ("", "-next", "-forecast"))
-    assert list(queue.columns)[-3:] == ["decision", "gain", "asked"] and len(queue) == 20
+    assert list(queue.columns)[-3:] == ["decision", "gain", "asked"]
+    paid = set(table["item"][table["asked"]])
+    assert len(paid) > 20 and paid == set(queue["item"][queue["asked"]])  # all of them, though --top says 20
+    assert queue["asked"][20:].all() and not queue["asked"][:20].all()
     assert list(table.columns) == ["item", "decision", "who", "gain", "cost", "asked"] and len(table) == ITEMS
     assert list(curve.columns) == ["answers", "cost", "right"] and curve["answers"].iloc[0] == 0
     queue.assign(label=queue["suggestion"], annotator="eve").to_csv("filled.csv", index=False)
     filled = read_votes("filled.csv")
-    assert filled.num_answers == 20 and not filled.summary.skipped  # the other columns are no answers
+    assert filled.num_answers == len(queue) and not filled.summary.skipped  # the other columns are no answers
     assert filled.summary.notes == ("Only one annotator: eve",)  # and as they are ours, there is nothing to say of them
     answer = pals("replay", run, "--out", "r.csv", "--step", "1")
     assert answer.code == 0, answer.err

@@ -159,6 +159,15 @@ def test_the_queue(run: Path) -> None:
     assert found["b.jpg"]["confidence"] == 0.55
 
 
+def test_what_a_budget_pays_for_is_never_left_out(run: Path) -> None:
+    """After the queue itself, and once."""
+    paid = ["ponds/f.jpg", "ponds/d.jpg", "ponds/c.jpg"]
+    queue = relabel_queue(run, 2, paid)
+    assert queue["item"].tolist() == ["ponds/d.jpg", "ponds/g.jpg", "ponds/c.jpg", "ponds/f.jpg"]
+    assert queue["rank"].tolist() == [1, 2, 3, 4]
+    assert relabel_queue(run, 7, paid).equals(relabel_queue(run, 7))
+
+
 def test_a_run_without_doubtful_answers(run: Path) -> None:
     (run / "doubtful.csv").write_text(DOUBTFUL.partition("\n")[0] + "\n")
     assert "probably wrong" not in " ".join(relabel_queue(run)["reason"])
@@ -177,6 +186,7 @@ def test_only_gold_is_an_empty_queue(run: Path) -> None:
         ("labels.csv", "0.55", "sure", r"confidence of 'ponds/b.jpg' is 'sure', not a number"),
         ("labels.csv", "0.55", "", r"confidence of 'ponds/b.jpg' is '', not a number"),
         ("labels.csv", "agreement,", "agreed,", r"labels\.csv has no column 'agreement'"),
+        ("doubtful.csv", "0.95", "sure", r"probability_wrong of 'ponds/h.jpg' is 'sure', not a number"),
         ("votes.csv", ",weight", ",mass", r"votes\.csv has no column 'weight'"),
         ("doubtful.csv", "probability_wrong", "p", r"doubtful\.csv has no column 'probability_wrong'"),
         ("labels.csv", LABELS, "", "Cannot read"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -197,6 +198,32 @@ def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
     assert said == {tables.items[tables.number[key]]: ("digit 1",) for key in keys}
     assert "Nothing left here" in ana.get("grid?order=class&value=digit+1").text
     assert ana.get("grid?order=answered").text.count("you: digit 1") == len(keys)
+
+
+def test_your_answers_are_shown_the_last_first(desk: Desk) -> None:
+    client, shown_items = Client(desk), desk.scene().shown
+    keys = [shown_items.keys[item] for item in (20, 5, 11)]
+    for key in keys:
+        answer(client, key, "label", "digit 1")
+    answer(client, keys[1], "label", "digit 2")
+    assert desk.page("ana", Order("answered"))[0] == [5, 11, 20]
+    client.post("undo", {"key": "undo-0001"})
+    assert desk.page("ana", Order("answered"))[0] == [11, 5, 20]
+    for _ in range(2):
+        client.post("undo", {"key": f"undo-more-{_}"})
+    assert desk.page("ana", Order("answered"))[0] == [20]
+    assert desk.page("dan", Order("answered")) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("doubtful.csv", "probability_wrong"), ("votes.csv", "weight"), ("labels.csv", "confidence")]
+)
+def test_a_table_with_a_damaged_number(name: str, column: str, run: Path, pals: Any) -> None:
+    table = pd.read_csv(run / name, dtype=str)
+    table.loc[0, column] = "many"
+    table.to_csv(run / name, index=False)
+    opened: Answer = pals("review", run, "--no-browser")
+    assert opened.code == 2 and f"The {column} of " in opened.err and "is 'many', not a number" in opened.err
 
 
 def test_a_search_finds_what_has_an_answer(desk: Desk) -> None:

@@ -153,6 +153,28 @@ def test_nothing_is_confirmed_that_goes_into_a_deleted_file(store: Store) -> Non
     assert standing(store) == [("a.png", "ana", ("cat",)), ("c.png", "ana", ("dog",))]
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("labels", value) for value in (None, 5, b"\xff", "", "[1]", '"cat"', "{}", "[")),
+        *(("at", value) for value in ("soon", 1e300, None)),
+        *(("item", b"\xff"), ("person", b"\xff"), ("kind", "whim"), ("undoes", "x")),
+    ],
+)
+def test_a_damaged_row_is_one_sentence(column: str, value: object, store: Store, tmp_path: Path) -> None:
+    store.add("ana", [Said("a.png", "label", ("cat",))], "k")
+    with sqlite3.connect(store.path) as other:
+        other.execute("CREATE TABLE copy AS SELECT * FROM answers")
+        other.execute("DROP TABLE answers")  # the constraints, too
+        other.execute("ALTER TABLE copy RENAME TO answers")
+        other.execute(f"UPDATE answers SET {column} = ?", (value,))
+    other.close()
+    again = Store(tmp_path)
+    with pytest.raises(InputError, match=r"review\.sqlite is damaged \(row 1 of its answers is malformed\)"):
+        again.current()
+    again.close()
+
+
 def test_bad_files_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
     with pytest.raises(InputError, match="is damaged"):

@@ -28,7 +28,9 @@ Worth = Annotated[
 def relabel(
     run: Run,
     out: Annotated[Path, typer.Option(help="File to write: .csv, or .json for Label Studio.")],
-    top: Annotated[int, typer.Option(min=1, help="Number of items to list.")] = 200,
+    top: Annotated[
+        int, typer.Option(min=1, help="Number of items to list; with --budget, all that it pays for besides.")
+    ] = 200,
     to: Annotated[str, typer.Option(help="Output format: csv or label-studio.")] = "csv",
     prefix: Annotated[
         str | None,
@@ -76,13 +78,16 @@ def relabel(
     people = () if annotators is None else tuple(name.strip() for name in annotators.split(",") if name.strip())
     if annotators is not None and not people:
         raise InputError("--annotators names nobody. Give names as in the answers, separated by commas.")
-    queue = relabel_queue(run, top)
     asked = annotators is not None or bool(cost) or budget is not None
-    found = None
+    found, paid = None, list[str]()
     if asked or (run / FILE_NAME).is_file():
         found = next_answers(
             run, annotators=people, costs=_costs(cost or []), budget=budget, expert_right=expert_right, worth=worth
         )
+        if budget is not None:
+            paid = found.table.loc[found.table["asked"], "item"].tolist()
+    queue = relabel_queue(run, top, paid)
+    if found is not None:
         shown = [name for name in ("item", "decision", "gain", "asked") if name in found.table]
         queue = queue.merge(found.table[shown], on="item", how="left")
     if to == "csv":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ TO_FILL_IN = ("label", "annotator")
 LABELS = ("suggestion", "second")
 
 
-def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
-    """The `top` items of a run whose result a person's answer is most likely to improve, first those to look at first.
+def relabel_queue(run: Path | str, top: int = 200, paid: Collection[str] = ()) -> pd.DataFrame:
+    """The `top` items of a run whose result a person's answer is most likely to improve, first those to look at first; after
+    them those for whose answer a budget pays (`paid`), as far as they are not among them.
 
     Columns: rank, item, suggestion (the result), confidence, second (the class that is likeliest after it), reason (why it is
     in the queue), said (what people answered). Items with a known right label are never in it.
@@ -29,16 +30,22 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")
     labels, doubtful, votes = (read_table(Path(run), name) for name in ("labels.csv", "doubtful.csv", "votes.csv"))
+    numbers(doubtful.to_dict("list"), "probability_wrong")  # refuses what is none
     separator, tree = separator_of(run), taxonomy_of(run)
     below = itself if tree is None else tree.below
-    chosen = labels.iloc[in_order(labels[list(NEEDED["labels.csv"])].to_dict("list"), top)]
+    columns = labels[list(NEEDED["labels.csv"])].to_dict("list")
+    rows = in_order(columns, top).tolist()
+    if paid:
+        first, bought = set(rows), set(paid)
+        rows += [row for row in in_order(columns).tolist() if row not in first and columns["item"][row] in bought]
+    chosen = labels.iloc[rows]
     given = _given(votes[votes["item"].isin(set(chosen["item"]))])
     said, words = _said(counted(given), separator), said_in_words(given, separator, SEVERAL)
     worst = doubtful.drop_duplicates("item").set_index("item").to_dict("index")  # the file has the most certain first
-    rows = []
+    queue = []
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
         answers = said.get(row["item"], {})
-        rows.append(
+        queue.append(
             {
                 "rank": rank,
                 "item": row["item"],
@@ -49,7 +56,7 @@ def relabel_queue(run: Path | str, top: int = 200) -> pd.DataFrame:
                 "said": words.get(row["item"], ""),
             }
         )
-    return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+    return pd.DataFrame(queue, columns=pd.Index(COLUMNS))
 
 
 def _given(votes: pd.DataFrame) -> pd.DataFrame:

@@ -101,7 +101,7 @@ class Desk:
         the last first, and what was searched for is shown whoever has answered it: nobody is asked, somebody looks."""
         scene = self.scene()
         if order.kind in LOOKED_AT:
-            items = scene.progress.answered(person)[::-1] if order.kind == "answered" else scene.orders.items(order)
+            items = scene.progress.answered(person) if order.kind == "answered" else scene.orders.items(order)
             return items[:GRID].tolist(), len(items)
         open_, free = self._open(scene, person, scene.orders.items(order))
         got = self.store.claim([scene.shown.items[item] for item in free[:GRID].tolist()], person)

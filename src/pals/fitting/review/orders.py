@@ -105,6 +105,7 @@ class Progress:
         self._seen = 0
         self._fresh_N = np.zeros(len(shown.items), dtype=bool)
         self._by: dict[str, np.ndarray] = {}
+        self._last: dict[str, dict[int, int]] = {}  # of each person and item the last answer
 
     def done_N(self, person: str) -> np.ndarray:
         with self._lock:
@@ -113,11 +114,11 @@ class Progress:
             return found
 
     def answered(self, person: str) -> np.ndarray:
-        """What this person has answered or passed, by item."""
+        """What this person has answered or passed, the last first."""
         with self._lock:
             self._catch_up()
-            mine_N = self._by.get(person)
-            return np.flatnonzero(mine_N) if mine_N is not None else np.zeros(0, dtype=np.int64)
+            last = self._last.get(person, {})
+            return np.array(sorted(last, key=last.__getitem__, reverse=True), dtype=np.int64)
 
     def num_fresh(self) -> int:
         """Items with an answer that no update has taken in."""
@@ -137,5 +138,8 @@ class Progress:
         self._fresh_N[number] = any(answer.id > self._upto and answer.kind != "skip" for answer in standing)
         for mine_N in self._by.values():
             mine_N[number] = False
+        for last in self._last.values():
+            last.pop(number, None)
         for answer in standing:
+            self._last.setdefault(answer.person, {})[number] = answer.id
             self._by.setdefault(answer.person, np.zeros(len(self._shown.items), dtype=bool))[number] = True

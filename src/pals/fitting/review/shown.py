@@ -75,6 +75,8 @@ class Shown:
         self.votes_of, self.doubts_of = (Groups.of(table, self.place) for table in (self.votes, self.doubtful))
         self.label_N = np.array(self.labels["label"], dtype=object)
         self.confidence_N = numbers(self.labels, "confidence")
+        for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
+            numbers(table, column, missing)  # damage is told now, not when the item is shown
         self.decision_N, self.gain_N = self._decisions()
         self.look = SecondLook.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
