@@ -11,7 +11,7 @@ import pandas as pd
 from pals.data import find_weights
 from pals.fitting.encode import encode
 from pals.fitting.findings import Findings, find
-from pals.fitting.folder import data_of, tree_of
+from pals.fitting.folder import tree_of
 from pals.fitting.load import load
 from pals.fitting.monitor import Monitor, monitor_of
 from pals.fitting.networks import fold_start, lengths_of
@@ -98,7 +98,13 @@ def fit(
         found.model.probabilities(images)
     """
     if no_images:
-        given_too = {"images": images, "features": features, "names": names, "encoder": encoder, "network": network}
+        given_too: dict[str, Any] = {
+            "images": images,
+            "features": features,
+            "names": names,
+            "encoder": encoder,
+            "network": network,
+        }
         given_too |= {"weights": weights, "frozen": frozen, "size": size, "method": method, "epochs": epochs, "folds": folds}
         _refuse_pictures(given_too, Path(out))
     else:
@@ -192,7 +198,7 @@ def update(
             "taxonomy": _absolute(taxonomy),
             "sure": sure,
             "added": added or None,
-            "reviewed": _rows_of_review(folder, place, review, monitor),
+            "reviewed": review.rows_for(place, monitor),
         },
         "train": {"epochs": epochs},
         "engine": {"device": device},
@@ -210,25 +216,6 @@ def update(
         all_probabilities=all_probabilities,
         monitor=monitor,
     )
-
-
-def _rows_of_review(run: Path, place: Path, review: Review, monitor: Monitor) -> int:
-    """Up to which row of its review.sqlite the answers are taken in: the last one; where the update was begun before, those
-    that it began with."""
-    upto = review.upto if review.said else 0
-    begun = data_of(place)
-    if begun.get("earlier") != _earlier(run) or not isinstance(begun.get("reviewed", 0), int):
-        return upto
-    before: int = begun.get("reviewed", 0)
-    if Review.of(run, before).said == review.said:
-        return before
-    if (place / "summary.json").exists():
-        raise InputError(
-            f"{place} was made before the latest answers in `pals review`. Choose another --out to take them in, or delete "
-            "that folder."
-        )
-    monitor.say(f"Answers given in `pals review` since {place} was begun are left for another update.")
-    return before
 
 
 def _refuse_sure_of_nothing(sure: float | None, data: Mapping[str, Any], votes: Votes | None = None) -> None:
@@ -297,7 +284,7 @@ def updated_settings(
     values = config.to_dict()
     del values["data"]["fingerprint"]  # it is of the answers; an update that was begun has its own
     values["data"] |= {
-        "earlier": _earlier(run),
+        "earlier": str((run / "votes.csv").resolve()),
         "reviewed": 0,
         "votes": tuple(votes),
         "columns": dict(columns or {}),
@@ -313,10 +300,6 @@ def updated_settings(
         values["network"]["weights"] = str((run / FILE_NAME).resolve())
         values["train"] |= {"epochs": max(1, round(config.train.epochs / 3)), "lr": config.train.lr / 3}
     return values
-
-
-def _earlier(run: Path) -> str:
-    return str((run / "votes.csv").resolve())
 
 
 def _is_finished(run: Path, data: VotesConfig) -> bool:

@@ -7,18 +7,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from pals.fitting.folder import TAXONOMY, read_columns
+from pals.fitting.folder import TAXONOMY, data_of, read_columns
+from pals.fitting.monitor import Monitor
 from pals.fitting.relabel import read_table
 from pals.fitting.review.export import answers_csv
 from pals.fitting.review.loop import has_answers
 from pals.fitting.review.store import Answer, Store
 from pals.readers import Source
+from pals.util.errors import InputError
 from pals.util.tables import csv_text
 
 
 class Review(NamedTuple):
-    """What was said in `pals review`."""
+    """What was said in `pals review` of a run."""
 
+    run: Path
     upto: int = 0
     "The last row of review.sqlite."
     said: tuple[Answer, ...] = ()
@@ -34,10 +37,27 @@ class Review(NamedTuple):
     def of(cls, run: Path, upto: int | None = None) -> Review:
         """What holds now, or held at row `upto`."""
         if not has_answers(run):
-            return cls()
+            return cls(run)
         with closing(Store(run)) as store:
             last, standing = store.snapshot(upto)
-            return cls(last, tuple(answer for answer in standing if answer.kind != "skip"), store.trusted())
+            return cls(run, last, tuple(answer for answer in standing if answer.kind != "skip"), store.trusted())
+
+    def rows_for(self, place: Path, monitor: Monitor) -> int:
+        """Up to which row an update into the folder `place` takes the answers in: the last one; if it was begun before, the one
+        that it began with."""
+        begun = data_of(place)
+        before = begun.get("reviewed", 0)
+        if begun.get("earlier") != str((self.run / "votes.csv").resolve()) or not isinstance(before, int):
+            return self.upto if self.said else 0
+        if Review.of(self.run, before).said == self.said:
+            return before
+        if (place / "summary.json").exists():
+            raise InputError(
+                f"{place} was made before the latest answers in `pals review`. Choose another --out to take them in, or delete "
+                "that folder."
+            )
+        monitor.say(f"Answers given in `pals review` since {place} was begun are left for another update.")
+        return before
 
 
 class Earlier(NamedTuple):
@@ -54,7 +74,7 @@ class Earlier(NamedTuple):
         """Those of a run, and what was said in `pals review` up to a row of its review.sqlite. Whoever answered an item there
         replaced what they had said of it before."""
         run = votes.parent
-        review = Review.of(run, upto) if upto else Review()
+        review = Review.of(run, upto) if upto else Review(run)
         if not review.said:
             return cls([votes])
         sources = _without(votes, review.said)
