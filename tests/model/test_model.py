@@ -361,6 +361,28 @@ def test_descriptions_of_others(tmp_path: Path, changes: dict[str, Any], message
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
+def test_refusals_are_short(tmp_path: Path) -> None:
+    """Whatever long text a damaged file holds: in its header, its description, the names of its weights."""
+    path, text = tmp_path / FILE_NAME, "x" * 5000
+    vector_model().save(path)
+    whole, about = path.read_bytes(), asdict(vector_model().about.classifier)
+    changes = [{"class_names": [text]}, {"classifier": {**about, "network": text}}, {"temperature": text}]
+    changes += [{"classifier": {**about, "network": text, "input_shape": [1] * 5000}}]
+    for change in changes:
+        rewritten(path, **change)
+        with pytest.raises(InputError) as error:
+            Model.load(path, device="cpu")
+        assert len(str(error.value).replace(str(path), "")) < 500
+        path.write_bytes(whole)
+    size = 8 + int.from_bytes(whole[:8], "little")
+    for old, new in ((b'"F32"', f'"{text}"'.encode()), (b'"classifier.classifier.bias"', f'"{text}"'.encode())):
+        header = whole[8:size].replace(old, new, 1)
+        path.write_bytes(len(header).to_bytes(8, "little") + header + whole[size:])
+        with pytest.raises(InputError) as error:
+            Model.load(path, device="cpu")
+        assert len(str(error.value).replace(str(path), "")) < 500
+
+
 def test_a_changed_weight_or_word_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     vector_model().save(path)

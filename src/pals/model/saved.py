@@ -24,6 +24,7 @@ from pals.training.lanes import lanes_on
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
+from pals.util.words import in_short, quoted
 from pals.vision.augment.views import Standardize
 from pals.vision.backbones import Network, Output, build_network
 from pals.vision.backbones.weights import refuse_not_finite
@@ -51,14 +52,15 @@ class Part:
         shape = self.input_shape
         if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > LARGEST_INPUT:
             raise InputError(
-                f"The input of {self.network!r} has the shape {shape}; give (channels, height, width) or (width,)."
+                f"The input of {quoted(self.network)} has the shape {quoted(shape)}; give (channels, height, width) or "
+                f"(width,)."
             )
         if not len(self.mean) == len(self.std) == shape[0]:
             raise InputError(
                 f"{len(self.mean)} means and {len(self.std)} deviations for inputs of shape {shape}; give {shape[0]} of each."
             )
         if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) < 0 or (self.is_image and min(self.std) == 0):
-            raise InputError(f"The means and deviations of {self.network!r} must be finite, the deviations above zero.")
+            raise InputError(f"The means and deviations of {quoted(self.network)} must be finite, the deviations above zero.")
 
     @property
     def is_image(self) -> bool:
@@ -195,7 +197,9 @@ class Model:
         own = dict(_named_state(network, encoder))
         wrong = [name for name in {**own, **tensors} if not _alike(own.get(name), tensors.get(name))]
         if wrong:
-            raise InputError(f"{path} does not fit the network that it names: {wrong[0]} ({len(wrong)} such). Write it again.")
+            raise InputError(
+                f"{path} does not fit the network that it names: {in_short(wrong[0])} ({len(wrong)} such). Write it again."
+            )
         refuse_not_finite(tensors, path)
         with torch.no_grad():
             for name, value in own.items():
@@ -282,7 +286,7 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = in_short(error) or type(error).__name__
         raise InputError(f"{path} is truncated, damaged or not a classifier ({reason}). Restore it, or fit again.") from None
     if TEXT not in metadata:
         raise InputError(f"{path} holds weights, but not a PALS classifier. Give the {FILE_NAME} that `pals fit` wrote.")
@@ -294,8 +298,8 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
         return TypeAdapter(Description).validate_python(values), tensors
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: its description is invalid ({where or 'in all'}: {first['msg']}). Fit again.") from None
+        where, reason = in_short(".".join(map(str, first["loc"]))) or "in all", in_short(first["msg"], 200)
+        raise InputError(f"{path}: its description is invalid ({where}: {reason}). Fit again.") from None
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:

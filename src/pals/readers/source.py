@@ -19,7 +19,7 @@ from pals.readers.limits import Limits
 from pals.readers.parquet import Parquet, ParquetError
 from pals.util.errors import InputError
 from pals.util.files import check_readable, unreadable
-from pals.util.words import quoted
+from pals.util.words import in_short, quoted
 
 MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF8, "utf-8"),
@@ -342,11 +342,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         raise _TwiceError(next(key for key, _ in pairs if key in seen or seen.add(key)), pairs[0])  # type: ignore[func-returns-value]
     return found
-
-
-def in_short(reason: object, longest: int = 120) -> str:
-    """What a library says is wrong, on one line and short."""
-    return " ".join(str(reason).split()).rstrip(".")[:longest]
 
 
 def kind(value: object) -> str:

@@ -42,7 +42,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         place = _place(first["loc"], values)
         kinds = [first, *(other for other in others if _place(other["loc"], values) == place)]  # of value that it may be
         key, reason = ".".join([where, *map(str, place)]).strip("."), ", or: ".join(kind["msg"] for kind in kinds)
-        raise InputError(f"Setting {key} = {first['input']!r}: {reason}.") from None
+        raise InputError(f"Setting {key} = {quoted(first['input'])}: {reason}.") from None
 
 
 def _place(location: tuple[int | str, ...], values: Any) -> tuple[int | str, ...]:

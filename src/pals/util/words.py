@@ -42,6 +42,11 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
+def in_short(reason: object, longest: int = 120) -> str:
+    """What a library says is wrong, or a name from a damaged file, on one line and cut where it is longer than that."""
+    return " ".join(str(reason)[: 100 * longest].split()).rstrip(".")[:longest]
+
+
 def quoted(value: object, longest: int = 60) -> str:
     """The value as Python writes it, cut in the middle where it is longer than a message can bear."""
     brief = Repr()

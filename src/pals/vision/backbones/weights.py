@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pals.util.errors import InputError
+from pals.util.words import in_short, quoted
 from pals.vision.backbones.base import Network
 
 WRAPPERS = ("state_dict", "model", "model_state_dict", "network")
@@ -113,7 +114,9 @@ def _strip_prefixes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tens
         while prefix := next((p for p in PREFIXES if name.startswith(p)), ""):
             name = name.removeprefix(prefix)
         if name in result and not name.startswith(FOREIGN_HEAD):
-            raise InputError(f"{path} holds {name!r} twice, under different prefixes. Save one model's `state_dict()` alone.")
+            raise InputError(
+                f"{path} holds {quoted(name)} twice, under different prefixes. Save one model's `state_dict()` alone."
+            )
         result[name] = value
     return result
 
@@ -144,7 +147,7 @@ def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
         if not value.is_floating_point():
             kind = str(value.dtype).removeprefix("torch.")
             raise InputError(
-                f"The weights in {path} are not floating-point numbers: {name} is {kind}. "
+                f"The weights in {path} are not floating-point numbers: {in_short(name)} is {kind}. "
                 "Save those of the model before it was quantised or converted."
             )
         refuse_not_finite({name: value.to(own[name].dtype)}, path)
@@ -156,8 +159,8 @@ def refuse_not_finite(weights: Mapping[str, Tensor], path: Path, remedy: str = "
         bad = int((~value.isfinite()).sum())
         if bad:
             raise InputError(
-                f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {name} are NaN or infinite. "
-                f"{remedy}."
+                f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {in_short(name)} are NaN or "
+                f"infinite. {remedy}."
             )
 
 
@@ -174,4 +177,4 @@ def _some(names: Iterable[str], limit: int = 4) -> str:
     """The first few names and how many more there are."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more
+    return ", ".join(map(in_short, every[:limit])) + more
