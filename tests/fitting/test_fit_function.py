@@ -131,3 +131,23 @@ def test_weights_are_found_by_name(data: Path, tmp_path: Path, monkeypatch: pyte
 )
 def test_the_command_in_the_report(argv: tuple[str, ...], text: str) -> None:
     assert command_text(argv) == text
+
+
+def test_in_a_notebook(data: Path) -> None:
+    """Short, whatever the number of items, and nothing in it is markup."""
+    name = "<script>&" + "x" * 300
+    rows = [(f"{name}{item}", who, f"<b>{item % 2}") for item in range(400) for who in ("ann", "bob", "<i>cho")]
+    rows += [(f"{name}{item}", "dan", f"<b>{1 - item % 2}") for item in range(0, 400, 20)]
+    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    found = fit(None, votes, no_images=True, out=data / "<run>")
+    assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == found.summary
+    assert len(found.doubtful) > 8
+    page = found._repr_html_()
+    assert len(page) < 10_000
+    for text in ("<script>", "<b>0", "<b>1", "<run>"):
+        assert text not in page
+    assert "&lt;run&gt;" in page and "&lt;script&gt;" in page and page.count("<tr") == 1 + 8
+    agreed = fit(None, votes[votes["worker"] == "ann"], no_images=True, out=data / "agreed")
+    assert agreed.doubtful.empty and "&lt;b&gt;1" in agreed._repr_html_()
+    read = read_votes(data / "<run>" / "votes.csv")
+    assert len(repr(read)) < 3000 and len(repr(read.to_candidates())) < 1000

@@ -13,6 +13,7 @@ from torch import Tensor
 from pals.data.source import Inputs
 from pals.labels.candidates import CandidateSets, Truth
 from pals.util.config import to_dict
+from pals.util.words import in_brief
 from pals.vision.augment import Views
 
 
@@ -23,6 +24,8 @@ class Items:
 
     inputs: Inputs
     ids: tuple[str, ...]
+
+    __repr__ = in_brief
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,6 +50,8 @@ class Dataset:
     views: Views
     group_C: Tensor | None = None
     votes: CandidateSets | None = None  # what people really answered; without it candidates are made from the truth
+
+    __repr__ = in_brief
 
     @property
     def view_shape(self) -> tuple[int, ...]:

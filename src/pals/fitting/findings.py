@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ from pals.labeling.neighbors import nearest
 from pals.model import Model
 
 NEIGHBORS = 15
+LONGEST_LINE = 400
+"""Characters of a line of the summary where a notebook shows it."""
+SHOWN_ANSWERS = ("item", "worker", "answer", "suggestion", "probability_wrong")
+SHOWN_CLASSES = ("class", "items", "answers", "doubtful_answers")
+SHOWN_ROWS = 8
+"""Columns and rows of the table there."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,20 @@ class Findings:
     tables: Mapping[str, pd.DataFrame]
     grades: Mapping[str, float]
     "How right the result is, where the truth is known."
+
+    def __repr__(self) -> str:
+        """The folder and the summary."""
+        return "\n".join(line[:LONGEST_LINE] for line in [f"Findings in {self.folder}", *self.summary])
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks, with the first doubtful answers, or the classes where there are none."""
+        name, shown = ("doubtful", SHOWN_ANSWERS) if len(self.doubtful) else ("classes", SHOWN_CLASSES)
+        table = self.tables[name][list(shown)].head(SHOWN_ROWS)
+        lines = "".join(f"<li>{escape(line[:LONGEST_LINE])}</li>" for line in self.summary)
+        with pd.option_context("display.max_colwidth", 40):
+            rows = table.to_html(index=False, border=0, float_format="{:.2f}".format)
+        place = escape(str(self.folder)[-LONGEST_LINE:])
+        return f"<p><b>{place}</b></p><ul>{lines}</ul><p>{name}: {len(table)} of {len(self.tables[name]):,}</p>{rows}"
 
     @property
     def labels(self) -> pd.DataFrame:

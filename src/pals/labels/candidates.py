@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pals.labels.covering import is_candidate
 from pals.util.errors import InputError, unknown
+from pals.util.words import in_brief
 
 OnEmpty = Literal["error", "all", "drop"]
 
@@ -74,6 +75,8 @@ class CandidateSets:
     ids: tuple[str, ...]
     class_names: tuple[str, ...]
     frequency_NC: Tensor | None = None  # share of each item's votes; None where nobody counted
+
+    __repr__ = in_brief
 
     def __post_init__(self) -> None:
         allowed_NC = torch.as_tensor(self.allowed_NC)

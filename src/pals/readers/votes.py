@@ -20,7 +20,7 @@ from pals.readers.summary import ReadSummary
 from pals.readers.times import LATEST, written
 from pals.readers.unsure import unmarked
 from pals.util.errors import InputError, unknown
-from pals.util.words import quoted
+from pals.util.words import in_brief, quoted
 
 COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
 LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
@@ -54,6 +54,8 @@ class Votes:
     unknown_worker_U: np.ndarray = field(default_factory=_nothing)  # who did; -1 where the annotator is not named
     time_R: np.ndarray = field(default_factory=_nothing)  # seconds since 1970; NaN where not known; none is known if empty
     seconds_R: np.ndarray = field(default_factory=_nothing)  # that the answer took; NaN where not known
+
+    __repr__ = in_brief
 
     def __post_init__(self) -> None:
         if self.taxonomy is not None and self.taxonomy.leaves != tuple(self.class_names):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from itertools import islice
 from reprlib import Repr
+from typing import Any
 
 
 def how_many(count: int, thing: str, things: str | None = None) -> str:
@@ -53,6 +55,13 @@ def quoted(value: object, longest: int = 60) -> str:
     brief.maxlevel = brief.maxlist = brief.maxdict = 2
     brief.maxstring = brief.maxlong = brief.maxother = longest
     return brief.repr(value)
+
+
+def in_brief(thing: Any) -> str:
+    """An object of a data class as Python writes it, each field cut short: some hold a name for every item."""
+    return (
+        f"{type(thing).__name__}({', '.join(f'{field.name}={quoted(getattr(thing, field.name))}' for field in fields(thing))})"
+    )
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
