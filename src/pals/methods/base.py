@@ -2,7 +2,7 @@
 
 Most methods need three things: `views` (which augmented views they want), `plan_epoch` (who is trained on, with which
 target) and `loss`. The rest is there for methods with an averaged network, a queue, prototypes, two networks or phases;
-`docs/adding-a-method.md` shows each on an example. A method never builds optimisers, reads files, prints, or knows its
+`docs/adding-a-method.md` has examples. A method never builds optimisers, reads files, prints, or knows its
 data set, and it never sees the truth or the test set.
 """
 
