@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from _shards import png, sample, write_pictures, write_samples, write_tar
+from _shards import png, sample, write_parquet, write_pictures, write_samples, write_tar
 from pals.data import Pictures
 from pals.data.shards import ParquetShard, ShardPictures
 from pals.util.errors import InputError
@@ -63,6 +63,20 @@ def test_a_row_group_is_read_once_for_all_that_is_asked_for(parquet: list[Path],
     groups.clear()
     source[torch.randperm(23, generator=torch.Generator().manual_seed(1))]
     assert len(groups) == 5 and set(groups.values()) == {1}
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts the bytes that a process reads")
+def test_parquet_files_are_opened_without_reading_their_pictures(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (50, 100_000), dtype=np.uint8)
+    cells = [{"bytes": row.tobytes(), "path": f"{number}.png"} for number, row in enumerate(noise)]
+    path = write_parquet(tmp_path / "x.parquet", {"image": cells}, rows=10)
+
+    def bytes_read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = bytes_read()
+    assert ShardPictures(path, 8).names == tuple(f"{number}.png" for number in range(50))
+    assert bytes_read() - before < path.stat().st_size / 10
 
 
 def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:

@@ -181,11 +181,14 @@ def test_names_and_columns_of_a_parquet_file(tmp_path: Path) -> None:
         ({"thumbnail": data, "image": data, "__key__": ["a", "b", "c"]}, ["a", "b", "c"]),
         ({"image": cells}, ["a.png", "x.parquet:1", "c.png"]),
         ({"image": cells, "path": ["p", "q", "r"]}, ["p", "q", "r"]),
+        ({"id": ["p", None, ""], "image": cells}, ["p", "x.parquet:1", "c.png"]),
+        ({"image": [{"bytes": one} for one in data]}, ["x.parquet:0", "x.parquet:1", "x.parquet:2"]),
     ):
-        found = items(ParquetShard(write_parquet(tmp_path / "x.parquet", columns, rows=2)))
-        assert [name for name, _ in found] == names
+        shard = ParquetShard(write_parquet(tmp_path / "x.parquet", columns, rows=2))
+        found = items(shard)
+        assert [name for name, _ in found] == shard.names() == names
         assert [picture for _, picture in found[:2]] == data[:2]
-        if isinstance(columns.get("image", [None])[0], dict):
+        if columns.get("image") is cells:
             assert reason(found[2][1]).endswith("x.parquet, row 2 (from 0): there is no picture in it.")
 
 

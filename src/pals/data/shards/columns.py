@@ -66,6 +66,13 @@ def name_column(schema: Any, image: str) -> str | None:
     return next((name for name in NAMES if name in schema.names and name != image), None)
 
 
+def holds_paths(image: Any) -> bool:
+    """Whether a column of pictures of this type may name them."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_struct(image)) and any(field.name == PATH for field in image)
+
+
 def items_of(file: Path, rows: range, images: Any, names: Any) -> Iterator[Item]:
     """The items of these rows, whose pictures and names, if they have any, are given."""
     for row, image, name in zip(rows, images, rows if names is None else names, strict=True):

@@ -10,12 +10,15 @@ from itertools import accumulate
 from typing import Any
 
 from pals.data.shards.base import CHUNK_BYTES, BadShardError, Item, stamp_of
-from pals.data.shards.columns import ArrowShard, image_column, items_of, name_column
+from pals.data.shards.columns import PATH, ArrowShard, holds_paths, image_column, item_name, items_of, name_column
 from pals.readers.footer import Claim, claimed_by
 from pals.readers.limits import CELLS_PER_BYTE, Limits
 from pals.readers.parquet import ParquetError, damage
 from pals.util.errors import InputError
 from pals.util.words import pip_install
+
+NAMES_AT_ONCE = 8192
+"""Rows whose names are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +58,33 @@ class ParquetShard(ArrowShard):
         """The items of these rows."""
         return list(self._items(rows.start, rows.stop))
 
+    def names(self) -> list[str]:
+        """Of all items; the bytes of their pictures are not read."""
+        found, first = list[str](), 0
+        with self._open() as file:
+            image = image_column(file.schema_arrow, self.path)
+            name, has_path = name_column(file.schema_arrow, image), holds_paths(file.schema_arrow.field(image).type)
+            columns = [*([] if name is None else [name]), *([f"{image}.{PATH}"] if has_path else [])]
+            for group, rows in enumerate(self._claim.groups):
+                for at, batch in self._batches(file, group, range(first, first + rows), columns, NAMES_AT_ONCE):
+                    with self._damage():
+                        batch.validate(full=True)
+                        cells = [column.to_pylist() for column in batch.columns]
+                    if has_path:
+                        cells[-1] = [None if cell is None else cell[PATH] for cell in cells[-1]]
+                    here = range(at, at + len(batch))
+                    found += [item_name(self.path, row, names) for row, *names in zip(here, *cells, strict=True)]
+                first += rows
+        return found
+
     def stamps(self) -> Iterator[tuple[object, ...]]:
         yield stamp_of(self.path)
 
     def _items(self, start: int, stop: int) -> Iterator[Item]:
-        require_pyarrow("Reading Parquet")
-        import pyarrow.parquet as pq
-
-        claim = self._claim
-        with self._damage():
-            # a few pages of a row group at a time, never a whole one
-            file = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
-        with file:
+        with self._open() as file:
             column = image_column(file.schema_arrow, self.path)
             first = 0
-            for group, rows in enumerate(claim.groups):
+            for group, rows in enumerate(self._claim.groups):
                 if first < stop and start < first + rows:
                     yield from self._group(file, group, column, range(first, first + rows), range(start, stop))
                 first += rows
@@ -77,19 +92,37 @@ class ParquetShard(ArrowShard):
     def _group(self, file: Any, group: int, column: str, rows: range, wanted: range) -> Iterator[Item]:
         name = name_column(file.schema_arrow, column)
         columns = [column] if name is None else [column, name]
-        at = rows.start
         mean = self._claim.largest / max(self._claim.groups)
         batch_size = int(min(max(CHUNK_BYTES / 4 / max(mean, 1), 1), 1024))
-        with self._damage():
-            for batch in file.iter_batches(batch_size=batch_size, row_groups=[group], columns=columns):
-                here = range(max(at, wanted.start), min(at + len(batch), wanted.stop))
-                if here:
+        for at, batch in self._batches(file, group, rows, columns, batch_size):
+            here = range(max(at, wanted.start), min(at + len(batch), wanted.stop))
+            if here:
+                with self._damage():
                     batch.validate(full=True)
-                    part = batch.slice(here.start - at, len(here))
-                    yield from items_of(self.path, here, part.column(0), None if name is None else part.column(1))
+                part = batch.slice(here.start - at, len(here))
+                yield from items_of(self.path, here, part.column(0), None if name is None else part.column(1))
+            if at + len(batch) >= wanted.stop:
+                return
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """The file, of which a few pages of a row group are read at a time, never a whole one."""
+        require_pyarrow("Reading Parquet")
+        import pyarrow.parquet as pq
+
+        self._claim  # noqa: B018 (refuses what must not be opened)
+        with self._damage():
+            file = pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
+        with file:
+            yield file
+
+    def _batches(self, file: Any, group: int, rows: range, columns: list[str], size: int) -> Iterator[tuple[int, Any]]:
+        """These columns of a row group in batches, each with the number of its first row. Raises if rows are missing."""
+        at = rows.start
+        with self._damage():
+            for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=columns):
+                yield at, batch
                 at += len(batch)
-                if at >= wanted.stop:
-                    return
             if at != rows.stop:
                 raise ParquetError(f"there are {at - rows.start:,} rows where {len(rows):,} are claimed. Write it again.")
 

@@ -92,7 +92,7 @@ class _ParquetIndex:
     def __init__(self, shard: ParquetShard, groups: _Groups) -> None:
         self.shard, self._groups, self._rows = shard, groups, shard.groups()
         self._ends = [rows.stop for rows in self._rows]
-        self.names = [item.name for rows in self._rows for item in shard.read(rows)]
+        self.names = shard.names()
 
     def picture(self, row: int) -> Picture:
         rows = self._rows[bisect_right(self._ends, row)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pals.data.shards.base import BadShardError, Item, stamp_of
-from pals.data.shards.columns import PATH, ArrowShard, image_column, item_name, items_of, name_column
+from pals.data.shards.columns import PATH, ArrowShard, holds_paths, image_column, item_name, items_of, name_column
 from pals.util.errors import InputError
 from pals.util.words import pip_install
 
@@ -38,7 +38,6 @@ class SavedDataset(ArrowShard):
 
     def names(self) -> list[str]:
         """Of all items; their pictures are not read."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         found = list[str]()
@@ -46,7 +45,7 @@ class SavedDataset(ArrowShard):
             for rows in self._steps(0, len(self._rows)):
                 table = self._rows[rows.start : rows.stop]
                 named = [] if self._name is None else [table[self._name].to_pylist()]
-                if pa.types.is_struct(table[self._image].type):
+                if holds_paths(table[self._image].type):
                     named.append(pc.struct_field(table[self._image], PATH).to_pylist())
                 found += [item_name(self.path, row, names) for row, *names in zip(rows, *named, strict=True)]
         return found
