@@ -121,11 +121,25 @@ def test_line_and_warm_up() -> None:
     config = build(TrainConfig, {"lr": 1.0, "floor": 0.0, "schedule": "linear", "warmup": 2.0})
     rates = [learning_rate(config, done, 10) for done in (0, 1, 2, 5, 10)]
     assert rates == pytest.approx([0.0, 0.45, 0.8, 0.5, 0.0])
+    assert learning_rate(config, 0, 10, step=0.25) == pytest.approx(1 / 8)
+    assert learning_rate(config, 5, 10, step=0.25) == learning_rate(config, 5, 10)
 
 
-@pytest.mark.parametrize("method", ["pals", "srse"])
-def test_faiss_searches_where_a_setting_says_so(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exactly, with `faiss-flat`: the same labels."""
+def test_the_first_step_of_a_warm_up_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    monkeypatch.setattr(Engine, "set_learning_rate", lambda engine, optimizer, rate: rates.append(rate))
+    train = {"epochs": 4, "lr": 0.8, "schedule": "constant", "warmup": 2.0, "batch_size": 20}
+    records = list(toy_trainer("average", train=train).epochs(stop_after=2))
+    steps = len(rates) // 2
+    assert rates == pytest.approx([0.8 * (step + 1) / (2 * steps) for step in range(2 * steps)])
+    assert [record["lr"] for record in records] == [rates[0], rates[steps]]
+
+
+@pytest.mark.parametrize(("method", "neighbors_option"), [("pals", 5), ("srse", 5), ("pals", "auto"), ("srse", "auto")])
+def test_faiss_searches_where_a_setting_says_so(
+    method: str, neighbors_option: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly, with `faiss-flat`: the same labels. Where the number of neighbours is to be found, that search uses it too."""
     pytest.importorskip("faiss")
     searched: list[str] = []
     search = neighbors._search_faiss
@@ -135,9 +149,12 @@ def test_faiss_searches_where_a_setting_says_so(method: str, monkeypatch: pytest
         return search(*arguments)
 
     monkeypatch.setattr(neighbors, "_search_faiss", spy)
-    plain, faiss = (toy_trainer(method, options={"neighbor_backend": backend}) for backend in ("torch", "faiss-flat"))
+    plain, faiss = (
+        toy_trainer(method, options={"neighbors": neighbors_option, "neighbor_backend": backend})
+        for backend in ("torch", "faiss-flat")
+    )
     first, same = next(plain.epochs()), next(faiss.epochs())
-    assert searched == ["faiss-flat"]
+    assert searched == ["faiss-flat"] * (2 if neighbors_option == "auto" else 1)
     assert same["selected"] == first["selected"] and same["loss"] == pytest.approx(first["loss"], abs=1e-4)
 
 

@@ -35,6 +35,9 @@ def test_what_counts_epochs_changes_in_proportion_and_nothing_else() -> None:
     values = full("cifar10", "elr+")  # 200 epochs, a milestone at 150, a ramp of 40,000 steps
     short = shortened(values, 50)
     assert (short["train"]["milestones"], short["method"]["slow_ramp"]) == ([38], 10_000)
+    values["train"]["warmup"] = 10.0
+    assert shortened(values, 50)["train"]["warmup"] == 2.5
+    values["train"]["warmup"] = 0.0
     for section, changed in (("train", {"epochs", "milestones", "period"}), ("method", {"slow_ramp", "memory_ramp"})):
         same = {key for key in values[section] if values[section][key] == short[section][key]}
         assert set(values[section]) - same <= changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from _toy import toy_trainer
 from pals.data.source import TensorRows
+from pals.methods import Batch
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import Link, infer, make_engine
 from pals.util.errors import InputError
@@ -118,6 +119,34 @@ def test_auto_precision_takes_no_emulated_bf16(real: bool, precision: str, monke
     engine = Engine(EngineConfig(device="cpu"))
     engine.device = torch.device("cuda")
     assert engine._precision("auto") == precision
+
+
+def test_steps_whose_batches_differ_in_their_groups_are_captured_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batches with tensors of the same shapes, one of which has a target and the other a second group."""
+    seen: list[Batch] = []
+    trainer = toy_trainer("average")
+
+    class Replayed:
+        def __init__(self, function: Callable[..., Any], engine: Engine) -> None:
+            self.function = function
+
+        def __call__(self, *inputs: Tensor) -> Any:
+            return self.function(*inputs)
+
+    def loss(batch: Batch) -> Tensor:
+        seen.append(batch)
+        return torch.cat([parameter.flatten() for parameter in trainer.method.parameters()]).sum()
+
+    monkeypatch.setattr("pals.training.engine.Captured", Replayed)
+    monkeypatch.setattr(trainer.engine, "_captures", lambda module: True)
+    monkeypatch.setattr(trainer.method, "loss", loss)
+    step = trainer.engine.step(trainer.method, torch.optim.SGD(trainer.method.parameters()))
+    row_B = torch.arange(3)
+    step(Batch(row_B, (), row_B + 10))
+    step(Batch(row_B, (), None, groups={"side": Batch(row_B + 20, (), None)}))
+    first, second = seen
+    assert first.target is not None and first.target.tolist() == [10, 11, 12] and not first.groups
+    assert second.target is None and second.groups["side"].index_B.tolist() == [20, 21, 22]
 
 
 @pytest.mark.parametrize("captured", [True, False])

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from _ranks import by_several, free_port, variables
+from _ranks import by_several, free_port, variables, weighted_sum
 from _toy import Answer, assert_same, run_all, toy_data, toy_trainer, without_seconds
 from pals.data.source import TensorRows
 from pals.runs import processes
@@ -63,6 +63,27 @@ def gradients(ranks: Ranks = ALONE) -> Tensor:
     return torch.cat([value.flatten() for value in [*found, *network.buffers()]])
 
 
+def settled(ranks: Ranks) -> dict[str, Any]:
+    """What two processes have that had different numbers, and the bytes of the longest row that they were copied into."""
+    torch.manual_seed(ranks.rank)
+    module = torch.nn.Conv2d(100, 300, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for name, value in {"table": torch.rand(60_000, 5), "some": torch.rand(600_000, 2) < 0.5, "few": torch.rand(7)}.items():
+        module.register_buffer(name, value)
+    copied, cat = list[int](), torch.cat
+
+    def spy(parts: Any, *arguments: Any) -> Tensor:
+        copied.append(sum(part.nbytes for part in parts))
+        return cat(parts, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "cat", spy)
+        ranks.settle(module)
+    return {
+        "state": {name: weighted_sum(value) for name, value in module.state_dict().items()},
+        "copied": max(copied, default=0),
+    }
+
+
 def everything(ranks: Ranks) -> dict[str, Any]:
     """What two processes do, in one go."""
     found: dict[str, Any] = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "told": ranks.told(ranks.rank + 5)}
@@ -83,6 +104,7 @@ def everything(ranks: Ranks) -> dict[str, Any]:
     found["one fails"] = said(fail)
     found["first fails"] = said(lambda: ranks.once(lambda: toy_trainer("nonsense")))
 
+    found["settled"] = settled(ranks)
     found["gradients"] = gradients(ranks)
     rows = CountingRows(toy_data().train.inputs)
     data = replace(toy_data(), train=replace(toy_data().train, inputs=rows))
@@ -122,6 +144,13 @@ def test_gradients_are_those_of_the_whole_batch(asked: Asked) -> None:
     _, first, second = asked
     torch.testing.assert_close(first["gradients"], gradients(), rtol=1e-9, atol=1e-12)
     assert torch.equal(first["gradients"], second["gradients"])
+
+
+def test_all_have_what_the_first_has_without_a_second_copy_of_it(asked: Asked) -> None:
+    _, first, second = asked
+    assert first["settled"] == second["settled"]
+    assert first["settled"]["state"] == settled(ALONE)["state"]
+    assert first["settled"]["copied"] < 10_000  # bias and `few`; the tables have 1.2 MB each
 
 
 def test_all_hear_what_the_first_says(asked: Asked) -> None:

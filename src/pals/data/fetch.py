@@ -113,8 +113,8 @@ def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda
     """The unpacked folder, or the file of weights, under `data_dir`, downloaded if it is not there yet.
 
     A download that broke off leaves a `.part` file, and the next call goes on from there. What came is used only if its
-    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too. A folder
-    that lacks files is fetched anew; what it holds is kept under another name.
+    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too, and
+    stays. A folder that lacks files is fetched anew; what it holds is kept under another name.
     """
     if name not in (*ARCHIVES, *WEIGHTS):
         raise unknown("download", name, (*ARCHIVES, *WEIGHTS))
@@ -128,9 +128,11 @@ def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda
             aside = _free_name(target)
             if target.exists():
                 notice(f"{target} lacks {', '.join(missing)}: fetching {name} again and keeping the old files in {aside}.")
+            by_hand = (data_dir / archive.file_name).exists()
             saved = _fetch_file(archive, data_dir, progress)
             _unpack(saved, archive, target, aside)
-            saved.unlink()
+            if not by_hand:
+                saved.unlink()
         return target
     except OSError as error:
         raise InputError(f"Cannot write to {data_dir}: {error}. Free some space or choose another folder.") from None

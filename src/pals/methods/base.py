@@ -8,7 +8,7 @@ data set, and it never sees the truth or the test set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -92,6 +92,12 @@ class Batch:
         """All its tensors as a flat list, for the engine."""
         own = [self.index_B, *self.views, *([] if self.target is None else [self.target]), *self.random.values()]
         return own + [tensor for group in self.groups.values() for tensor in group.tensors()]
+
+    def structure(self) -> Hashable:
+        """What each tensor of `tensors` is; batches that differ in it are not to be mixed up, even where their tensors' shapes
+        are the same."""
+        groups = tuple((name, group.structure()) for name, group in self.groups.items())
+        return len(self.views), self.target is not None, tuple(self.random), groups
 
     def rebuild(self, tensors: Sequence[Tensor]) -> Batch:
         """A batch of the same structure from such a list."""

@@ -270,8 +270,8 @@ def other_settings_by_rates(config: RunConfig) -> dict[str, Any]:
 
 
 def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
-    """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: milestones, periods and the method's
-    options that count epochs or steps change in proportion."""
+    """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: warm-up, milestones, periods and the
+    method's options that count epochs or steps change in proportion."""
     share: float = epochs / values["train"]["epochs"]
 
     def scaled(name: str, value: int | None) -> int | None:
@@ -284,6 +284,7 @@ def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
     counted = {name: scaled(name, method[name]) for name in find_method(method["name"]).counted_in_epochs}
     schedule = {
         "epochs": epochs,
+        "warmup": train["warmup"] * share,
         "milestones": [math.ceil(epoch * share) for epoch in train["milestones"]],
         "period": max(1, math.ceil(train["period"] * share)),
     }

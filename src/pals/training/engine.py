@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -249,14 +249,14 @@ class Engine:
         scaled = scaler.is_enabled()  # it reads from the device
         if not self._captures(method) or scaled:
             return step
-        graphs: dict[str, Captured] = {}
+        graphs: dict[tuple[Hashable, ...], Captured] = {}
 
         def replay(batch: Batch) -> Tensor:
-            tensors = batch.tensors()
-            if method.path not in graphs:
+            tensors, key = batch.tensors(), (method.path, batch.structure())
+            if key not in graphs:
                 shell = batch.rebuild([t.new_empty(0) for t in tensors])  # the batch's make without its memory
-                graphs[method.path] = Captured(lambda *inputs: (step(shell.rebuild(inputs)),), self)
-            return graphs[method.path](*tensors)[0]
+                graphs[key] = Captured(lambda *inputs: (step(shell.rebuild(inputs)),), self)
+            return graphs[key](*tensors)[0]
 
         return replay
 

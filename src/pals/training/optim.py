@@ -55,10 +55,11 @@ class TrainConfig:
     "Epochs between checkpoints."
 
 
-def learning_rate(config: TrainConfig, epochs_done: float, epochs: int) -> float:
-    """At this point of a phase, measured in epochs, whole or not."""
+def learning_rate(config: TrainConfig, epochs_done: float, epochs: int, step: float = 0.0) -> float:
+    """At this point of a phase, measured in epochs, whole or not, as is the length of the `step` that is made with this rate:
+    a warm-up begins with the rate of its first step, not with none."""
     rate = _scheduled(config, epochs_done, epochs)
-    return rate * min(1.0, epochs_done / config.warmup) if config.warmup else rate
+    return rate * min(1.0, (epochs_done + step) / config.warmup) if config.warmup else rate
 
 
 def _scheduled(config: TrainConfig, epochs_done: float, epochs: int) -> float:

@@ -31,6 +31,8 @@ VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun tells each process."""
 PATIENCE = timedelta(hours=2)
 """For a process that is slow. One that has died is noticed at once: its connections close."""
+LARGE = 1 << 20
+"""Bytes from which on a tensor is sent by itself."""
 GO_ON = "Run the same command to continue from the last checkpoint."
 
 
@@ -131,10 +133,17 @@ class Ranks:
         norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
         self.average([value for norm in norms for value in (norm.running_mean, norm.running_var) if value is not None])
         state = [*module.parameters(), *module.buffers()]
-        flat = torch.cat([_as_bytes(tensor) for tensor in state])
-        dist.broadcast(flat, 0)
-        for tensor, part in zip(state, _parts(flat, [tensor.numel() * tensor.element_size() for tensor in state]), strict=True):
-            tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
+        for tensor in state:
+            if tensor.nbytes >= LARGE:  # by itself: tables of N x C must not be copied into one row first
+                flat = _as_bytes(tensor)
+                dist.broadcast(flat, 0)
+                tensor.copy_(flat.view(tensor.dtype).view(tensor.shape))
+        small = [tensor for tensor in state if 0 < tensor.nbytes < LARGE]
+        if small:
+            flat = torch.cat([_as_bytes(tensor) for tensor in small])
+            dist.broadcast(flat, 0)
+            for tensor, part in zip(small, _parts(flat, [tensor.nbytes for tensor in small]), strict=True):
+                tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
 
     def same(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Those of the first process."""

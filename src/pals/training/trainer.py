@@ -205,7 +205,7 @@ class Trainer:
             after = self._agreement(ctx)
         newest = before if after is None else after
         agreement = {} if newest is None else metrics.read_agreement(newest)
-        record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs), "loss": loss}
+        record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs, 1 / max(steps, 1)), "loss": loss}
         return {**record, **self.method.statistics(), **agreement, **self._grade(plan)}, ended
 
     def _agreement(self, ctx: EpochContext) -> Tensor | None:
@@ -233,7 +233,8 @@ class Trainer:
         total = torch.zeros((), device=self.engine.device)
         with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
             for number, batch in zip(range(steps), batches, strict=True):
-                self.engine.set_learning_rate(self.optimizer, learning_rate(config, epoch - 1 + number / steps, epochs))
+                rate = learning_rate(config, epoch - 1 + number / steps, epochs, 1 / steps)
+                self.engine.set_learning_rate(self.optimizer, rate)
                 total += step(batch)
         self.ranks.settle(self.method)
         self.method.eval()

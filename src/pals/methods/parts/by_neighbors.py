@@ -70,7 +70,7 @@ class ByNeighbors(Method):
             return neighbors_at(ctx.epoch, c.neighbors_start, c.neighbors, c.early_epochs)
         if not self.found_neighbors:
             ballot_NC = self.allowed_NC if self.prior_NC is None else self.allowed_NC * self.prior_NC
-            self.found_neighbors.fill_(likeliest_neighbors(features_ND, self.allowed_NC, ballot_NC))
+            self.found_neighbors.fill_(likeliest_neighbors(features_ND, self.allowed_NC, ballot_NC, backend=c.neighbor_backend))
         return int(self.found_neighbors)
 
     def start_features(self, ctx: Context) -> Tensor | None:
