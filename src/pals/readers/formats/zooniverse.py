@@ -30,7 +30,7 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
             source.refuse(f"there is no column {name!r}", REMEDY)
     frame = source.frame
     rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
-    blank_R = (frame == "").all(axis=1).tolist()
+    blank_R = frame.apply(lambda column: column.astype(str).str.strip() == "").all(axis=1).tolist()
     users = frame["user_name"].tolist() if "user_name" in frame else [None] * len(frame)
     gold = flags_in(source, "gold_standard") if "gold_standard" in frame else [False] * len(frame)
     times = frame["created_at"].tolist() if "created_at" in frame else [None] * len(frame)

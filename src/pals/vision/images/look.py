@@ -97,7 +97,7 @@ def image_statistics(images: Rows) -> tuple[Channels, Channels]:
     count_CV = np.zeros((3, 256), dtype=np.int64)
     step = max(1, BLOCK_VALUES // (3 * pixels))
     for start in range(0, len(rows), step):
-        part = images[rows[start : start + step]].cpu().numpy()
+        part = images[rows[start : start + step].tolist()].cpu().numpy()
         for channel in range(3):
             count_CV[channel] += np.bincount(part[:, channel].reshape(-1), minlength=256)
     value_V = np.arange(256) / 255
