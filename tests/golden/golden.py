@@ -45,8 +45,8 @@ from pals.labeling import neighbor_weight, vote
 LABELING = {"pseudo": "pseudo_N", "posterior": "belief_NC", "selected": "chosen_N", "label": "label_N", "quota": "quota"}
 """Name in the recording and attribute of what `pseudo_label` returns."""
 RENAMED: dict[str, str] = {}
-"""Recorded name of a column, key, file or cell, and its name now: `{"worker": "annotator"}` covers `worker` wherever it stands
-alone or before ": ", as in `right: dark`."""
+"""Recorded name of a column, key, file or cell, and its name now: `{"worker": "annotator"}`; `{"right: ": "correct: "}` for the
+beginning of `right: dark`."""
 LEFT_OUT = {"seconds", "created", "version", "title", "command", "settings", "thumbs"}
 """Keys that are not recorded: times, paths, versions, and compressed images."""
 SENTENCES = {"headline", "summary", "warnings", "sentence"}
@@ -202,7 +202,7 @@ def record(folder: Path) -> None:
 
 def renamed(name: str) -> str:
     first, colon, rest = name.partition(": ")
-    return RENAMED.get(name, RENAMED.get(first, first) + colon + rest)
+    return RENAMED.get(name, RENAMED.get(first + colon, first + colon) + rest)
 
 
 def cells(file: Path, mapped: bool) -> dict[str, tuple[Any, bool]]:
