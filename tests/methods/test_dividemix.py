@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_partial_losses
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -494,11 +493,6 @@ def test_variants_find_the_right_labels(options: dict[str, Any]) -> None:
 
 
 # ---- settings
-
-
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_page_shows_the_settings(data: str) -> None:
-    test_partial_losses.test_pages_show_the_settings("dividemix", data)
 
 
 @pytest.mark.parametrize(("data", "warm_up", "weight"), [("cifar10", 10, 25), ("cifar100", 30, 150)])

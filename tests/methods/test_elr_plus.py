@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_partial_losses
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -337,11 +336,6 @@ def test_the_memory_holds_out_against_wrong_labels() -> None:
 
 
 # ---- settings
-
-
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_page_shows_the_settings(data: str) -> None:
-    test_partial_losses.test_pages_show_the_settings("elr+", data)
 
 
 def test_published_settings() -> None:

@@ -94,7 +94,7 @@ class Answers:
     def asked_NW(self) -> Any:
         """Sparse, 0 or 1: who answered for an item, or did not know; all that is without a name counts."""
         given = self.given_NS
-        entries = np.ones(given.nnz), self.worker_S[given.indices], given.indptr
+        entries = np.ones(given.nnz), self.worker_S[given.indices[: given.nnz]], given.indptr
         answered_NW = csr_matrix(entries, shape=(self.num_items, self.num_workers))
         answered_NW.sum_duplicates()
         answered_NW.data[answered_NW.indices != self.unnamed] = 1
