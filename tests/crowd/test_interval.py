@@ -86,8 +86,33 @@ def test_after_an_expert_it_is_not_too_sure() -> None:
     assert noise.answers_wrong == pytest.approx(earlier.answers_wrong, abs=0.03)  # the same answers
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_an_earlier_result_is_compared_by_the_same_estimate(trusted: bool) -> None:
+    """Its own estimate was lower than what was still wrong after the expert: labels that got better seemed to get worse."""
+    votes, truth_N, _ = misled_people(400)
+    before = fuse(votes, [])
+    least_M = before.confidence_N.argsort(kind="stable")[:60]
+    if trusted:
+        more = replace(votes, gold_I=np.where(np.isin(np.arange(400), least_M), truth_N, -1))
+    else:
+        more = votes_of([*rows_of(votes), *((int(item), 3, int(truth_N[item])) for item in least_M)], 400, 5)
+    after = fuse(more, [])
+    wrong_before, wrong_after = ((found.label_N != truth_N).mean() for found in (before, after))
+    assert wrong_before > wrong_after + 0.01
+    noise = estimate_noise(more, after, earlier_N=before.label_N)
+    assert noise.earlier is not None and noise.earlier[1] <= noise.earlier[0] <= noise.earlier[2]
+    assert noise.earlier[0] - noise.labels_wrong == pytest.approx(wrong_before - wrong_after, abs=0.03)
+    assert noise.earlier[0] > noise.labels_wrong
+    same = estimate_noise(more, after, earlier_N=np.where(np.arange(400) < 200, -1, after.label_N))
+    assert same.earlier == (same.labels_wrong, same.low, same.high)
+    assert replace(same, earlier=None) == estimate_noise(more, after)  # the draws are the same
+
+
 def test_with_gold_alone_shares_are_known() -> None:
     votes, truth_N = simulated(30, [0.8, 0.7])
+    told = replace(votes, gold_I=truth_N)
+    earlier = estimate_noise(told, fuse(told, []), earlier_N=np.where(np.arange(30) < 3, (truth_N + 1) % 2, truth_N)).earlier
+    assert earlier == (0.1, 0.1, 0.1)
     noise = estimate_noise(replace(votes, gold_I=truth_N), fuse(replace(votes, gold_I=truth_N), []))
     wrong = np.mean([truth_N[item] != label for item, _, label in rows_of(votes)])
     assert (noise.answers_wrong, noise.labels_wrong, noise.high) == (pytest.approx(wrong), 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from _toy import Answer
 
 pytest.importorskip("starlette")
 
+from pals.fitting.review.desk import Desk
 from pals.fitting.review.store import Said, Store
 from pals.readers import Votes, read_votes
 
@@ -125,3 +127,28 @@ def test_an_update_that_was_begun_goes_on_with_the_answers_of_then(run: Path, mo
     shutil.rmtree(out)
     assert pals("update", run, more, *COLUMNS).code == 0
     assert ("005.png", "ana", "digit 2") in given(out)
+
+
+def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> None:
+    """Each by its own, labels that got better seemed to get worse."""
+    assert json.loads((run / "summary.json").read_text())["earlier_labels_wrong"] is None
+    first = pd.read_csv(run / "labels.csv")
+    unsure = first.sort_values("confidence").head(4)
+    for item, second in zip(unsure["item"], unsure["second"], strict=True):
+        say(run, "ana", second, item)
+    done = pals("update", run, "--trust", "ana")
+    assert done.code == 0, done.err
+    found = json.loads((run / "reviewed" / "run-1" / "summary.json").read_text())
+    low, high = found["earlier_labels_wrong_interval"]
+    assert low <= found["earlier_labels_wrong"] <= high
+    assert found["earlier_labels_wrong"] >= 4 / len(first) + found["labels_wrong"] - 0.02  # those four are known to be wrong
+    assert "By the same estimate" in " ".join(done.out.split())
+    desk = Desk(run)
+    try:
+        rows = desk.overview("ana")["rounds"]
+    finally:
+        desk.close()
+    assert [row["share"] for row in rows] == [1 - found["earlier_labels_wrong"], 1 - found["labels_wrong"]]
+    then = 1 - json.loads((run / "summary.json").read_text())["labels_wrong"]
+    assert rows[0]["corrected"] == (None if 1 - high <= then <= 1 - low else then)
+    assert ("was too low" in " ".join(done.out.split())) == (rows[0]["corrected"] is not None)

@@ -31,31 +31,40 @@ class NoiseEstimate:
     """Of the labels by the answers alone, the shares that are wrong: judged by the answers alone, and with the opinion. Only
     where these contradict each other. Not looked at where there are gold labels: if they were asked for where the opinion spoke
     against people, it speaks for them in all other items and finds fewer wrong."""
+    earlier: tuple[float, float, float] | None = None
+    """Share of the labels of an earlier result that is wrong, and its interval, by the same draws: comparable with
+    `labels_wrong`, as the earlier result's own estimate is not."""
 
 
-def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0) -> NoiseEstimate:
+def estimate_noise(votes: Votes, fusion: Fusion, seed: int = 0, earlier_N: np.ndarray | None = None) -> NoiseEstimate:
     """Items without an answer are left out; gold labels are right.
 
     The true classes, who errs how, and how far sources repeat each other are drawn together, as probable as the answers make
     them (`gibbs`); the interval holds 95% of the shares of wrong labels that come out. It does not hold what all sources have
     in common, say a class that everybody takes for another: nothing but the truth can show that.
+
+    `earlier_N` are labels of an earlier result, -1 where it had none: such an item counts with its present label.
     """
     answers = fusion.consensus.answers
     use = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
-    if not len(use):
-        wrong = 1 - Named(answers).right_share(answers.gold_N) if answers.answered_N.any() else 0.0
-        return NoiseEstimate(wrong, 0.0, 0.0, 0.0)
     label_N, alone_N = fusion.label_N, fusion.alone.label_N
+    before = [] if earlier_N is None else [np.where(earlier_N < 0, label_N, earlier_N)]
+    gold_N = answers.gold_N
+    told_wrong = [((gold_N >= 0) & (labels_N != gold_N)).sum() / max(answers.known_N.sum(), 1) for labels_N in before]
+    if not len(use):
+        wrong = 1 - Named(answers).right_share(gold_N) if answers.answered_N.any() else 0.0
+        return NoiseEstimate(wrong, 0.0, 0.0, 0.0, earlier=_summary(np.array(told_wrong)) if before else None)
     rng = np.random.default_rng(seed)
     opinion, told = fusion.calibration is not None, len(use) < answers.answered_N.sum()
     if told or not opinion:
-        (labels,), answers_wrong = _shares(votes, fusion, [label_N], opinion, rng, SWEEPS)
-        return NoiseEstimate(answers_wrong, *_summary(labels))
-    (labels, alone_with), answers_wrong = _shares(votes, fusion, [label_N, alone_N], True, rng, SWEEPS)
+        (labels, *others), answers_wrong = _shares(votes, fusion, [label_N, *before], opinion, rng, SWEEPS)
+        earlier = _summary(others[0] + told_wrong[0]) if others else None
+        return NoiseEstimate(answers_wrong, *_summary(labels), earlier=earlier)
+    (labels, alone_with, *others), answers_wrong = _shares(votes, fusion, [label_N, alone_N, *before], True, rng, SWEEPS)
     (alone_without,), _ = _shares(votes, fusion, [alone_N], False, rng, COMPARED)
     apart = alone_with.min() > alone_without.max() or alone_without.min() > alone_with.max()  # not one draw in common
     means = float(alone_without.mean()), float(alone_with.mean())
-    return NoiseEstimate(answers_wrong, *_summary(labels), means if apart else None)
+    return NoiseEstimate(answers_wrong, *_summary(labels), means if apart else None, _summary(others[0]) if others else None)
 
 
 def _shares(

@@ -1,4 +1,4 @@
-"""What an earlier run found, for an update to begin with."""
+"""What an earlier run found, for an update to begin with and to be compared with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from pals.readers import Votes
-from pals.util.files import without_mark
+from pals.util.errors import InputError
+from pals.util.files import read_json, without_mark
 
 CHOICES = {"label": "confidence", "second": "second_probability", "third": "third_probability"}
 """The columns of labels.csv with the likeliest classes of an item, and those with their probabilities."""
@@ -35,3 +36,31 @@ def earlier_posterior(votes: Votes, earlier: str | None) -> np.ndarray | None:
     total_N1 = start_NC.sum(axis=1, keepdims=True)
     np.divide(start_NC, total_N1, out=start_NC, where=total_N1 > 0)
     return start_NC
+
+
+def earlier_labels(votes: Votes, earlier: str | None) -> np.ndarray | None:
+    """N: the label of every item in the run whose answers are in the file `earlier`, -1 for items or classes that are unknown
+    here. None without such a run, or if its labels.csv cannot be read."""
+    path = None if earlier is None else Path(earlier).with_name("labels.csv")
+    if path is None or not path.exists():
+        return None
+    try:
+        table = pd.read_csv(path, usecols=["item", "label"], dtype=str, keep_default_na=False)
+    except (ValueError, OSError):
+        return None
+    item_L = pd.Index(votes.items).get_indexer(table["item"].map(without_mark))
+    class_L = pd.Index(votes.class_names).get_indexer(table["label"].map(without_mark))
+    label_N = np.full(len(votes.items), -1)
+    label_N[item_L[item_L >= 0]] = class_L[item_L >= 0]
+    return label_N
+
+
+def earlier_estimate(earlier: str | None) -> float | None:
+    """The share of wrong labels that the earlier run estimated; None without such a run or estimate."""
+    path = None if earlier is None else Path(earlier).with_name("summary.json")
+    try:
+        found = None if path is None else read_json(path)
+    except (InputError, OSError, ValueError):
+        return None
+    share = found.get("labels_wrong") if isinstance(found, dict) else None
+    return float(share) if isinstance(share, int | float) else None

@@ -24,6 +24,7 @@ from pals.crowd import (
 )
 from pals.crowd.agreement import Agreement, agreement
 from pals.fitting.asking import Kept, default_table
+from pals.fitting.earlier import earlier_labels
 from pals.fitting.grading import grade
 from pals.fitting.novel import groups_of, none_of_these_N
 from pals.fitting.sentences import in_sentences, numbers
@@ -147,7 +148,8 @@ def find(trained: Trained) -> Findings:
         posterior_NC[unknown_N] = trained.said_NC[unknown_N]
     neighbor_NK, similarity_NK = _neighbors(trained)
     result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
-    doubts, people, noise = rank_doubts(result), agreement(votes), estimate_noise(votes, fusion)
+    doubts, people = rank_doubts(result), agreement(votes)
+    noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, trained.plan.data.earlier))
     asking = default_table(Kept.of(fusion, result, noise.labels_wrong), votes.items)
     tables = _tables(trained, result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)

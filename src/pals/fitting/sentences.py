@@ -14,6 +14,7 @@ from pals.crowd.result import NO_ANSWER
 from pals.fitting import novel, unsure
 from pals.fitting.asking import counts
 from pals.fitting.checks import warnings
+from pals.fitting.earlier import earlier_estimate
 from pals.fitting.flags import BETWEEN
 from pals.fitting.folder import UNNAMED
 from pals.fitting.tree import mistakes, numbers_of_tree, tree_in_words
@@ -44,6 +45,8 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
+        "earlier_labels_wrong": None if noise.earlier is None else noise.earlier[0],
+        "earlier_labels_wrong_interval": None if noise.earlier is None else list(noise.earlier[1:]),
         "krippendorff_alpha": _measured(findings.people.alpha),
         "fleiss_kappa": _measured(findings.people.fleiss),
         "agreement_by_class": _by_class(findings.people, votes.class_names),
@@ -137,7 +140,19 @@ def _agreement(findings: Findings) -> list[str]:
 
 
 def _noise(findings: Findings) -> list[str]:
-    return [still_wrong(findings.noise)]
+    before = compared(findings.noise, earlier_estimate(findings.trained.plan.data.earlier))
+    return [" ".join([still_wrong(findings.noise), *before])]
+
+
+def compared(noise: NoiseEstimate, then: float | None) -> list[str]:
+    """What the present model estimates for the labels before the update, and whether that corrects the estimate of `then`."""
+    if noise.earlier is None:
+        return []
+    now, low, high = noise.earlier
+    line = f"By the same estimate {100 * now:.1f}% of the labels before this update were wrong"
+    if then is None or low <= then <= high:
+        return [f"{line}."]
+    return [f"{line}; the earlier estimate of {100 * then:.1f}% was too {'low' if then < now else 'high'}."]
 
 
 def _remarks(findings: Findings) -> list[str]:

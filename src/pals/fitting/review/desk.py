@@ -156,13 +156,20 @@ class Desk:
         }
 
     def _estimates(self) -> list[dict[str, Any]]:
-        """Labels right by the run's own estimate, before all updates and after each."""
+        """Labels right by the run's own estimate, before all updates and after each. Before them by the estimate of the last
+        update, which knows more; `corrected` is what the first estimate was, if it lies outside that interval."""
         rounds = [(done.number, (done.share, done.low, done.high), done.seconds) for done in self.store.rounds()]
-        first = [] if self._right is None else [(0, self._right, 0.0)]
-        return [
-            {"number": number, "share": share, "low": low, "high": high, "seconds": seconds}
+        scene = self.scene()
+        again = None if scene.round is None else scene.shown.earlier_right
+        right = again or self._right
+        first = [] if right is None else [(0, right, 0.0)]
+        found: list[dict[str, Any]] = [
+            {"number": number, "share": share, "low": low, "high": high, "seconds": seconds, "corrected": None}
             for number, (share, low, high), seconds in (*first, *rounds)
         ]
+        if again is not None and self._right is not None and not again[1] <= self._right[0] <= again[2]:
+            found[0]["corrected"] = self._right[0]
+        return found
 
     def export(self) -> str:
         return answers_csv(self.store.current(), self.scene().shown.separator)

@@ -123,7 +123,15 @@ class Shown:
     @property
     def right(self) -> tuple[float, float, float] | None:
         """The share of all labels that is right by the run's own estimate, and its interval."""
-        wrong, interval = self.numbers.get("labels_wrong"), self.numbers.get("labels_wrong_interval")
+        return self._share_right("labels_wrong")
+
+    @property
+    def earlier_right(self) -> tuple[float, float, float] | None:
+        """The same of the labels before this update, by the estimate of this one."""
+        return self._share_right("earlier_labels_wrong")
+
+    def _share_right(self, key: str) -> tuple[float, float, float] | None:
+        wrong, interval = self.numbers.get(key), self.numbers.get(f"{key}_interval")
         if not isinstance(wrong, float) or not isinstance(interval, list):
             return None
         return 1 - wrong, 1 - interval[1], 1 - interval[0]
