@@ -308,4 +308,4 @@ def test_torchrun_and_one_process_write_the_same(tmp_path: Path) -> None:
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert said.count("Test accuracy") == 1
     one, two = ([e["loss"] for e in read_json_lines(tmp_path / n / "log.jsonl") if "loss" in e] for n in ("one", "two"))
-    assert two == pytest.approx(one, abs=1e-5)
+    assert two == pytest.approx(one, rel=1e-4)  # 1.3e-5 apart by the order of sums: one process with one or two threads is too
