@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 import pals
-from pals.crowd.linear import decompose
+from pals.crowd.linear_ridge import decompose
 from pals.labels.candidates import Truth
 from pals.labels.metrics import mean_and_std
-from pals.vision.backbones.small import signed_root
+from pals.vision.networks.small_networks import signed_root
 
 RATES = ((0.1, 0.1), (0.3, 0.3), (0.5, 0.3))
 PENALTY, ROUNDS, STEEPNESS, LEAK = 1e-3, 10, 2.0, 0.1

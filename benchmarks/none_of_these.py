@@ -27,7 +27,7 @@ from small_sets import add_feature_options, print_row, read, read_features
 from pals.crowd import dawid_skene
 from pals.crowd.answers import subset
 from pals.crowd.novelty import PROBABLE, Novelty, none_of_these
-from pals.labeling import nearest
+from pals.pseudo_labels import nearest
 from pals.readers import Votes
 
 NEIGHBORS = 15  # as in `pals fit`

@@ -23,15 +23,15 @@ from pals.crowd import Result, closed_form, dawid_skene, majority_vote
 from pals.crowd.answers import subset
 from pals.crowd.closed_form import solve
 from pals.data.cifar import SUPERCLASSES, load_cifar100
-from pals.fitting.queue import expected_benefit, spread_over_classes
-from pals.fitting.solve import network_of, temperature_of
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.model import expected_calibration_error
+from pals.pipeline.stages.solve import network_of, temperature_of
 from pals.readers import Votes, read_votes
-from pals.training.encoding import PictureFiles, encode
-from pals.vision.encoders import find_encoder
+from pals.relabel.queue import expected_benefit, spread_over_classes
+from pals.training.extract import PictureFiles, encode
 from pals.vision.images import survey
+from pals.vision.pretrained import find_encoder
 
 GROUPS = ("flowers", "trees", "medium_mammals", "large_carnivores")
 ANSWERS = 5

@@ -18,14 +18,14 @@ import torch
 from small_sets import add_feature_options, read, read_features
 
 from pals.crowd import estimate_noise, fuse
+from pals.crowd.answer_forecast import forecast
 from pals.crowd.closed_form import Again, spectrum_of
-from pals.crowd.forecast import forecast
-from pals.crowd.replay import Arrivals, Fit, by_the_rule
-from pals.crowd.stopping import Source, as_sure_as, decide, standing_of, typical_person
-from pals.fitting.grading import Graded
-from pals.fitting.replay import EQUALLY, RULE, SAME, Replay, play
+from pals.crowd.next_answer import Source, as_sure_as, decide, standing_of, typical_person
+from pals.crowd.replay_answers import Arrivals, Fit, by_the_rule
 from pals.labels.candidates import Truth
+from pals.pipeline.evaluate import Graded
 from pals.readers import Votes
+from pals.relabel.replay import EQUALLY, RULE, SAME, Replay, play
 
 BEFORE = (1.5, 2.0)  # answers an item from which a forecast is made
 PARTS = ["stop", "replay", "forecast"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pals.vision.backbones import Output
+from pals.vision.networks import Output
 
 
 @dataclass

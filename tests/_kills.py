@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pals.training import log as runlog
+from pals.training import run_log as runlog
 
 
 def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool:

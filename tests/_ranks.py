@@ -16,8 +16,8 @@ import torch.multiprocessing as processes
 
 from _toy import WIDTH, run_all, toy_data, toy_trainer
 from pals.methods import METHODS
+from pals.training.distributed import ALONE, Ranks, joined
 from pals.training.engine import EngineConfig
-from pals.training.ranks import ALONE, Ranks, joined
 from pals.vision.augment import vector_views
 
 EPOCHS = 3

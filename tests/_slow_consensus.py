@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pals.crowd.annotators import (
+from pals.crowd.answers import Answers
+from pals.crowd.dawid_skene.annotators import (
     CARE_PSEUDO_COUNTS,
     HARD_PSEUDO_COUNTS,
     Annotators,
@@ -16,8 +17,7 @@ from pals.crowd.annotators import (
     half_right,
     initial_annotators,
 )
-from pals.crowd.answers import Answers
-from pals.crowd.unsure import learned_unsure
+from pals.crowd.dawid_skene.unsure import learned_unsure
 
 
 def estimate(answers: Answers, strength: float, hard: bool, tolerance: float = 1e-5, iterations: int = 200) -> ItemPosterior:

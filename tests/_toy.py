@@ -13,14 +13,14 @@ from pals.data import Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
+from pals.training.distributed import ALONE, Ranks
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import TrainConfig
-from pals.training.ranks import ALONE, Ranks
 from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.files import read_json_lines
 from pals.vision.augment import vector_views
-from pals.vision.backbones import MLP, Network
+from pals.vision.networks import MLP, Network
 
 WIDTH = 6
 TINY = ("--set", "network.name=mlp", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")

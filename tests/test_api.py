@@ -13,7 +13,7 @@ import torch
 
 import pals
 from pals.model import Description, Model, Part
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 from test_docs import PAGES, ROOT, code_of, name_of
 
 WORDS = """
@@ -76,7 +76,7 @@ def test_the_page_has_every_name() -> None:
 
 
 def imports_of(code: str) -> list[str]:
-    """What is imported from the package, name by name: `pals.Run`, `pals.bench.plan`; `import pals` itself is no news."""
+    """What is imported from the package, name by name: `pals.Run`, `pals.bench.jobs`; `import pals` itself is no news."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):

@@ -29,13 +29,13 @@ from pals.labels.noise import make_candidates
 from pals.methods import METHODS, method_options
 from pals.model import Description, Model, Part
 from pals.runs.published_settings import published_settings
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import to_dict
 from pals.util.plugins import forget_plugins
 from pals.util.registry import PROGRAM, TABLES
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

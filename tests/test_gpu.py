@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
-from pals.data.source import TensorRows
-from pals.labeling import pseudo_label
-from pals.labeling.neighbors import nearest
+from pals.data.row_source import TensorRows
 from pals.methods import METHODS
+from pals.pseudo_labels import pseudo_label
+from pals.pseudo_labels.knn import nearest
 from pals.training.engine import Engine, EngineConfig
 from pals.training.trainer import Trainer
 from pals.vision.augment import image_views

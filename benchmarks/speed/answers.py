@@ -27,8 +27,8 @@ import pandas as pd
 from _measure import in_fresh_process, report
 
 from pals.crowd import Result, dawid_skene
-from pals.fitting import api
-from pals.fitting.tables import annotators_table, csv_text, labels_table
+from pals.pipeline import api
+from pals.pipeline.tables.result_tables import annotators_table, csv_text, labels_table
 from pals.readers import Votes, read_votes
 from pals.util.files import write_text
 

@@ -34,10 +34,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from pals.runs.store import Ahead, encode_kept
-from pals.training.encoding import PictureFiles, encode
-from pals.vision.encoders import Encoder, find_encoder
+from pals.runs.feature_cache import Ahead, encode_kept
+from pals.training.extract import PictureFiles, encode
 from pals.vision.images import list_images, load_images, survey
+from pals.vision.pretrained import Encoder, find_encoder
 
 
 def timm_twin(encoder: Encoder) -> Any:

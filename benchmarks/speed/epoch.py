@@ -22,10 +22,10 @@ import torch
 from _measure import origin
 
 from pals.data import Dataset, Items
-from pals.labeling import pseudo_label
-from pals.labeling.neighbors import nearest
 from pals.labels.candidates import Truth, default_names
 from pals.methods import find_method
+from pals.pseudo_labels import pseudo_label
+from pals.pseudo_labels.knn import nearest
 from pals.runs import Run, RunConfig
 from pals.training.engine import find_device, forget_compiled, release_memory
 from pals.vision.augment import image_views

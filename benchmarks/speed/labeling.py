@@ -23,14 +23,14 @@ import torch.nn.functional as F
 from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
-from pals.labeling import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
-from pals.labeling.neighbors import SCREENED_FROM, Neighbors, _is_screened, nearest, nearest_to
+from pals.pseudo_labels import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
+from pals.pseudo_labels.knn import SCREENED_FROM, Neighbors, _is_screened, nearest, nearest_to
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def ours(near: Neighbors, allowed_NC: Tensor) -> Labeling:
-    """The part of `pals.labeling.pseudo_label` that follows the neighbour search."""
+    """The part of `pals.pseudo_labels.pseudo_label` that follows the neighbour search."""
     weight_NK = neighbor_weight(near.similarity_NK)
     pseudo_N = vote(near.index_NK, weight_NK, allowed_NC).argmax(dim=1)
     belief_NC = belief(near.index_NK, weight_NK, pseudo_N, allowed_NC.shape[1])

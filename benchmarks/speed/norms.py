@@ -20,9 +20,9 @@ from _measure import report, seconds
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from pals.vision.backbones import build_network
-from pals.vision.backbones.blocks import BasicBlock
-from pals.vision.backbones.norm import Norm
+from pals.vision.networks import build_network
+from pals.vision.networks.batchnorm import Norm
+from pals.vision.networks.residual import BasicBlock
 
 FORWARD, BACKWARD, RESIDUAL = 3, 5, 2
 """Passes over a norm's input, and more of them where a residual is added."""

@@ -24,7 +24,7 @@ from _measure import in_fresh_process, peak_bytes, report, seconds
 from PIL import Image
 
 from pals.model import FILE_NAME, Description, Model, Part, predict_folder, predict_to_file
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 SHARD = 1000  # pictures in a tar file
 

@@ -25,9 +25,9 @@ import pandas as pd
 from _measure import report
 from PIL import Image
 
-from pals.fitting.second_look import SecondLook
-from pals.fitting.tables import csv_text
-from pals.runs.settings import RunConfig
+from pals.pipeline.item_neighbors import SecondLook
+from pals.pipeline.tables.result_tables import csv_text
+from pals.runs.run_config import RunConfig
 from pals.util.config import to_yaml
 from pals.util.files import write_json, write_text
 

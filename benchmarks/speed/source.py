@@ -35,8 +35,8 @@ from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.vision.augment import image_views
-from pals.vision.backbones import build_network
 from pals.vision.images import list_images
+from pals.vision.networks import build_network
 
 CLASSES = 10
 

@@ -96,7 +96,7 @@ def commands_page() -> str:
 
 
 def imports() -> Counter[tuple[str, str]]:
-    """How often modules of one package import from another."""
+    """How often modules of one package import from another; of two that import each other, the direction with more imports."""
     found: Counter[tuple[str, str]] = Counter()
     for path in SOURCE.glob("*/**/*.py"):
         package = path.relative_to(SOURCE).parts[0]
@@ -105,7 +105,7 @@ def imports() -> Counter[tuple[str, str]]:
             other = below.split(".")[0]
             if other and other != package:
                 found[package, other] += 1
-    return found
+    return Counter({(one, other): count for (one, other), count in found.items() if count >= found.get((other, one), 0)})
 
 
 def _imported(path: Path) -> Iterator[str]:

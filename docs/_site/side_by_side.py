@@ -22,7 +22,7 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pals.fitting.review.shown import key_of
+from pals.review.run_view import key_of
 
 WIDTH, HEIGHT, GAP = 900, 840, 24
 LOADED = """

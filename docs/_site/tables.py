@@ -18,7 +18,7 @@ import pals
 from pals.data import dataset_loader
 from pals.methods import METHODS, find_method, method_options
 from pals.runs.published_settings import published_settings
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig
 from pals.training.engine import EngineConfig
 from pals.training.optim import TrainConfig
 from pals.util.config import describe

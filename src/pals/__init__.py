@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from pals.data import open_array as open_array
     from pals.data.shards import ShardPictures as ShardPictures
     from pals.estimator import PALSClassifier as PALSClassifier
-    from pals.fitting import fit as fit
-    from pals.fitting import next_answers as next_answers
-    from pals.fitting import update as update
-    from pals.labeling import nearest as nearest
-    from pals.labeling import pseudo_label as pseudo_label
-    from pals.labeling.pruning import prune as prune
     from pals.labels.candidates import CandidateSets as CandidateSets
     from pals.labels.candidates import Truth as Truth
     from pals.labels.noise import draw_annotators as draw_annotators
@@ -47,15 +41,21 @@ if TYPE_CHECKING:
     from pals.model import Model as Model
     from pals.model import load_model as load_model
     from pals.model import predict_folder as predict_folder
+    from pals.pipeline import fit as fit
+    from pals.pipeline import update as update
+    from pals.pseudo_labels import nearest as nearest
+    from pals.pseudo_labels import pseudo_label as pseudo_label
+    from pals.pseudo_labels.prune_sets import prune as prune
     from pals.readers import READERS as READERS
     from pals.readers import Records as Records
     from pals.readers import Source as Source
     from pals.readers import Table as Table
     from pals.readers import Votes as Votes
     from pals.readers import read_votes as read_votes
+    from pals.relabel import next_answers as next_answers
     from pals.runs import Run as Run
     from pals.runs import RunConfig as RunConfig
-    from pals.training.encoding import encode as encode
+    from pals.training.extract import encode as encode
     from pals.util.config import STRICT as STRICT
     from pals.util.errors import InputError as InputError
     from pals.util.plugins import load_plugin as load_plugin
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
     from pals.vision.augment import Views as Views
     from pals.vision.augment import image_views as image_views
     from pals.vision.augment import vector_views as vector_views
-    from pals.vision.backbones import NETWORKS as NETWORKS
-    from pals.vision.backbones import Network as Network
-    from pals.vision.backbones import Output as Output
-    from pals.vision.encoders import ENCODERS as ENCODERS
-    from pals.vision.encoders import KnownEncoder as KnownEncoder
     from pals.vision.images import image_statistics as image_statistics
     from pals.vision.images import list_images as list_images
     from pals.vision.images import load_images as load_images
+    from pals.vision.networks import NETWORKS as NETWORKS
+    from pals.vision.networks import Network as Network
+    from pals.vision.networks import Output as Output
+    from pals.vision.pretrained import ENCODERS as ENCODERS
+    from pals.vision.pretrained import KnownEncoder as KnownEncoder
 
     __version__: str
 
@@ -81,9 +81,10 @@ _NAMES = {
     "pals.data": ("DATASETS", "Dataset", "ItemSource", "Items", "Loader", "Pictures", "load_dataset", "open_array"),
     "pals.data.shards": ("ShardPictures",),
     "pals.estimator": ("PALSClassifier",),
-    "pals.fitting": ("fit", "next_answers", "update"),
-    "pals.labeling": ("nearest", "pseudo_label"),
-    "pals.labeling.pruning": ("prune",),
+    "pals.pipeline": ("fit", "update"),
+    "pals.relabel": ("next_answers",),
+    "pals.pseudo_labels": ("nearest", "pseudo_label"),
+    "pals.pseudo_labels.prune_sets": ("prune",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),
     "pals.labels.noise": ("draw_annotators", "make_candidates", "official_candidates"),
     "pals.labels.taxonomy": ("Taxonomy",),
@@ -91,13 +92,13 @@ _NAMES = {
     "pals.model": ("Model", "load_model", "predict_folder"),
     "pals.readers": ("READERS", "Records", "Source", "Table", "Votes", "read_votes"),
     "pals.runs": ("Run", "RunConfig"),
-    "pals.training.encoding": ("encode",),
+    "pals.training.extract": ("encode",),
     "pals.util.config": ("STRICT",),
     "pals.util.errors": ("InputError",),
     "pals.util.plugins": ("load_plugin",),
     "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
-    "pals.vision.backbones": ("NETWORKS", "Network", "Output"),
-    "pals.vision.encoders": ("ENCODERS", "KnownEncoder"),
+    "pals.vision.networks": ("NETWORKS", "Network", "Output"),
+    "pals.vision.pretrained": ("ENCODERS", "KnownEncoder"),
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins

@@ -26,8 +26,9 @@ from _bench import FOLDERS, GRID, assert_same_runs, finished
 
 from _locks import held_by_another
 from _toy import Answer, logged_epochs
-from pals.bench import Outcome, Stop, Work, launch, local, plan, read_grid, read_result, work, work_of
-from pals.bench.local import _begin_worker
+from pals.bench import Outcome, Stop, Work, launch, plan, read_grid, read_result, run_local, work_of
+from pals.bench import job as work
+from pals.bench.run_local import _begin_worker
 from pals.cli.bench import _at_a_time
 from pals.runs import Run
 from pals.training.checkpoint import load_checkpoint
@@ -332,8 +333,8 @@ class FakePool:
 
 
 def test_workers_are_spread_over_the_gpus_and_live_on(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "ProcessPoolExecutor", FakePool)
-    monkeypatch.setattr(local, "free_devices", lambda name: ("3", "5"))
+    monkeypatch.setattr(run_local, "ProcessPoolExecutor", FakePool)
+    monkeypatch.setattr(run_local, "free_devices", lambda name: ("3", "5"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     works = [work_of(job, tmp_path) for job in plan(read_grid(grid), [1, 2], None, tmp_path)]
     for jobs in (1, 2):

@@ -15,11 +15,11 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 
 from _slow import rest_slow
-from pals.bench.paper.recipes import RECIPES
-from pals.bench.tables.curves import paper_points
-from pals.bench.tables.figures import Curve, Marks, bars, heat_map, save, selected
-from pals.bench.tables.speed import speed_figure
-from pals.bench.tables.table import Column, Entry, RunLink, Score, Speed, Table
+from pals.bench.paper.experiments import RECIPES
+from pals.bench.report.plots import Curve, Marks, bars, heat_map, save, selected
+from pals.bench.report.result_table import Column, Entry, RunLink, Score, Speed, Table
+from pals.bench.report.run_curves import paper_points
+from pals.bench.report.speed_plots import speed_figure
 from pals.util.config import merge
 from pals.util.errors import InputError
 

@@ -18,14 +18,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from _toy import Answer
 from pals.bench.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, left, seconds
-from pals.bench.paper.numbers import Published, caption, epoch_seconds, numbers, published, selected_pairs
-from pals.bench.paper.recipe import Recipe
-from pals.bench.paper.recipes import RECIPES, TABLES, find, narrowed, select
+from pals.bench.paper.experiment import Recipe
+from pals.bench.paper.experiments import RECIPES, TABLES, find, narrowed, select
+from pals.bench.paper.published import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.methods import METHODS
-from pals.runs.settings import RunConfig, other_settings_by_rates, shortened
+from pals.runs.run_config import RunConfig, other_settings_by_rates, shortened
 from pals.util.config import merge
 from pals.util.errors import InputError
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 ROOT = Path(__file__).parents[2]
 ALL = list(RECIPES.values())

@@ -13,11 +13,11 @@ import pytest
 
 from _latex import columns_of, environments
 from _toy import Answer
-from pals.bench.paper.recipes import RECIPES, find, select
-from pals.bench.results import Result, read_records
-from pals.bench.tables.curves import read_curve, read_curves
-from pals.bench.tables.reproduction import reproduction_page
-from pals.bench.tables.tabulate import YARDSTICK, gather, link, make_table
+from pals.bench.paper.experiments import RECIPES, find, select
+from pals.bench.report.reproduction import reproduction_page
+from pals.bench.report.run_curves import read_curve, read_curves
+from pals.bench.report.tabulate import YARDSTICK, gather, link, make_table
+from pals.bench.run_records import Result, read_records
 from pals.util.errors import InputError
 from pals.util.files import read_json
 

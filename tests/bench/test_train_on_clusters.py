@@ -17,10 +17,10 @@ import pytest
 from _ranks import variables
 from _toy import Answer
 from pals.bench import Outcome, Stop, Work, launch, on_ray, on_slurm, work_for
-from pals.bench.work import outcome_of_all
-from pals.runs.settings import RunConfig
-from pals.training.log import read_epochs
-from pals.training.ranks import LostError
+from pals.bench.job import outcome_of_all
+from pals.runs.run_config import RunConfig
+from pals.training.distributed import LostError
+from pals.training.run_log import read_epochs
 
 Pals = Callable[..., Answer]
 DIGITS = ("train", "digits", "--method", "average", "--device", "cpu", "--epochs", "2", "--set", "engine.sync_norms=true")

@@ -22,7 +22,7 @@ from pals.data import DATASETS, Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.training.checkpoint import load_checkpoint
 from pals.util.errors import InputError
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]
 SOURCE = Path(__file__).parents[2] / "src"

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from _toy import TINY, Answer, logged_epochs, toy_data
 from pals import cli
-from pals.cli import doctor, research
+from pals.cli import diagnosis, train
 from pals.cli.panels import PANELS
 from pals.data import DATASETS, Dataset
 from pals.labels.candidates import CandidateSets
@@ -127,18 +127,18 @@ def names_in(requirements: list[str]) -> set[str]:
 def test_doctor_knows_every_dependency() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     core = names_in(project["dependencies"])
-    assert set(doctor.CORE) == core
+    assert set(diagnosis.CORE) == core
     extras = [names_in(found) for name, found in project["optional-dependencies"].items() if name not in ("dev", "docs")]
-    assert set(doctor.EXTRAS) == set.union(*extras) - core
+    assert set(diagnosis.EXTRAS) == set.union(*extras) - core
 
 
 def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "torchvision_problem", lambda: None)
+    monkeypatch.setattr(diagnosis, "torchvision_problem", lambda: None)
     answer = pals("doctor")
     assert answer.code == 0
     assert torch.__version__ in answer.out
     assert "Everything that PALS needs is in order." in answer.out
-    assert all(name in answer.out for name in (*doctor.CORE, *doctor.EXTRAS, "precision on the CPU"))
+    assert all(name in answer.out for name in (*diagnosis.CORE, *diagnosis.EXTRAS, "precision on the CPU"))
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_doctor_names_a_broken_pair(error: Exception, pals: Pals, monkeypatch: p
             raise error
         return original(name, *more)
 
-    version = doctor.version
-    monkeypatch.setattr(doctor, "version", lambda name: "0.0.1" if name == "torchvision" else version(name))
+    version = diagnosis.version
+    monkeypatch.setattr(diagnosis, "version", lambda name: "0.0.1" if name == "torchvision" else version(name))
     monkeypatch.setattr(importlib, "import_module", fail)
     answer = pals("doctor")
     reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -165,18 +165,18 @@ def test_doctor_names_a_broken_pair(error: Exception, pals: Pals, monkeypatch: p
 
 
 def test_doctor_names_what_is_missing(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
-    version = doctor.version
+    version = diagnosis.version
 
     def gone(name: str) -> str:
         if name in ("rich", "torchvision"):
             raise PackageNotFoundError(name)
         return version(name)
 
-    monkeypatch.setattr(doctor, "version", gone)
+    monkeypatch.setattr(diagnosis, "version", gone)
     answer = pals("doctor")
     assert "Problem: rich is not installed; run `pip install rich`." in answer.out
     assert "torchvision is not installed" not in answer.out  # an extra may be missing
-    assert doctor.torchvision_problem() is None
+    assert diagnosis.torchvision_problem() is None
 
 
 def test_who_wins(pals: Pals, tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (out / "summary.json").exists()
     (out / "pals" / "mine").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(research, "_print_demo", lambda *_: None)
+        patch.setattr(train, "_print_demo", lambda *_: None)
         patch.setattr("pals.bench.demo.draw_curves", lambda *_, **__: None)
         assert pals(*command, "--fresh").code == 0
     files = {".lock", "config.yaml", "run.json", "notes.txt", "summary.json"}

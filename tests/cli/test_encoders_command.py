@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from _toy import Answer
-from pals.vision import encoders
+from pals.vision import pretrained
 
 
 def test_it_lists_every_encoder(pals: Callable[..., Answer]) -> None:
     answer = pals("encoders", "--json")
     facts = {fact["name"]: fact for fact in json.loads(answer.out)}
-    assert answer.code == 0 and list(facts) == list(encoders.ENCODERS)
+    assert answer.code == 0 and list(facts) == list(pretrained.ENCODERS)
     assert facts["efficientnet-lite0"]["ready"] and facts["patches"]["ready"]
     assert facts["efficientnet-lite2"]["input"] == 260 and facts["efficientnet-lite2"]["licence"] == "Apache-2.0"
 
@@ -26,14 +26,14 @@ def test_a_line_for_each_in_a_narrow_terminal(pals: Callable[..., Answer], monke
     monkeypatch.setenv("COLUMNS", "80")
     lines = map(str.rstrip, pals("encoders").out.splitlines())
     rows = [line.split() for line in lines if line.endswith(("ImageNet-1k", "your pictures"))]
-    assert [row[0] for row in rows] == list(encoders.ENCODERS)
+    assert [row[0] for row in rows] == list(pretrained.ENCODERS)
 
 
 def test_missing_weights_come_with_the_command(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     def files(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(encoders, "files", files)
+    monkeypatch.setattr(pretrained, "files", files)
     answer = pals("encoders")
     assert answer.code == 0
     assert "missing" in answer.out and "none needed" in answer.out
@@ -43,11 +43,11 @@ def test_missing_weights_come_with_the_command(pals: Callable[..., Answer], monk
 
 def test_damaged_weights_are_called_so(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def files(name: str) -> list[SimpleNamespace]:
-        listed = next(one for one in encoders.ENCODERS.values() if one.package == name)
+        listed = next(one for one in pretrained.ENCODERS.values() if one.package == name)
         path = tmp_path / listed.file
         path.write_bytes(b"half a file")
         return [SimpleNamespace(name=path.name, locate=lambda: path)]
 
-    monkeypatch.setattr(encoders, "files", files)
+    monkeypatch.setattr(pretrained, "files", files)
     answer = pals("encoders")
     assert "damaged" in answer.out and "--force-reinstall" in answer.out

@@ -7,8 +7,8 @@ import inspect
 import pytest
 
 from pals.cli.bench import bench
-from pals.cli.research import demo, train
 from pals.cli.seeds import MOST, chosen_seeds
+from pals.cli.train import demo, train
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _crowd import many_people, votes_of
-from pals.crowd import closed_form, linear, majority_vote
-from pals.crowd.annotators import initial_annotators, m_step
+from pals.crowd import closed_form, linear_ridge, majority_vote
 from pals.crowd.answers import arrange
-from pals.crowd.chances import Chances, e_step
 from pals.crowd.closed_form import gather, mean_log_predicted, picture_gain, solve
-from pals.crowd.linear import decompose
+from pals.crowd.dawid_skene.annotators import initial_annotators, m_step
+from pals.crowd.dawid_skene.e_step import Chances, e_step
+from pals.crowd.linear_ridge import decompose
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
-from pals.vision.backbones.small import signed_root
+from pals.vision.networks.small_networks import signed_root
 
 
 def test_answers_are_predicted_from_the_picture_and_the_other_answers() -> None:
@@ -84,7 +84,7 @@ def test_left_out_is_what_leaving_out_gives(items: int, width: int, seed: int, s
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, items: int, width: int) -> None:
     x, y, teach_N = random_features(items, width, 0), random_targets(items, 4, 0), np.arange(items) % 5 != 2
     whole = decompose(x, teach_N).left_out(y, 0.01)
-    monkeypatch.setattr(linear, "BLOCK", 3)
+    monkeypatch.setattr(linear_ridge, "BLOCK", 3)
     np.testing.assert_allclose(decompose(x, teach_N).left_out(y, 0.01), whole, atol=1e-5)
 
 
@@ -204,7 +204,7 @@ def test_bad_features(features: torch.Tensor, text: str) -> None:
 
 
 def test_features_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "LARGEST", 4)
+    monkeypatch.setattr(linear_ridge, "LARGEST", 4)
     with pytest.raises(InputError, match=r"6 features are too many.*landmarks"):
         decompose(torch.randn(9, 6), np.ones(9, dtype=bool))
 

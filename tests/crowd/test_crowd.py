@@ -19,9 +19,9 @@ from pals.crowd import (
     majority_vote,
     rank_doubts,
 )
-from pals.fitting.tables import annotators_table, labels_table
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
+from pals.pipeline.tables.result_tables import annotators_table, labels_table
 from pals.util.errors import InputError
 
 # ---- consensus

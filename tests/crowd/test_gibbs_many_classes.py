@@ -6,10 +6,10 @@ import numpy as np
 
 from _crowd import rows_of, simulated, votes_of
 from pals.crowd import gibbs
-from pals.crowd.annotators import initial_annotators
 from pals.crowd.answers import arrange
-from pals.crowd.consensus import majority_vote
-from pals.crowd.estimate import estimate_noise
+from pals.crowd.dawid_skene.annotators import initial_annotators
+from pals.crowd.dawid_skene.em import majority_vote
+from pals.crowd.error_estimate import estimate_noise
 from pals.crowd.fusion import fuse
 
 

@@ -13,12 +13,12 @@ from sklearn.metrics import roc_auc_score
 from _crowd import votes_of
 from pals.crowd import Result, dawid_skene
 from pals.crowd.closed_form import solve
-from pals.crowd.groups import group_alike
-from pals.crowd.linear import decompose
+from pals.crowd.linear_ridge import decompose
 from pals.crowd.novelty import PROBABLE, Novelty, hide, learn, missing_share, none_of_these
 from pals.crowd.novelty import gather as rows_of_votes
+from pals.crowd.novelty_groups import group_alike
 from pals.crowd.result import NONE_OF_THESE
-from pals.labeling import nearest
+from pals.pseudo_labels import nearest
 from pals.readers import Votes
 
 ITEMS, HIDDEN, LOOKS = 700, 7, 0.85
@@ -66,7 +66,7 @@ def test_features_that_were_decomposed_are_not_decomposed_again(monkeypatch: pyt
     fresh = none_of_these(votes, features_ND, label_N, neighbor_NK)
     fewer = decompose(features_ND, np.arange(300) > 0)
     other = none_of_these(votes, features_ND, label_N, neighbor_NK, spectrum=fewer)
-    monkeypatch.setattr("pals.crowd.linear._axes", None)  # not asked
+    monkeypatch.setattr("pals.crowd.linear_ridge._axes", None)  # not asked
     again = none_of_these(votes, features_ND, label_N, neighbor_NK, spectrum=solution.spectrum)
     assert fresh is not None and again is not None and other is not None
     assert (again.probability_N == fresh.probability_N).all() and (other.probability_N == fresh.probability_N).all()

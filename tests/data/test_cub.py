@@ -12,13 +12,13 @@ from PIL import Image
 
 from pals.data import ItemSource, load_dataset
 from pals.labels.noise import official_candidates
-from pals.methods.parts.views import PICO_VIEWS
 from pals.runs import Run, RunConfig
 from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones.imagenet import IMAGENET
+from pals.vision.augment.method_views import PICO_VIEWS
 from pals.vision.images import decode
+from pals.vision.networks.imagenet_resnet import IMAGENET
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def columns(path: Path) -> dict[int, str]:
 def test_where_memory_is_short_pictures_stay_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_cub(tmp_path / "CUB_200_2011")
     held = load_dataset("cub200", data_dir=tmp_path)
-    monkeypatch.setattr("pals.data.source.available_memory", lambda: 1.0)
+    monkeypatch.setattr("pals.data.row_source.available_memory", lambda: 1.0)
     read = load_dataset("cub200", data_dir=tmp_path)
     assert isinstance(held.train.inputs, torch.Tensor) and isinstance(read.train.inputs, ItemSource)
     assert torch.equal(read.train.inputs[:], held.train.inputs)
@@ -62,7 +62,7 @@ def test_the_set_may_be_named_itself_and_comes_from_the_cache(tmp_path: Path, mo
     root = make_cub(tmp_path / "CUB_200_2011")
     first = load_dataset("cub200", data_dir=root)
     monkeypatch.setenv("PALS_DATA", str(tmp_path))
-    monkeypatch.setattr("pals.vision.images.table.read_picture", None)  # would be called to decode
+    monkeypatch.setattr("pals.vision.images.load_folder.read_picture", None)  # would be called to decode
     again = load_dataset("cub200")
     assert torch.equal(first.train.inputs, again.train.inputs)
     assert torch.equal(first.test.inputs, again.test.inputs)

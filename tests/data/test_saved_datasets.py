@@ -12,7 +12,7 @@ import torch
 
 from _shards import png
 from pals.data.shards import SavedDataset, ShardPictures, Stream, is_saved
-from pals.fitting.pictures import names_in, shards_of
+from pals.pipeline.stages.images import names_in, shards_of
 from pals.util.errors import InputError
 from pals.vision.images import decode_bytes
 

@@ -15,7 +15,7 @@ import pytest
 
 from _shards import png, write_folder, write_parquet, write_pictures, write_samples, write_tar
 from pals.data.shards import BadShardError, ParquetShard, Picture, PictureFiles, Place, Rows, Shard, Stream, TarShard
-from pals.data.shards import base as shards_base
+from pals.data.shards import shard as shards_base
 from pals.util.errors import InputError
 from pals.vision.images import BadImageError
 

@@ -16,9 +16,9 @@ from sklearn.model_selection import cross_val_score
 import pals as library
 from _pictures import CLASSES, picture
 from pals.estimator import CandidateClassifier, classifier_for
-from pals.training.encoding import PictureFiles, encode
+from pals.training.extract import PictureFiles, encode
 from pals.util.errors import InputError
-from pals.vision.encoders import find_encoder
+from pals.vision.pretrained import find_encoder
 
 PALSClassifier: Any = classifier_for("pals")
 LITE0 = "efficientnet-lite0"
@@ -146,7 +146,7 @@ def test_files_are_encoded_once(files: list[Path], tmp_path: Path, monkeypatch: 
         encoded.append(len(images))
         return encode(images, *args, **options)
 
-    monkeypatch.setattr("pals.runs.store.encode", counting)
+    monkeypatch.setattr("pals.runs.feature_cache.encode", counting)
     quick: dict[str, Any] = {**QUICK, "encoder": LITE0, "epochs": 1}
     kept = {"cache": tmp_path / "kept"}
     cross_val_score(PALSClassifier(encoder_options=kept, **quick), np.array(files, dtype=object), LABELS, cv=2)
@@ -163,5 +163,5 @@ def test_fit_and_the_classifier_share_a_store(files: list[Path], tmp_path: Path,
     (tmp_path / "answers.csv").write_text("\n".join(["image,worker,label", *rows]))
     cache = tmp_path / "kept"
     library.fit(files[0].parent, tmp_path / "answers.csv", out=tmp_path / "run", encoder=LITE0, cache=cache)
-    monkeypatch.setattr("pals.runs.store.encode", None)  # not asked again
+    monkeypatch.setattr("pals.runs.feature_cache.encode", None)  # not asked again
     PALSClassifier(encoder=LITE0, encoder_options={"cache": str(cache)}, **{**QUICK, "epochs": 1}).fit(files, SETS)

@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # All that is taken from the code, to be re-pointed in this one place.
 from _toy import run_all, toy_trainer
 from pals import METHODS, InputError, fit, nearest, pseudo_label
-from pals.labeling import neighbor_weight, vote
+from pals.pseudo_labels import neighbor_weight, vote
 
 LABELING = {"pseudo": "pseudo_N", "posterior": "belief_NC", "selected": "chosen_N", "label": "label_N", "quota": "quota"}
 """Name in the recording and attribute of what `pseudo_label` returns."""

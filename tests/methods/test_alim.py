@@ -17,9 +17,9 @@ from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy
 from pals.data import Dataset
 from pals.methods import Batch, find_method
 from pals.methods.alim import discount_for, log_importance, margin
-from pals.methods.parts.contrastive import best_of, members
+from pals.methods.bases.holdout import FEWEST, estimate_noise_rate
+from pals.methods.bases.prototypes import best_of, members
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.robust import FEWEST, estimate_noise_rate
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate
 

@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from _toy import assert_same, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
-from pals.labeling import neighbor_weight, vote
-from pals.labeling.neighbors import nearest, nearest_to
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, ipal
+from pals.methods.bases.feature_based import FromFeatures, Inputs
 from pals.methods.ipal import IPAL, corrected, propagate, rebuild, residuals, spectral_norm, start, transition
-from pals.methods.parts.features import FromFeatures, Inputs
 from pals.methods.parts.losses import uniform_on
 from pals.methods.plknn import PLKNN, linear_weight, restricted
+from pals.pseudo_labels import neighbor_weight, vote
+from pals.pseudo_labels.knn import nearest, nearest_to
 from pals.training.engine import Engine, EngineConfig
 from pals.util.errors import InputError
-from pals.vision.backbones import Network
+from pals.vision.networks import Network
 
 BOTH = pytest.mark.parametrize("cls", [PLKNN, IPAL], ids=lambda cls: cls.__name__)
 

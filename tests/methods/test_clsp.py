@@ -10,10 +10,10 @@ import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
-from pals.labeling.pruning import prune
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
-from pals.runs.settings import RunConfig
+from pals.pseudo_labels.prune_sets import prune
+from pals.runs.run_config import RunConfig
 from pals.util.errors import InputError
 
 

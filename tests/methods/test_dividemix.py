@@ -19,6 +19,7 @@ from _toy import assert_same, assert_same_state, run_all, toy_candidates, toy_da
 from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
+from pals.methods.bases.two_networks import Pair, single_labels
 from pals.methods.dividemix import (
     LABELED,
     UNLABELED,
@@ -30,7 +31,6 @@ from pals.methods.dividemix import (
     sharpened,
 )
 from pals.methods.parts.losses import negative_entropy
-from pals.methods.parts.single_label import Pair, single_labels
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate
 

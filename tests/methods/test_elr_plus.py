@@ -30,7 +30,7 @@ from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share
-from pals.methods.parts.mixing import blend, partners
+from pals.methods.parts.mixup import blend, partners
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate
 

@@ -28,12 +28,12 @@ from _toy import (
 )
 from pals.data import Dataset
 from pals.methods import Batch
+from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import wrong_label_loss
 from pals.methods.fredis import FREDIS, edited, lowered
-from pals.methods.parts.held_out import HeldOut
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate
-from pals.vision.backbones import Output
+from pals.vision.networks import Output
 from test_docs import ROOT, table_rows
 
 SHARES = [torch.tensor([p]) for p in ([0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.6, 0.2, 0.2])]

@@ -20,6 +20,7 @@ from _slow import rest_slow
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
 from pals.methods import Batch
+from pals.methods.bases.prototypes import members
 from pals.methods.irnet import (
     has_levelled,
     likelihood_ratio,
@@ -28,7 +29,6 @@ from pals.methods.irnet import (
     with_label,
     wrong_rate,
 )
-from pals.methods.parts.contrastive import members
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.runs import RunConfig
 from pals.training.optim import learning_rate

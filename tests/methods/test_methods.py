@@ -33,7 +33,7 @@ from pals.data import Dataset
 from pals.labels.candidates import CandidateSets, Truth
 from pals.methods import METHODS, Batch, Method, Problem, describe_options, find_method, method_options
 from pals.util.errors import InputError
-from pals.vision.backbones import Network
+from pals.vision.networks import Network
 
 pytestmark = pytest.mark.filterwarnings("error")
 each_method = pytest.mark.parametrize("name", METHODS)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from _context import Offered
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data import Dataset
-from pals.labeling import likeliest_neighbors, pseudo_label
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.pals import PALS
+from pals.pseudo_labels import likeliest_neighbors, pseudo_label
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import Network
+from pals.vision.networks import Network
 
 OFFICIAL = {
     "preset": "official",

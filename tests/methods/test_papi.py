@@ -14,9 +14,9 @@ from _toy import WIDTH, small_network, toy_data, toy_trainer
 from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
+from pals.methods.bases.prototypes import best_of, phi_at
 from pals.methods.papi import PaPi, best_product, mixed_divergence
-from pals.methods.parts.contrastive import best_of, phi_at
-from pals.runs.settings import RunConfig, shortened
+from pals.runs.run_config import RunConfig, shortened
 
 
 def papi(candidates: CandidateSets, **options: Any) -> PaPi:

@@ -19,7 +19,7 @@ from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data import Dataset
 from pals.methods import Batch
-from pals.methods.parts.contrastive import log_shares, members, phi_at, supervised_contrast
+from pals.methods.bases.prototypes import log_shares, members, phi_at, supervised_contrast
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.sampling import part
 from pals.methods.pico_plus import mean_where, nearest_rows, nearest_share, strict_positives

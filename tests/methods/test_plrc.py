@@ -15,11 +15,10 @@ from torch import Tensor
 
 from _allocations import Allocations
 from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
-from pals.labeling.neighbors import Neighbors
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, method_options
+from pals.methods.bases.noise_rate import NoiseRate, partial_rate_of
 from pals.methods.parts.losses import masked_softmax
-from pals.methods.parts.noise_rate import NoiseRate, partial_rate_of
 from pals.methods.parts.reconstruction import (
     Split,
     counts,
@@ -35,7 +34,8 @@ from pals.methods.parts.reconstruction import (
     with_self,
 )
 from pals.methods.plrc import PLRC
-from pals.runs.settings import RunConfig, never_comes, shortened
+from pals.pseudo_labels.knn import Neighbors
+from pals.runs.run_config import RunConfig, never_comes, shortened
 from pals.util.errors import InputError
 
 P_NC = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]])

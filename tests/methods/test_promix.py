@@ -19,10 +19,10 @@ from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, wat
 from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
+from pals.methods.bases.two_networks import Pair, vote_shares
 from pals.methods.parts.fmix import GRID, draw_clouds, mask_of, put_together
 from pals.methods.parts.losses import set_loss
-from pals.methods.parts.single_label import Pair, vote_shares
-from pals.methods.parts.trusted import (
+from pals.methods.parts.selection import (
     agreed,
     joining,
     log_shares_of,
@@ -33,7 +33,7 @@ from pals.methods.parts.trusted import (
     smallest_by_class,
 )
 from pals.methods.promix import Side, ramp_at, rest_loss, rise_and_end, size_of, trusted_loss
-from pals.runs.settings import RunConfig, never_comes, shortened
+from pals.runs.run_config import RunConfig, never_comes, shortened
 from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)

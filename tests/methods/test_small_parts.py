@@ -14,7 +14,7 @@ from torch import Tensor
 from pals.labels.candidates import Truth
 from pals.labels.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
 from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
-from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import drawn, passes, shuffled
 from pals.training.schedules import cosine, exponential, short_cosine, stepped
 

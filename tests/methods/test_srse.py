@@ -17,11 +17,12 @@ from _allocations import Allocations
 from _context import Offered
 from _toy import WIDTH, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
 from pals.data import Dataset
-from pals.labeling import agreeing_counts
-from pals.labeling.neighbors import nearest
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
-from pals.methods.parts.topology import (
+from pals.methods.srse import SRSE, salvage_window
+from pals.pseudo_labels import agreeing_counts
+from pals.pseudo_labels.knn import nearest
+from pals.pseudo_labels.soft_vote import (
     blended,
     consensus,
     entropy,
@@ -35,11 +36,10 @@ from pals.methods.parts.topology import (
     sureness,
     trust,
 )
-from pals.methods.srse import SRSE, salvage_window
 from pals.runs.published_settings import published_settings
-from pals.runs.settings import RunConfig, shortened
+from pals.runs.run_config import RunConfig, shortened
 from pals.util.errors import InputError
-from pals.vision.backbones import Network, Output
+from pals.vision.networks import Network, Output
 
 # Six unit vectors in the plane, three classes, three neighbours with the item itself.
 ANGLE_N = torch.tensor([0.0, 15.0, 30.0, 75.0, 90.0, 100.0]).deg2rad()

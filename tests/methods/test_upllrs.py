@@ -21,7 +21,7 @@ from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, statistics_share, without_worst
 from pals.runs import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 seeds = st.integers(0, 2**31)
 

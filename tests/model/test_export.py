@@ -14,8 +14,8 @@ import torch
 
 from pals.model import FILE_NAME, Description, ExportReport, Model, Part, export, export_onnx
 from pals.util.errors import InputError
-from pals.vision.backbones import Network, build_network
-from pals.vision.backbones.patches import PatchNetwork, learn_patches
+from pals.vision.networks import Network, build_network
+from pals.vision.networks.patch_features import PatchNetwork, learn_patches
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -26,15 +26,15 @@ from pals.methods import Problem, find_method, method_options
 from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
 from pals.model.calibrate import COLDEST, HOTTEST
 from pals.model.saved import TEXT, checksum
-from pals.training.encoding import encode
 from pals.training.engine import Engine, EngineConfig
+from pals.training.extract import encode
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
-from pals.vision.backbones import Network, build_network
-from pals.vision.encoders import Encoder
 from pals.vision.images import decode
+from pals.vision.networks import Network, build_network
+from pals.vision.pretrained import Encoder
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 NAMES = ("frog", "newt", "toad, common")

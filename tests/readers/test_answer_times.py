@@ -13,8 +13,8 @@ import pytest
 
 from _crowd import rows_of, votes_of
 from pals.crowd.answers import subset, with_rows
-from pals.fitting.tables import csv_text
-from pals.fitting.votes import answered_first, fingerprint
+from pals.pipeline.stages.read_answers import answered_first, fingerprint
+from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from _reader_examples import answers
 
-from pals.crowd.clickers import pace
+from pals.crowd.annotator_flags import pace
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes, read_votes
 from pals.util.errors import InputError

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from scipy.io import loadmat
 from scipy.sparse import csc_matrix, issparse
 
-from pals.data.tabular import load_mat
+from pals.data.mat_sets import load_mat
 from pals.readers import Limits, read_votes
-from pals.readers.footer import FooterError, claimed
 from pals.readers.formats.matlab import DamagedError, dense, entries, matrices
+from pals.readers.parquet_footer import FooterError, claimed
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]

@@ -15,8 +15,8 @@ from _reader_examples import COCO, CVAT, LONG, answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fitting.tables import csv_text
 from pals.labels.cells import join_labels, split_labels
+from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
 from pals.readers.formats.cvat import _Handler
 from pals.util.errors import InputError

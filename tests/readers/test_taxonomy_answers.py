@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pals.fitting.tables import csv_text
 from pals.labels.taxonomy import Entry, Taxonomy
+from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
-from pals.readers.nodes import spoken
+from pals.readers.taxonomy_answers import spoken
 from pals.util.errors import InputError
 
 TREE = Taxonomy.of(

@@ -11,10 +11,10 @@ from _reader_examples import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pals.fitting.tables import csv_text
 from pals.labels.taxonomy import Taxonomy
+from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
-from pals.readers.unsure import unmarked
+from pals.readers.unsure_answers import unmarked
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]

@@ -7,7 +7,7 @@ import pytest
 
 from _crowd import rows_of, votes_of
 from pals.crowd.answers import subset
-from pals.fitting.votes import answered_first, fingerprint
+from pals.pipeline.stages.read_answers import answered_first, fingerprint
 from pals.readers import Votes
 from pals.util.errors import InputError
 

@@ -52,7 +52,7 @@ def test_every_file_of_the_package_is_in_it(wheel: zipfile.ZipFile) -> None:
     files = {f"pals/{path.relative_to(package).as_posix()}" for path in package.rglob("*") if path.is_file()}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert shipped == {name for name in files if "__pycache__" not in name}
-    assert {"pals/py.typed", "pals/data/example/answers.csv", "pals/fitting/page/templates/report.html"} <= shipped
+    assert {"pals/py.typed", "pals/data/example/answers.csv", "pals/report/templates/report.html"} <= shipped
     assert sum(name.startswith("pals/data/example/images/") for name in shipped) == 60
 
 

@@ -19,8 +19,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     folder = make_digits(tmp_path_factory.mktemp("digits"), 24, classes=3, hostile=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.crowd.estimate.SWEEPS", 20)
-        patch.setattr("pals.crowd.estimate.COMPARED", 10)
+        patch.setattr("pals.crowd.error_estimate.SWEEPS", 20)
+        patch.setattr("pals.crowd.error_estimate.COMPARED", 10)
         patch.setattr("pals.crowd.gibbs.BURN_IN", 5)
         fit(folder / "images", folder / "votes.csv", out=folder / "run", encoder="patches", mirror=False, device="cpu")
         yield folder / "run"

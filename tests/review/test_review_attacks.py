@@ -16,9 +16,9 @@ from _review import HOSTILE_LABEL, Client
 
 pytest.importorskip("starlette")
 
-from pals.fitting.review.desk import Desk
-from pals.fitting.review.guard import LARGEST_BODY
-from pals.fitting.review.pictures import NoPictureError, Pictures
+from pals.review.image_files import NoPictureError, Pictures
+from pals.review.security import LARGEST_BODY
+from pals.review.session import Desk
 
 
 class Tags(HTMLParser):

@@ -23,10 +23,10 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
-from pals.fitting.review import protocol
-from pals.fitting.review.app import Web
-from pals.fitting.review.desk import Desk
-from pals.fitting.review.store import LockedError, Said, Store
+from pals.review import protocol
+from pals.review.app import Web
+from pals.review.session import Desk
+from pals.review.store import LockedError, Said, Store
 
 Send = Callable[[bytes], socket.socket]
 HALF = b"GET /token/item HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "

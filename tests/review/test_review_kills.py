@@ -20,8 +20,8 @@ from _review import Server
 
 pytest.importorskip("starlette")
 
-from pals.fitting.review.shown import Shown
-from pals.fitting.review.store import Store
+from pals.review.run_view import Shown
+from pals.review.store import Store
 
 FEWEST = 8  # answers that are confirmed before each kill
 
@@ -89,7 +89,7 @@ WRITING = """
 import sys
 from http.client import HTTPException
 from pathlib import Path
-from pals.fitting.review.store import Said, Store
+from pals.review.store import Said, Store
 store = Store(Path(sys.argv[1]))
 for number in range(100_000):
     ids = store.add("ana", [Said(f"{number % 7}.png", "label", (str(number),))], f"{sys.argv[2]}-{number}")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pals import read_votes
-from pals.fitting.review import store as store_module
-from pals.fitting.review.export import answers_csv, none_of_these
-from pals.fitting.review.store import FILE_NAME, Said, Store
+from pals.review import store as store_module
+from pals.review.answers_csv import answers_csv, none_of_these
+from pals.review.store import FILE_NAME, Said, Store
 from pals.util.errors import InputError
 
 
@@ -95,7 +95,7 @@ def test_an_item_is_kept_for_one_person(store: Store, monkeypatch: pytest.Monkey
     assert store.claimed(but="ben") == {"a": "ana", "b": "ana"}
     say(store, "ana", "a", "cat")  # is done with it
     assert store.claimed(but="ben") == {"b": "ana"}
-    monkeypatch.setattr("pals.fitting.review.store.time.time", lambda: 4e9)  # has gone home
+    monkeypatch.setattr("pals.review.store.time.time", lambda: 4e9)  # has gone home
     assert store.claim(["b"], "ben") == ["b"]
 
 

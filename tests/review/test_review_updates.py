@@ -14,9 +14,9 @@ from _toy import Answer
 
 pytest.importorskip("starlette")
 
-from pals.fitting.review.desk import Desk
-from pals.fitting.review.store import Said, Store
 from pals.readers import Votes, read_votes
+from pals.review.session import Desk
+from pals.review.store import Said, Store
 
 Pals = Callable[..., Answer]
 

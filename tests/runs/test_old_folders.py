@@ -23,7 +23,7 @@ from pals.training.checkpoint import save_checkpoint
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json, write_text
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]
 TRAIN = ("train", "toy", *TINY, "--epochs", "3")

@@ -10,7 +10,7 @@ import torch
 
 from pals.runs import Run, RunConfig, evaluate
 from pals.util.errors import InputError
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 NAME = "resnet18-f37072fd.pth"
 

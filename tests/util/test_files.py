@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pals.training.log import RunLog
+from pals.training.run_log import RunLog
 from pals.util.errors import InputError, unknown
 from pals.util.files import (
     is_unfinished,

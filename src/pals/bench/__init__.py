@@ -1,17 +1,17 @@
 """Many runs: planning them, running what is missing (locally or on a cluster), collecting the results.
 
-The paper's numbers and settings are in `paper`, what is made of finished runs is in `tables`. A run itself is made by `runs`:
+The paper's numbers and settings are in `paper`, what is made of finished runs is in `report`. A run itself is made by `runs`:
 a bench only says which, and starts them.
 """
 
 from __future__ import annotations
 
 from pals.bench.grid import read_grid
-from pals.bench.launch import LAUNCHERS, Outcome, Work, launch, run_job, work_for, work_of
-from pals.bench.plan import Job, State, plan, state
-from pals.bench.results import Result, collect, read_records, read_result, record, write_records
+from pals.bench.jobs import Job, State, plan, state
+from pals.bench.launchers import LAUNCHERS, Outcome, Work, launch, run_job, work_for, work_of
+from pals.bench.report.statistics import Paired, Summary, paired, summarise, verdict
+from pals.bench.run_records import Result, collect, read_records, read_result, record, write_records
 from pals.bench.stop import Stop
-from pals.bench.tables.statistics import Paired, Summary, paired, summarise, verdict
 
 __all__ = [
     "LAUNCHERS",

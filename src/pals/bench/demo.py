@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pals.bench.tables.learning_curves import draw_curves
+from pals.bench.report.learning_curves import draw_curves
 from pals.data import load_dataset
 from pals.labels.metrics import mean_and_std
 from pals.runs import Run, RunConfig, check_base

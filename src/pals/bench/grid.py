@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pals.bench.paper.recipe import Recipe
-from pals.runs.settings import RunConfig
+from pals.bench.paper.experiment import Recipe
+from pals.runs.run_config import RunConfig
 from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError, unknown
 

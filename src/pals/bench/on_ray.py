@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pals.bench.job import Outcome, Tell, Work, outcome_of_all, run_job
 from pals.bench.stop import Stop
-from pals.bench.work import Outcome, Tell, Work, outcome_of_all, run_job
-from pals.training.ranks import GO_ON, PATIENCE, started_as
+from pals.training.distributed import GO_ON, PATIENCE, started_as
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
 from pals.util.words import pip_install

@@ -25,7 +25,7 @@ from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
     from pals.runs import Run
-    from pals.training.ranks import Ranks
+    from pals.training.distributed import Ranks
     from pals.util.display import Reporter
 
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
@@ -79,7 +79,7 @@ def main() -> None:
     except InputError as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         if "TORCHELASTIC_ERROR_FILE" in os.environ:
-            from pals.runs.processes import tell_torchrun
+            from pals.runs.torchrun import tell_torchrun
 
             tell_torchrun(error)
         sys.exit(2)
@@ -135,8 +135,8 @@ def check_files(answers: Iterable[Path], **others: Path | None) -> None:
 def as_one() -> Iterator[Ranks]:
     """The processes of this command, of which the first alone speaks; one that ends because another has leaves the word to
     that one, or to whoever watches them."""
-    from pals.runs.processes import ENDED_BY_OTHERS, is_launched
-    from pals.training.ranks import ElsewhereError, LostError, joined
+    from pals.runs.torchrun import ENDED_BY_OTHERS, is_launched
+    from pals.training.distributed import ElsewhereError, LostError, joined
 
     try:
         with joined() as ranks:

@@ -15,13 +15,13 @@ from pals.cli.base import DataDir, Device, Plugin, Set, app, console, errors, sa
 from pals.cli.launching import Cluster, Launcher, launch_and_show, show_troubles
 from pals.cli.recipes import Cells, Methods, Which, words
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
-from pals.cli.tables import show
+from pals.cli.table import show
 from pals.util.errors import InputError
 from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
     from pals.bench import Job, State
-    from pals.bench.paper.recipe import Recipe
+    from pals.bench.paper.experiment import Recipe
 
 
 @app.command()
@@ -94,7 +94,7 @@ def _recipes(
     names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
 ) -> list[Recipe]:
     from pals.bench import read_grid
-    from pals.bench.paper.recipes import narrowed, no_recipe, select
+    from pals.bench.paper.experiments import narrowed, no_recipe, select
 
     if not names and table is None and grid is None:
         raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
@@ -135,7 +135,7 @@ def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) 
 
 
 def _show_tables(recipes: Sequence[Recipe], out: Path, epochs: int | None) -> None:
-    from pals.bench.tables.tabulate import gather, make_table
+    from pals.bench.report.tabulate import gather, make_table
 
     for name in dict.fromkeys(recipe.table for recipe in recipes):
         of_it = [recipe for recipe in recipes if recipe.table == name]

@@ -26,7 +26,7 @@ def presets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def encoders(incomplete: str) -> list[str]:
-    from pals.vision.encoders import ENCODERS
+    from pals.vision.pretrained import ENCODERS
 
     return _beginning(ENCODERS, incomplete)
 

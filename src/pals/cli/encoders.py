@@ -12,7 +12,7 @@ from rich.table import Table
 from pals.cli.base import Plugin, app, console, say
 
 if TYPE_CHECKING:
-    from pals.vision.encoders import KnownEncoder
+    from pals.vision.pretrained import KnownEncoder
 
 STATES = {"here": ("ready", "green"), "missing": ("missing", "yellow"), "damaged": ("damaged", "red")}
 """What is said of a file of weights, and in which colour."""
@@ -24,7 +24,7 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
 
     Example:  pals encoders
     """
-    from pals.vision.encoders import ENCODERS
+    from pals.vision.pretrained import ENCODERS
 
     facts = [_facts(known) for known in ENCODERS.values()]
     if as_json:
@@ -46,7 +46,7 @@ def encoders(as_json: Annotated[bool, typer.Option("--json", help="Machine-reada
 
 
 def _facts(known: KnownEncoder) -> dict[str, Any]:
-    from pals.vision.encoders import availability
+    from pals.vision.pretrained import availability
 
     found = availability(known)
     return {

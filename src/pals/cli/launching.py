@@ -14,7 +14,7 @@ from pals.util.errors import InputError
 
 if TYPE_CHECKING:
     from pals.bench import Outcome, Stop, Work
-    from pals.runs.settings import RunConfig
+    from pals.runs.run_config import RunConfig
     from pals.util.interrupt import Stopped
 
 Launcher = Annotated[str, typer.Option(help="Where to run: local, ray or slurm.")]

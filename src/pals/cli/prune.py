@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pals.cli.base import DataDir, Device, app, say
-from pals.cli.crowd import Terminal
+from pals.cli.fit import Terminal
 from pals.cli.options import Cache, Encoding, Format, ItemColumn, LabelColumn, SkipBad, TruthFile, WorkerColumn
 from pals.util.errors import InputError
 
 if TYPE_CHECKING:
-    from pals.fitting.prune import Pruned
+    from pals.pipeline.prune_files import Pruned
 
 
 @app.command()
@@ -87,7 +87,7 @@ def prune(
 def _of_dataset(
     name: str, rates: dict[str, float | None], data_dir: Path | None, paths: list[Path] | None, options: dict[str, Any]
 ) -> Pruned:
-    from pals.fitting.prune import prune_dataset
+    from pals.pipeline.prune_files import prune_dataset
     from pals.runs import RunConfig
 
     if paths:
@@ -104,8 +104,8 @@ def _of_files(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> Pruned:
-    from pals.fitting.prune import prune_files
-    from pals.runs.settings import VotesConfig
+    from pals.pipeline.prune_files import prune_files
+    from pals.runs.run_config import VotesConfig
     from pals.util.config import build
 
     if not paths:

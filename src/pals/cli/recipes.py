@@ -14,7 +14,7 @@ from pals.util.errors import InputError
 from pals.util.words import duration
 
 if TYPE_CHECKING:
-    from pals.bench.paper.recipes import Recipe
+    from pals.bench.paper.experiments import Recipe
 
 Which = Annotated[
     str | None, typer.Option("--table", help="Table: 1 to 7, figure2, timing, partial-check or noisy-comparison.")
@@ -42,7 +42,7 @@ def recipes(
 
     Example:  pals recipes --table 1 --methods PALS --cells 'cifar10-*'
     """
-    from pals.bench.paper.recipes import find, select
+    from pals.bench.paper.experiments import find, select
 
     if name is not None:
         if table is not None or methods is not None or cells is not None:
@@ -93,7 +93,7 @@ def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
 
 def _list(found: list[Recipe], epochs: int | None) -> None:
     from pals.bench.paper.cost import estimate
-    from pals.bench.paper.numbers import caption, numbers
+    from pals.bench.paper.published import caption, numbers
 
     runs: dict[tuple[str, str, int], float] = {}  # recipes that are the same run are paid for once
     for table in dict.fromkeys(recipe.table for recipe in found):
@@ -116,7 +116,7 @@ def _list(found: list[Recipe], epochs: int | None) -> None:
 
 def _published(recipe: Recipe) -> str:
     """As printed: an accuracy, or seconds per epoch."""
-    from pals.bench.paper.numbers import epoch_seconds
+    from pals.bench.paper.published import epoch_seconds
 
     seconds = epoch_seconds(recipe.row, recipe.column) if recipe.table == "timing" else None
     return str(recipe.published or "-") if seconds is None else f"{seconds:g} s"

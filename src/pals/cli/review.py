@@ -34,7 +34,7 @@ def review(
 
     Example:  pals review runs/ponds --host 0.0.0.0 --port 8000 --no-browser
     """
-    from pals.fitting.review.serve import serve
+    from pals.review.serve import serve
 
     with suppress(KeyboardInterrupt):  # where Ctrl-C is ignored, as in the background of a shell, it just returns
         serve(

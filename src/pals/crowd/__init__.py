@@ -2,18 +2,18 @@
 wrong.
 
 Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files. Tables for people
-to read are made in `fitting.tables`.
+to read are made in `pipeline.tables`.
 """
 
 from __future__ import annotations
 
 from pals.crowd.closed_form import closed_form
-from pals.crowd.consensus import Consensus, dawid_skene, majority_vote
-from pals.crowd.doubt import Arguing, Doubts, arguing_neighbors, named_labels, rank_doubts
-from pals.crowd.estimate import NoiseEstimate, estimate_noise
+from pals.crowd.dawid_skene.em import Consensus, dawid_skene, majority_vote
+from pals.crowd.doubtful_answers import Arguing, Doubts, arguing_neighbors, named_labels, rank_doubts
+from pals.crowd.error_estimate import NoiseEstimate, estimate_noise
 from pals.crowd.fusion import Calibration, Fusion, fuse
+from pals.crowd.kernel_ridge import LANDMARKS, leave_one_out
 from pals.crowd.result import STATUS, Result
-from pals.crowd.ridge import LANDMARKS, leave_one_out
 
 __all__ = [
     "LANDMARKS",

@@ -14,7 +14,7 @@ from pals.crowd.blocks import precision
 from pals.labels.cells import UNSURE_WEIGHT
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
-from pals.readers.nodes import node_of_groups
+from pals.readers.taxonomy_answers import node_of_groups
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from pals.crowd.annotators import Annotators, initial_annotators, m_step
 from pals.crowd.answers import Answers, arrange, vote_shares
-from pals.crowd.chances import Chances, e_step, log_hard, log_sum
-from pals.crowd.consensus import Consensus, summarize
+from pals.crowd.dawid_skene.annotators import Annotators, initial_annotators, m_step
+from pals.crowd.dawid_skene.e_step import Chances, e_step, log_hard, log_sum
+from pals.crowd.dawid_skene.em import Consensus, summarize
+from pals.crowd.dawid_skene.posterior import ItemPosterior
 from pals.crowd.fusion import Calibration, Fusion, combine
-from pals.crowd.linear import Spectrum, decompose
-from pals.crowd.posterior import ItemPosterior
+from pals.crowd.linear_ridge import Spectrum, decompose
 from pals.readers import Votes
 from pals.util.errors import InputError
-from pals.vision.backbones.small import signed_root
+from pals.vision.networks.small_networks import signed_root
 
 PENALTIES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """Of the regression, as shares of the sum of squares of the features."""

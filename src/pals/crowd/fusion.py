@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from pals.crowd.chances import log_sum
-from pals.crowd.consensus import ITERATIONS, TOLERANCE, Consensus, dawid_skene, expectation_maximisation
-from pals.crowd.left_out import find_correlation, left_out_answers, temperature_of, tempered
-from pals.crowd.posterior import ItemPosterior
+from pals.crowd.answer_prediction import find_correlation, left_out_answers, temperature_of, tempered
+from pals.crowd.dawid_skene.e_step import log_sum
+from pals.crowd.dawid_skene.em import ITERATIONS, TOLERANCE, Consensus, dawid_skene, expectation_maximisation
+from pals.crowd.dawid_skene.posterior import ItemPosterior
 from pals.readers import Votes
 from pals.util.errors import InputError
 

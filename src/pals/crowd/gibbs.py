@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from pals.crowd.annotators import Annotators
+from pals.crowd.answer_prediction import LeftOutAnswers, log_predicted, prior_loss, temperature_of
 from pals.crowd.answers import Answers
-from pals.crowd.chances import log_sum, softmax, with_gold
-from pals.crowd.left_out import LeftOutAnswers, log_predicted, prior_loss, temperature_of
-from pals.crowd.named import TINY, Named
-from pals.crowd.unsure import first_caution, first_unsure
+from pals.crowd.dawid_skene.annotators import Annotators
+from pals.crowd.dawid_skene.e_step import log_sum, softmax, with_gold
+from pals.crowd.dawid_skene.unsure import first_caution, first_unsure
+from pals.crowd.set_answers import TINY, Named
 
 SWEEPS, BURN_IN = 240, 60
 """Sweeps that count, after some that forget where it began."""

@@ -19,9 +19,9 @@ from scipy.special import expit, logit
 from torch import Tensor
 
 from pals.crowd.answers import ratio, relative
-from pals.crowd.chances import log_sum
 from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST, spectrum_of
-from pals.crowd.linear import LARGEST, Spectrum
+from pals.crowd.dawid_skene.e_step import log_sum
+from pals.crowd.linear_ridge import LARGEST, Spectrum
 from pals.readers import Votes
 
 PROBABLE = 0.5

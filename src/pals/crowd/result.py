@@ -12,7 +12,7 @@ from pals.crowd.answers import sparse_shares, sparse_support
 from pals.crowd.blocks import precision, values_at
 from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
-from pals.readers.nodes import node_of_groups
+from pals.readers.taxonomy_answers import node_of_groups
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

@@ -1,7 +1,7 @@
 """Data sets by name, read from local files.
 
-Items, truth and, if there are any, people's answers. `fetch` is the only place that goes online, and only when asked. Training
-settings are in `runs.published_settings`; items that do not fit in memory are in `shards`.
+Items, truth and, if there are any, people's answers. `download` is the only place that goes online, and only when asked.
+Training settings are in `runs.published_settings`; items that do not fit in memory are in `shards`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pals.data.base import Dataset, Items, Load, Loader
 from pals.data.cifar import load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
+from pals.data.crowd_sets import CROWDS
 from pals.data.cub import load_cub200
-from pals.data.dcic import CROWDS
+from pals.data.dataset import Dataset, Items, Load, Loader
 from pals.data.digits import load_digits_data
-from pals.data.source import Inputs, ItemSource, Pictures, open_array
-from pals.data.weights import find_weights
+from pals.data.row_source import Inputs, ItemSource, Pictures, open_array
+from pals.data.weights_file import find_weights
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pals.data.base import Dataset, Items
 from pals.data.cifar_files import as_text, read_arrays, read_pickle, refuse
-from pals.data.fetch import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
+from pals.data.dataset import Dataset, Items
+from pals.data.download import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.taxonomy import Entry, Taxonomy
 from pals.util.errors import InputError

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from pals.data.base import Dataset, Items
-from pals.data.fetch import VARIABLE
-from pals.data.pictures import PHOTO_SIDE, find_root, load_parts, photo_views, within
+from pals.data.dataset import Dataset, Items
+from pals.data.download import VARIABLE
+from pals.data.photo_sets import PHOTO_SIDE, find_root, load_parts, photo_views, within
 from pals.labels.candidates import Truth
 from pals.util.errors import InputError
-from pals.vision.backbones.imagenet import IMAGENET
 from pals.vision.images import list_images
+from pals.vision.networks.imagenet_resnet import IMAGENET
 
 FOLDERS = ("CUB_200_2011", "cub200")
 IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"

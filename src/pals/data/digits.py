@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pals.data.base import Dataset, Items
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import Truth, default_names
 from pals.vision.augment import image_views
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pals.data.tabular import MatData, load_mat
+from pals.data.mat_sets import MatData, load_mat
 from pals.estimator.classifier import CandidateClassifier
 from pals.estimator.factory import class_names, classifier_for, find_class
 from pals.estimator.scorers import approximate_scorer, covering_scorer

@@ -26,8 +26,8 @@ from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options, preset_for
 from pals.methods.parts.losses import masked_softmax
-from pals.runs.networks import starting_network
-from pals.runs.settings import NetworkConfig
+from pals.runs.run_config import NetworkConfig
+from pals.runs.starting_networks import starting_network
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import TOO_SMALL, Link, infer
 from pals.training.optim import TrainConfig
@@ -35,7 +35,7 @@ from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.display import Reporter
 from pals.util.errors import InputError
-from pals.vision.backbones import Network, build_network
+from pals.vision.networks import Network, build_network
 
 LARGEST_SEED = 2**31 - 1  # for every version of numpy, on every system
 EPOCHS, MOST_EPOCHS = 60, 200

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from pals.estimator.targets import Target
-from pals.labeling import neighbor_weight, vote
-from pals.labeling.neighbors import nearest
+from pals.pseudo_labels import neighbor_weight, vote
+from pals.pseudo_labels.knn import nearest
 
 NEIGHBORS = 15
 

@@ -13,16 +13,16 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from pals.runs.encoders import dataset_network_settings
-from pals.runs.front_end import FrontEnd, make_front_end
-from pals.runs.networks import Statistics, feature_statistics, with_weights_found
-from pals.runs.settings import NetworkConfig
-from pals.training.encoding import PictureFiles
+from pals.runs.encoder_settings import dataset_network_settings
+from pals.runs.extractor import FrontEnd, make_front_end
+from pals.runs.run_config import NetworkConfig
+from pals.runs.starting_networks import Statistics, feature_statistics, with_weights_found
+from pals.training.extract import PictureFiles
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.encoders import PATCHES
 from pals.vision.images import default_cache
+from pals.vision.pretrained import PATCHES
 
 CHANNELS = (1, 3, 4)
 OF_VECTORS = {"noise": 0.1, "dropout": 0.1}

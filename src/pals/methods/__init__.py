@@ -12,7 +12,6 @@ from typing import Any
 from pals.methods.alim import ALIMOnehot, ALIMScale
 from pals.methods.apl import APL
 from pals.methods.average import Average
-from pals.methods.base import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
 from pals.methods.cc import CC
 from pals.methods.clsp import CLSP
 from pals.methods.crdpll import CRDPLL
@@ -22,6 +21,7 @@ from pals.methods.fredis import FREDIS
 from pals.methods.ipal import IPAL
 from pals.methods.irnet import IRNet
 from pals.methods.lws import LWS
+from pals.methods.method import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
 from pals.methods.pals import PALS
 from pals.methods.papi import PaPi
 from pals.methods.pico import PiCO
@@ -31,9 +31,9 @@ from pals.methods.plrc import PLRC
 from pals.methods.proden import PRODEN
 from pals.methods.promix import ProMix
 from pals.methods.rc import RC
+from pals.methods.soft_votes import SoftVotes
 from pals.methods.srse import SRSE
 from pals.methods.upllrs import UPLLRS
-from pals.methods.votes import SoftVotes
 from pals.util.config import build, describe
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry

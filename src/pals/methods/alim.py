@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Group, Kind, Plan, Problem
-from pals.methods.parts.contrastive import Seen, members, similarity, supervised_contrast
+from pals.methods.bases.holdout import Robust
+from pals.methods.bases.prototypes import Seen, members, similarity, supervised_contrast
+from pals.methods.method import Batch, Context, Group, Kind, Plan, Problem
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixing import draw_weights
-from pals.methods.parts.robust import Robust
+from pals.methods.parts.mixup import draw_weights
 from pals.methods.parts.sampling import part, shuffled
 from pals.util.config import STRICT
 

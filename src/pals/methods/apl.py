@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.average import Average
-from pals.methods.base import Batch, Context, Kind, Plan, Problem
+from pals.methods.method import Batch, Context, Kind, Plan, Problem
 from pals.methods.parts.losses import (
     absolute_error,
     focal_loss,

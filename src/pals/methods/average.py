@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.base import Batch, Kind, Method, Problem
+from pals.methods.method import Batch, Kind, Method, Problem
 from pals.methods.parts.losses import soft_cross_entropy, uniform_on
 from pals.util.config import STRICT
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pals.methods.base import Batch
-from pals.methods.parts.confidence import Confidence
+from pals.methods.bases.confidences import Confidence
+from pals.methods.method import Batch
 from pals.methods.parts.losses import masked_softmax
 
 

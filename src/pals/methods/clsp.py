@@ -10,11 +10,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling.pruning import CLASS_SHARE, NEIGHBORS, TAU, neighbors_for, prune
-from pals.methods.base import Context, Plan, Problem, check_neighbors
-from pals.methods.parts.frozen import Frozen, frozen_features
+from pals.methods.bases.frozen_features import Frozen, frozen_features
+from pals.methods.method import Context, Plan, Problem, check_neighbors
 from pals.methods.parts.losses import uniform_on
 from pals.methods.proden import PRODEN
+from pals.pseudo_labels.prune_sets import CLASS_SHARE, NEIGHBORS, TAU, neighbors_for, prune
 from pals.util.config import STRICT
 
 

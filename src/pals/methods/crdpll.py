@@ -10,11 +10,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Plan, Problem
-from pals.methods.parts.confidence import Confidence
+from pals.methods.bases.confidences import Confidence
+from pals.methods.method import Batch, Context, Plan, Problem
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
-from pals.methods.parts.views import CRDPLL_VIEWS
 from pals.util.config import STRICT
+from pals.vision.augment.method_views import CRDPLL_VIEWS
 
 TINY = 1e-7  # inside the logarithm of the supervised part, which it bounds at 16
 

@@ -13,13 +13,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Group, Plan, Problem, Selection
+from pals.methods.bases.two_networks import TwoNetworks
+from pals.methods.method import Batch, Context, Group, Plan, Problem, Selection
 from pals.methods.parts.losses import negative_entropy, soft_cross_entropy
-from pals.methods.parts.mixing import blend, partners
+from pals.methods.parts.mixup import blend, partners
 from pals.methods.parts.sampling import passes
-from pals.methods.parts.single_label import TwoNetworks
 from pals.util.config import STRICT
-from pals.vision.backbones import Network
+from pals.vision.networks import Network
 
 LABELED, UNLABELED = ("main", "second"), ("main_unlabeled", "second_unlabeled")  # groups of the two networks
 

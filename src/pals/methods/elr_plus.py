@@ -11,12 +11,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Group, Plan, Problem
+from pals.methods.bases.two_networks import Pair, TwoNetworks
+from pals.methods.method import Batch, Context, Group, Plan, Problem
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixing import blend, partners
-from pals.methods.parts.single_label import Pair, TwoNetworks
+from pals.methods.parts.mixup import blend, partners
 from pals.util.config import STRICT
-from pals.vision.backbones import Network
+from pals.vision.networks import Network
 
 CLIP = 1e-4  # probabilities in the regulariser are at least this far from 0 and 1
 

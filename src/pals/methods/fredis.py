@@ -12,14 +12,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Kind, Phase, Plan, Problem
+from pals.methods.bases.confidences import Confidence
+from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import divergence, wrong_label_loss
-from pals.methods.parts.confidence import Confidence
-from pals.methods.parts.held_out import HeldOut
+from pals.methods.method import Batch, Context, Kind, Phase, Plan, Problem
 from pals.methods.parts.losses import masked_softmax
 from pals.methods.parts.sampling import shuffled
-from pals.methods.parts.views import CRDPLL_VIEWS
 from pals.util.config import STRICT
+from pals.vision.augment.method_views import CRDPLL_VIEWS
 
 STRONG = "crdpll_strong"
 

@@ -11,11 +11,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import vote
-from pals.labeling.neighbors import nearest, nearest_to
-from pals.methods.base import Problem
-from pals.methods.parts.features import FLOOR, Features, FromFeatures
+from pals.methods.bases.feature_based import FLOOR, Features, FromFeatures
+from pals.methods.method import Problem
 from pals.methods.parts.nnls import solve_nnls
+from pals.pseudo_labels import vote
+from pals.pseudo_labels.knn import nearest, nearest_to
 from pals.util.config import STRICT
 
 BLOCK = 2**28

@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Kind, Plan, Problem
-from pals.methods.parts.contrastive import Seen, best_of, members, similarity, supervised_contrast
+from pals.methods.bases.holdout import Robust
+from pals.methods.bases.prototypes import Seen, best_of, members, similarity, supervised_contrast
+from pals.methods.method import Batch, Context, Kind, Plan, Problem
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.robust import Robust
 from pals.util.config import STRICT
 
 DIFFERENCES = 10  # of the smoothed covering rates, whose mean says whether they still rise...

@@ -9,8 +9,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Problem
-from pals.methods.parts.confidence import Confidence
+from pals.methods.bases.confidences import Confidence
+from pals.methods.method import Batch, Problem
 from pals.methods.parts.losses import masked_softmax
 from pals.util.config import STRICT
 

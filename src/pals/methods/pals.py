@@ -10,12 +10,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import Labeling, VoteOn, Weighting, pseudo_label, threshold_at
-from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.parts.by_neighbors import ByNeighbors
+from pals.methods.bases.knn_labeling import ByNeighbors
+from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts.losses import smoothed_cross_entropy
-from pals.methods.parts.mixing import draw_mixup, mixed
+from pals.methods.parts.mixup import draw_mixup, mixed
 from pals.methods.parts.sampling import drawn, shuffled
+from pals.pseudo_labels import Labeling, VoteOn, Weighting, pseudo_label, threshold_at
 from pals.util.config import STRICT
 
 

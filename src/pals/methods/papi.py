@@ -11,10 +11,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.base import Batch, Context, Kind, Method, Plan, Problem
-from pals.methods.parts.contrastive import FIRST_PHI, Embedder, best_of, members, moved_prototypes, phi_at, similarity
+from pals.methods.bases.prototypes import FIRST_PHI, Embedder, best_of, members, moved_prototypes, phi_at, similarity
+from pals.methods.method import Batch, Context, Kind, Method, Plan, Problem
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
-from pals.methods.parts.mixing import blend, draw_weights, partners
+from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import shuffled
 from pals.util.config import STRICT
 

@@ -8,8 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Kind, Plan, Problem
-from pals.methods.parts.contrastive import (
+from pals.methods.bases.prototypes import (
     Contrastive,
     Seen,
     best_of,
@@ -18,6 +17,7 @@ from pals.methods.parts.contrastive import (
     similarity,
     supervised_contrast,
 )
+from pals.methods.method import Batch, Context, Kind, Plan, Problem
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.util.config import STRICT
 

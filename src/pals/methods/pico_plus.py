@@ -11,11 +11,11 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.parts.contrastive import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
+from pals.methods.bases.holdout import estimate_noise_rate
+from pals.methods.bases.prototypes import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
+from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixing import blend, draw_weights, partners
-from pals.methods.parts.robust import estimate_noise_rate
+from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import part
 from pals.methods.pico import PiCO
 from pals.util.config import STRICT

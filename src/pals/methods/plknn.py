@@ -10,11 +10,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import neighbor_weight, vote
-from pals.labeling.neighbors import Metric, Neighbors, nearest, nearest_to
-from pals.methods.base import Problem
-from pals.methods.parts.features import FLOOR, Features, FromFeatures
+from pals.methods.bases.feature_based import FLOOR, Features, FromFeatures
+from pals.methods.method import Problem
 from pals.methods.parts.losses import uniform_on
+from pals.pseudo_labels import neighbor_weight, vote
+from pals.pseudo_labels.knn import Metric, Neighbors, nearest, nearest_to
 from pals.util.config import STRICT
 
 

@@ -11,14 +11,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling.neighbors import Neighbors
-from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection, check_neighbors
+from pals.methods.bases.frozen_features import frozen_features
+from pals.methods.bases.noise_rate import NoiseRate, partial_rate_of
+from pals.methods.bases.prototypes import best_of
+from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection, check_neighbors
 from pals.methods.papi import PaPi
 from pals.methods.parts import reconstruction
-from pals.methods.parts.contrastive import best_of
-from pals.methods.parts.frozen import frozen_features
 from pals.methods.parts.losses import uniform_on
-from pals.methods.parts.noise_rate import NoiseRate, partial_rate_of
+from pals.pseudo_labels.knn import Neighbors
 from pals.util.config import STRICT
 
 

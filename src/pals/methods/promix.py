@@ -12,14 +12,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.base import Batch, Context, Group, Kind, Method, Plan, Problem, Selection
-from pals.methods.parts.contrastive import best_of, members
+from pals.methods.bases.prototypes import best_of, members
+from pals.methods.bases.two_networks import Pair, single_labels, vote_shares
+from pals.methods.method import Batch, Context, Group, Kind, Method, Plan, Problem, Selection
 from pals.methods.parts.fmix import draw_clouds, mask_of, put_together
 from pals.methods.parts.losses import negative_entropy, set_loss, soft_cross_entropy
-from pals.methods.parts.mixing import draw_weights
+from pals.methods.parts.mixup import draw_weights
 from pals.methods.parts.sampling import part, shuffled
-from pals.methods.parts.single_label import Pair, single_labels, vote_shares
-from pals.methods.parts.trusted import (
+from pals.methods.parts.selection import (
     agreed,
     joining,
     log_shares_of,
@@ -29,9 +29,9 @@ from pals.methods.parts.trusted import (
     quotas,
     smallest_by_class,
 )
-from pals.methods.parts.views import PROMIX_VIEWS
 from pals.util.config import SEEDS, STRICT
-from pals.vision.backbones import Network, Output
+from pals.vision.augment.method_views import PROMIX_VIEWS
+from pals.vision.networks import Network, Output
 
 
 @plain_dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.base import Batch
-from pals.methods.parts.confidence import Confidence
+from pals.methods.bases.confidences import Confidence
+from pals.methods.method import Batch
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
 from pals.util.config import STRICT
 

@@ -12,16 +12,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.labeling import agreeing_counts
-from pals.labeling.neighbors import Neighbors, nearest
-from pals.labeling.recall import recall_of
-from pals.methods.base import Batch, Context, Kind, Plan, Problem, Selection
-from pals.methods.parts import topology
-from pals.methods.parts.by_neighbors import ByNeighbors
-from pals.methods.parts.contrastive import best_of, members
+from pals.methods.bases.knn_labeling import ByNeighbors
+from pals.methods.bases.prototypes import best_of, members
+from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixing import blend, draw_mixup, mixed
+from pals.methods.parts.mixup import blend, draw_mixup, mixed
 from pals.methods.parts.sampling import drawn
+from pals.pseudo_labels import agreeing_counts, soft_vote
+from pals.pseudo_labels.knn import Neighbors, nearest
+from pals.pseudo_labels.knn_recall import recall_of
 from pals.util.config import STRICT
 
 LEAST_WINDOW = 5  # epochs in which an item must hold out to be salvaged, however short the training
@@ -53,7 +52,7 @@ class SRSE(ByNeighbors):
     class Config(ByNeighbors.Config):
         preset: Literal["official", "fast"] = "official"
         "official: as in the authors' code; fast: a quarter of its epochs, starting with patch features and many neighbours."
-        kernel: topology.Kernel = "topology"
+        kernel: soft_vote.Kernel = "topology"
         """Weight of a neighbour in the first vote: from its trust and how mixed the neighbourhood is, or
         exp(similarity / temperature)."""
         second_kernel: Literal["same", "topology", "exp"] = "same"
@@ -140,11 +139,11 @@ class SRSE(ByNeighbors):
         found = nearest(searched_ND, self.voters(ctx, searched_ND), backend=c.neighbor_backend)
         self.recall = recall_of(found.index_NK, searched_ND, c.neighbor_backend)
         belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
-        quota = max(1, topology.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
-        reliable_N = topology.select_own(belief_NC, self.allowed_NC, quota)
+        quota = max(1, soft_vote.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
+        reliable_N = soft_vote.select_own(belief_NC, self.allowed_NC, quota)
         label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)
-        consensus_N = topology.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD)
+        consensus_N = soft_vote.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD)
         self._remember(reliable_N, consensus_N)
         salvaged_N = self._salvaged(ctx.epochs)
         label_N = torch.where(salvaged_N, self.consensus_N, label_N)
@@ -165,15 +164,15 @@ class SRSE(ByNeighbors):
         """Vote, blend with the prediction, vote again."""
         c, ballot_NC = self.config, self._ballot()
         first_NC = self._vote(near, ballot_NC, c.kernel)
-        share = topology.model_share(epoch, c.model_share, c.model_ramp)
-        blend_NC = topology.blended(first_NC, predicted_NC, ballot_NC, share, reliability=c.reliability, mask=c.mask)
+        share = soft_vote.model_share(epoch, c.model_share, c.model_ramp)
+        blend_NC = soft_vote.blended(first_NC, predicted_NC, ballot_NC, share, reliability=c.reliability, mask=c.mask)
         if not c.second_vote:
             return blend_NC
         return self._vote(near, blend_NC, c.kernel if c.second_kernel == "same" else c.second_kernel)
 
-    def _vote(self, near: Neighbors, label_NC: Tensor, kernel: topology.Kernel) -> Tensor:
+    def _vote(self, near: Neighbors, label_NC: Tensor, kernel: soft_vote.Kernel) -> Tensor:
         c = self.config
-        weight_NK = topology.kernel_weight(
+        weight_NK = soft_vote.kernel_weight(
             *near,
             label_NC,
             kernel=kernel,
@@ -182,7 +181,7 @@ class SRSE(ByNeighbors):
             spread_temperature=c.spread_temperature,
             spread_weight=c.spread_weight,
         )
-        return topology.soft_vote(near.index_NK, weight_NK, label_NC)
+        return soft_vote.soft_vote(near.index_NK, weight_NK, label_NC)
 
     def _ballot(self) -> Tensor:
         """What the items vote with: 1 for each candidate, or the shares of people's votes."""
@@ -192,7 +191,7 @@ class SRSE(ByNeighbors):
 
     def _move_prototypes(self, unit_MD: Tensor, label_M: Tensor) -> None:
         member_MC = members(label_M, self.num_classes)
-        moved_CD = topology.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
+        moved_CD = soft_vote.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
         self.prototype_CD.copy_(moved_CD)
 
     def _remember(self, reliable_N: Tensor, consensus_N: Tensor) -> None:

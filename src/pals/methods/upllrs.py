@@ -14,14 +14,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.base import Batch, Context, Group, Kind, Phase, Plan, Problem, Selection
+from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
-from pals.methods.parts.held_out import HeldOut
+from pals.methods.method import Batch, Context, Group, Kind, Phase, Plan, Problem, Selection
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.parts.sampling import part, passes, shuffled
-from pals.methods.parts.views import CRDPLL_VIEWS, FIXMATCH_VIEWS
 from pals.util.config import STRICT
 from pals.vision.augment import MethodView
+from pals.vision.augment.method_views import CRDPLL_VIEWS, FIXMATCH_VIEWS
 
 SEPARATION: Mapping[str, Any] = {
     "schedule": "constant",

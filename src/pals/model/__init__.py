@@ -10,8 +10,8 @@ from pathlib import Path
 from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
 from pals.model.predict import predict_folder
+from pals.model.prediction_file import Written, predict_to_file
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
-from pals.model.to_file import Written, predict_to_file
 
 __all__ = [
     "FILE_NAME",

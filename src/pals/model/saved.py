@@ -16,19 +16,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from pals.crowd.consensus import DAWID_SKENE
+from pals.crowd.dawid_skene.em import DAWID_SKENE
 from pals.labels.taxonomy import SURE, Taxonomy, check_sure
-from pals.training.encoding import quick_batch, quick_link
+from pals.training.cpu_threads import lanes_on
+from pals.training.extract import quick_batch, quick_link
 from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
-from pals.training.lanes import lanes_on
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.util.words import in_short, quoted
-from pals.vision.augment.views import Standardize
-from pals.vision.backbones import Network, Output, build_network
-from pals.vision.backbones.weights import refuse_not_finite
+from pals.vision.augment.augmentations import Standardize
 from pals.vision.images import How
+from pals.vision.networks import Network, Output, build_network
+from pals.vision.networks.weight_loading import refuse_not_finite
 
 FORMAT = 1
 FILE_NAME = "model.safetensors"

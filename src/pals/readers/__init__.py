@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from pals.labels.taxonomy import Taxonomy
-from pals.readers.build import build
+from pals.readers.build_votes import build
 from pals.readers.columns import Columns
 from pals.readers.detect import detect
 from pals.readers.formats import FORMATS, Reader
 from pals.readers.formats.records import metadata_file
 from pals.readers.limits import Limits
 from pals.readers.matching import Match
+from pals.readers.read_summary import ReadSummary, Skipped
+from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
-from pals.readers.summary import ReadSummary, Skipped
-from pals.readers.tables import Records, Table
-from pals.readers.unsure import NO_ANSWER
+from pals.readers.unsure_answers import NO_ANSWER
 from pals.readers.votes import Votes
 from pals.util.errors import InputError
 from pals.util.registry import Registry

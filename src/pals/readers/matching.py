@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pals.readers.summary import some, unanswered
+from pals.readers.read_summary import some, unanswered
 from pals.util.errors import InputError
 from pals.util.words import how_many
 

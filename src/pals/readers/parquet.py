@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pals.readers.footer import claimed
 from pals.readers.limits import Limits
+from pals.readers.parquet_footer import claimed
 from pals.util.words import pip_install, quoted
 
 INDEX = "__index_level_"

@@ -13,12 +13,12 @@ import torch
 from pals.labels.candidates import CandidateSets, OnEmpty
 from pals.labels.cells import DONT_KNOW, MISSING, UNSURE_WEIGHT, join_labels, split_labels
 from pals.labels.taxonomy import Taxonomy
-from pals.readers.cells import WHOLE
+from pals.readers.column_types import WHOLE
 from pals.readers.matching import Match, match_names
-from pals.readers.nodes import node_of_groups
-from pals.readers.summary import ReadSummary
+from pals.readers.read_summary import ReadSummary
+from pals.readers.taxonomy_answers import node_of_groups
 from pals.readers.times import LATEST, written
-from pals.readers.unsure import unmarked
+from pals.readers.unsure_answers import unmarked
 from pals.util.errors import InputError, unknown
 from pals.util.words import in_brief, quoted
 

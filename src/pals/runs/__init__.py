@@ -1,7 +1,7 @@
 """A run, from settings to a folder: settings and their defaults, the folder, and the code that puts the parts together.
 
 Every default of a setting is here (`published_settings`) or beside the class that reads it. It knows
-neither what is made of runs (`fitting`, `bench`) nor the command line.
+neither what is made of runs (`pipeline`, `bench`) nor the command line.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
-    from pals.runs.folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
-    from pals.runs.networks import starting_network
     from pals.runs.run import Run, evaluate, summarise_seeds
-    from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig
+    from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig
+    from pals.runs.run_folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
+    from pals.runs.starting_networks import starting_network
 
 __all__ = [
     "DataConfig",
@@ -36,7 +36,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "folder": (
+        "run_folder": (
             "check_base",
             "check_folder",
             "claim_folder",
@@ -44,13 +44,13 @@ __getattr__ = lazily(
             "default_folder",
             "load_run_config",
         ),
-        "networks": ("starting_network",),
+        "starting_networks": ("starting_network",),
         "run": (
             "Run",
             "evaluate",
             "summarise_seeds",
         ),
-        "settings": (
+        "run_config": (
             "DataConfig",
             "NetworkConfig",
             "RunConfig",

@@ -18,23 +18,23 @@ from pals.labels.metrics import mean_and_std
 from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
 from pals.model import FILE_NAME
-from pals.runs.features import Features, body_of, read_features, write_features
-from pals.runs.folder import check_folder, claim_folder, code_mark, data_mark, load_run_config, refuse_other_data
-from pals.runs.front_end import FrontEnd, Seen, make_front_end, through
-from pals.runs.networks import starting_network, with_weights_found
-from pals.runs.settings import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
+from pals.runs.extractor import FrontEnd, Seen, make_front_end, through
+from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
+from pals.runs.run_features import Features, body_of, read_features, write_features
+from pals.runs.run_folder import check_folder, claim_folder, code_mark, data_mark, load_run_config, refuse_other_data
+from pals.runs.starting_networks import starting_network, with_weights_found
+from pals.training.distributed import ALONE, Ranks
 from pals.training.engine import Engine
 from pals.training.inference import OnBatch
-from pals.training.ranks import ALONE, Ranks
 from pals.training.trainer import Trainer
 from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.util.files import read_object, write_json
 from pals.util.locks import FolderLock
-from pals.vision.backbones import Network, build_network
-from pals.vision.backbones.patches import PatchNetwork
-from pals.vision.encoders import PATCHES
 from pals.vision.images import default_cache
+from pals.vision.networks import Network, build_network
+from pals.vision.networks.patch_features import PatchNetwork
+from pals.vision.pretrained import PATCHES
 
 
 class Run:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from pals.data import Inputs, Items
-from pals.data.source import in_blocks
+from pals.data.row_source import in_blocks
 from pals.methods import Batch, Group, Plan
 from pals.training.engine import Engine
-from pals.util.ahead import read_ahead
 from pals.util.errors import InputError
+from pals.util.threads import read_ahead
 from pals.vision.augment import Views
 
 USUAL_ITEM = 3 * 32 * 32

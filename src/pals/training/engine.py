@@ -17,13 +17,13 @@ from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pals.data.source import Inputs, TensorRows, in_blocks
-from pals.methods.base import Batch, Method
-from pals.training.ranks import ALONE, Ranks
+from pals.data.row_source import Inputs, TensorRows, in_blocks
+from pals.methods.method import Batch, Method
+from pals.training.distributed import ALONE, Ranks
 from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
-from pals.vision.backbones import Network, Output
-from pals.vision.backbones.folded import conv_relu
+from pals.vision.networks import Network, Output
+from pals.vision.networks.fused import conv_relu
 
 Step = Callable[[Batch], Tensor]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -388,7 +388,7 @@ def _arranged(x: Tensor) -> Tensor:
 def _conv_relu_by_cudnn(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
-    """`pals.vision.backbones.folded.conv_relu` in one kernel."""
+    """`pals.vision.networks.fused.conv_relu` in one kernel."""
     weight, dilation = _arranged(weight), [1, 1]
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, 1)

@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from pals.data.source import Inputs, in_batches
+from pals.data.row_source import Inputs, in_batches
+from pals.training.cpu_threads import in_lanes
 from pals.training.engine import Engine, EngineConfig
-from pals.training.lanes import in_lanes
 from pals.util.config import build
 from pals.util.errors import InputError
-from pals.vision.augment.views import Standardize
-from pals.vision.backbones import Network, Output
+from pals.vision.augment.augmentations import Standardize
+from pals.vision.networks import Network, Output
 
 BATCH = 256  # items at a time; changes speed and memory only
 

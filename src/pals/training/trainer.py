@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pals.data import Inputs, Items
-from pals.data.source import subset
+from pals.data.row_source import subset
 from pals.labels import metrics
 from pals.labels.candidates import Truth
 from pals.methods import Method, Phase, Plan
@@ -27,12 +27,12 @@ from pals.training.batches import BatchMaker, check_inputs
 from pals.training.checkpoint import REMEDY, Complete, incomplete, load_checkpoint, save_checkpoint, tensors_in
 from pals.training.engine import Engine, Step
 from pals.training.inference import Link, infer
-from pals.training.log import RunLog
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
+from pals.training.run_log import RunLog
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.backbones import Network, Output
-from pals.vision.backbones.weights import refuse_not_finite
+from pals.vision.networks import Network, Output
+from pals.vision.networks.weight_loading import refuse_not_finite
 
 SAVED: Mapping[str, type | UnionType] = {
     "progress": dict,
@@ -67,7 +67,7 @@ class Progress:
 
 @dataclass
 class EpochContext:
-    """What the method sees of the run (`methods.base.Context`); passes over the data are kept for one epoch."""
+    """What the method sees of the run (`methods.method.Context`); passes over the data are kept for one epoch."""
 
     trainer: Trainer
     phase: str

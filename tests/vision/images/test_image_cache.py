@@ -27,10 +27,10 @@ from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.util.locks import locked
 from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
-from pals.vision.images import store as store_module
-from pals.vision.images import table as table_module
+from pals.vision.images import image_cache as store_module
+from pals.vision.images import load_folder as table_module
 from pals.vision.images.decoding import BadImageError
-from pals.vision.images.store import mapped
+from pals.vision.images.image_cache import mapped
 
 S = 8
 
@@ -548,7 +548,7 @@ def test_too_little_memory_is_not_blamed_on_the_disk(folder: Path, cache: Path, 
     def refuse(*args: object, **options: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("pals.vision.images.table._Loader.load", refuse)
+    monkeypatch.setattr("pals.vision.images.load_folder._Loader.load", refuse)
     with pytest.raises(InputError, match=r"too little memory to read the pictures of .* Close other programs"):
         load_images(folder, S, cache=cache)
 

@@ -20,10 +20,10 @@ from PIL import Image
 
 from _slow import rest_slow
 from pals.util.errors import InputError
-from pals.util.sampling import evenly_spaced
+from pals.util.even_sample import evenly_spaced
 from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
 from pals.vision.images import decoding as decoding_module
-from pals.vision.images.guard import Budget, larger_pictures, quiet
+from pals.vision.images.pillow_limits import Budget, larger_pictures, quiet
 
 
 def touch(*paths: Path) -> None:
@@ -602,10 +602,10 @@ def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mean == pytest.approx(values.mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     assert std[:2] == pytest.approx(values.std(dim=(0, 2, 3), correction=0).tolist()[:2], abs=1e-12)
     assert std[2] == 1 / 255
-    monkeypatch.setattr("pals.vision.images.look.BLOCK_VALUES", 200)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.BLOCK_VALUES", 200)
     assert image_statistics(images) == (mean, std)
-    monkeypatch.setattr("pals.vision.images.look.PIXELS", 10 * 36)
-    monkeypatch.setattr("pals.vision.images.look.FEWEST", 1)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.PIXELS", 10 * 36)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.FEWEST", 1)
     part, _ = image_statistics(images)
     assert part == pytest.approx(values[evenly_spaced(50, 10)].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     with pytest.raises(InputError, match="N x 3 x S x S"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pals.bench.paper.recipe import Recipe
+from pals.bench.paper.experiment import Recipe
 from pals.methods import find_method
 from pals.methods.upllrs import most_steps
-from pals.runs.settings import RunConfig
+from pals.runs.run_config import RunConfig
 
 PLAIN_EPOCH = 0.733
 """Seconds of supervised training on one H200: 50,000 items of 32 x 32 pixels, ResNet-18, batches of 256

@@ -7,11 +7,11 @@ number of its items has to fit into memory, and who was stopped can go on in the
 
 from __future__ import annotations
 
-from pals.data.shards.base import BadShardError, Chunk, Picture, Shard
-from pals.data.shards.parquet import ParquetShard, require_pyarrow
-from pals.data.shards.pictures import ShardPictures
-from pals.data.shards.plain import PictureFiles, Rows
-from pals.data.shards.saved import SavedDataset, is_saved
+from pals.data.shards.parquet_shards import ParquetShard, require_pyarrow
+from pals.data.shards.plain_files import PictureFiles, Rows
+from pals.data.shards.random_access import ShardPictures
+from pals.data.shards.saved_datasets import SavedDataset, is_saved
+from pals.data.shards.shard import BadShardError, Chunk, Picture, Shard
 from pals.data.shards.stream import START, Place, Stream, Stretch
 from pals.data.shards.tar import TarShard
 

@@ -11,10 +11,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from pals.data.shards.base import BadShardError, Chunk, Shard
-from pals.data.shards.parquet import ParquetShard
-from pals.data.shards.plain import PictureFiles, Rows
-from pals.data.shards.saved import SavedDataset, is_saved
+from pals.data.shards.parquet_shards import ParquetShard
+from pals.data.shards.plain_files import PictureFiles, Rows
+from pals.data.shards.saved_datasets import SavedDataset, is_saved
+from pals.data.shards.shard import BadShardError, Chunk, Shard
 from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
 from pals.util.files import PATTERN

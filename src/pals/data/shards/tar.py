@@ -14,7 +14,7 @@ from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from pals.data.shards.base import NO_PICTURE, BadShardError, Chunk, Item, Picture, chunked, stamp_of
+from pals.data.shards.shard import NO_PICTURE, BadShardError, Chunk, Item, Picture, chunked, stamp_of
 from pals.readers.limits import Limits
 from pals.vision.images import ENDINGS, BadImageError
 from pals.vision.images.listing import NOT_PICTURES, printable

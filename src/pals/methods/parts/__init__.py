@@ -1,4 +1,4 @@
-"""Pieces that several methods share: losses, mixing, sampling, confidences, contrastive and robust parts.
+"""Functions that several methods share: losses, mix-up, sampling, selection.
 
-No file here is a method, and none knows one: what a single method needs stands in the file of that method.
+No file here is a method or a base class (those are in `bases`), and none knows one.
 """

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from pals.labeling import vote
-from pals.labeling.neighbors import Neighbors, nearest
 from pals.methods.parts.losses import masked_softmax
+from pals.pseudo_labels import vote
+from pals.pseudo_labels.knn import Neighbors, nearest
 
 EPS = 1e-6
 SizeRule = Literal["rate", "relative", "absolute"]

@@ -21,8 +21,8 @@ from pals.readers.formats.peerannot import read_peerannot
 from pals.readers.formats.records import read_huggingface, read_json_list, read_jsonl
 from pals.readers.formats.wide import read_wide
 from pals.readers.formats.zooniverse import read_zooniverse
+from pals.readers.reader_table import Table
 from pals.readers.source import Source
-from pals.readers.tables import Table
 
 Reader = Callable[[Source, Columns], Table]
 

@@ -6,8 +6,8 @@ import re
 
 from pals.readers.columns import Columns
 from pals.readers.formats.wide import read_wide
+from pals.readers.reader_table import Table
 from pals.readers.source import Source
-from pals.readers.tables import Table
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pals.readers.cells import weight_of
+from pals.readers.column_types import weight_of
 from pals.readers.columns import Columns
+from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
-from pals.readers.tables import Records, Table
-from pals.readers.unsure import attributes_sure
+from pals.readers.unsure_answers import attributes_sure
 from pals.util.words import quoted
 
 REMEDY = "A COCO file has `images` (id, file_name), `categories` (id, name) and `annotations` (image_id, category_id)."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.parsers import expat
 
 from pals.readers.columns import Columns
+from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
-from pals.readers.tables import Records, Table
-from pals.readers.unsure import attributes_sure
+from pals.readers.unsure_answers import attributes_sure
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pals.readers.columns import Columns
+from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
-from pals.readers.tables import Records, Table
 
 REMEDY = "A DCIC file is a list of sets, each with a list `annotations` of {image_path, class_label}."
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pals.readers.cells import add_gold, flags_in, names_in, places, refuse_joined, times_in, weights_in
+from pals.readers.column_types import add_gold, flags_in, names_in, places, refuse_joined, times_in, weights_in
 from pals.readers.columns import KNOWN, Columns, find, not_read, require
+from pals.readers.reader_table import Coded, Table, nobody
 from pals.readers.source import Source
-from pals.readers.tables import Coded, Table, nobody
-from pals.readers.unsure import ROLES, sure_in
+from pals.readers.unsure_answers import ROLES, sure_in
 
 UNNAMED = "No column names the annotators: every row counts as another person's answer"
 

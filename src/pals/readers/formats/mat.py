@@ -8,8 +8,8 @@ import numpy as np
 
 from pals.readers.columns import Columns
 from pals.readers.formats.matlab import DamagedError, Matrix, dense, entries, matrices
+from pals.readers.reader_table import Coded, Table, nobody
 from pals.readers.source import Source
-from pals.readers.tables import Coded, Table, nobody
 from pals.util.errors import InputError
 from pals.util.words import listed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from pals.readers.columns import Columns
+from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
-from pals.readers.tables import Records, Table
 from pals.util.words import quoted
 
 REMEDY = 'A peerannot file looks like {"0": {"12": 1, "40": 0}}: item, annotator, class number.'

@@ -10,16 +10,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pals.readers import unsure
-from pals.readers.cells import bad_weight, weight_of
+from pals.readers import unsure_answers
+from pals.readers.column_types import bad_weight, weight_of
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
+from pals.readers.reader_table import Coded, Records, Table, nobody
 from pals.readers.source import Source, kind, labels_of, text_of
-from pals.readers.tables import Coded, Records, Table, nobody
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
 ROLES = (
-    *("item", "worker", "label", "candidates", "votes", "weight", *unsure.ROLES),
+    *("item", "worker", "label", "candidates", "votes", "weight", *unsure_answers.ROLES),
     *("time", "seconds", "answer_id", "is_gold", "gold"),
 )
 UNKNOWN = ("item", "one of label, candidates, votes")
@@ -68,9 +68,9 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
             f"no key for {missing}; found: {listed(names)}",
             "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
         )
-    for role in [role for role in unsure.ROLES if role in found]:
+    for role in [role for role in unsure_answers.ROLES if role in found]:
         values = [row.get(found[role]) for _, row in rows]
-        unsure.understood(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}")
+        unsure_answers.understood(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}")
     notes = not_read(names, found.values())
     if set(found) <= {"item", "worker", "label"}:
         by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
@@ -105,7 +105,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
 
     item = text_of(cell("item")) or ""
     weight = _weight(row, found.get("weight"), where)
-    sure = all(unsure.sure_of(cell(role), role) for role in unsure.ROLES)
+    sure = all(unsure_answers.sure_of(cell(role), role) for role in unsure_answers.ROLES)
     votes = cell("votes")
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
@@ -142,7 +142,7 @@ def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None
             if not said:
                 found = f"a vote has no label; found: {listed(vote)}"
                 raise InputError(f'{where}: {found}. Write a list of {{"worker": ..., "label": ...}}.')
-            weight, sure = _weight(vote, "weight", where), unsure.attributes_sure(vote)
+            weight, sure = _weight(vote, "weight", where), unsure_answers.attributes_sure(vote)
             yield text_of(worker), labels_of(said[0]), weight, sure, time
         else:
             yield None, labels_of(vote), 1.0, True, None

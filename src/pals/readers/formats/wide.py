@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pals.readers.cells import WHOLE, add_gold, columns_in, names_in, places, refuse_joined
+from pals.readers.column_types import WHOLE, add_gold, columns_in, names_in, places, refuse_joined
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
+from pals.readers.reader_table import Coded, Table
 from pals.readers.source import Source
-from pals.readers.tables import Coded, Table
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 

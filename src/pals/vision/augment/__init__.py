@@ -6,7 +6,7 @@ nothing here knows labels.
 
 from __future__ import annotations
 
-from pals.vision.augment.steps import View
-from pals.vision.augment.views import ImageSteps, MethodView, Views, image_views, vector_views
+from pals.vision.augment.augmentations import ImageSteps, MethodView, Views, image_views, vector_views
+from pals.vision.augment.image_steps import View
 
 __all__ = ["ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from pals.vision.augment import geometry, ops
-from pals.vision.augment.apply import Op, apply_ops, without_value
-from pals.vision.augment.steps import draw_centers, uniform
+from pals.vision.augment import geometry, pixel_ops
+from pals.vision.augment.apply_ops import Op, apply_ops, without_value
+from pals.vision.augment.image_steps import draw_centers, uniform
 
 
 class Range(NamedTuple):
@@ -25,18 +25,18 @@ class Range(NamedTuple):
 
 # Outside the image lies black, and shears take the nearest pixel: Pillow's defaults, unlike in AutoAugment.
 RANGES: dict[str, Range] = {
-    "autocontrast": Range(without_value(ops.autocontrast)),
-    "brightness": Range(ops.brightness, 0.05, 0.95),
-    "color": Range(ops.color, 0.05, 0.95),
-    "contrast": Range(ops.contrast, 0.05, 0.95),
-    "equalize": Range(without_value(ops.equalize)),
+    "autocontrast": Range(without_value(pixel_ops.autocontrast)),
+    "brightness": Range(pixel_ops.brightness, 0.05, 0.95),
+    "color": Range(pixel_ops.color, 0.05, 0.95),
+    "contrast": Range(pixel_ops.contrast, 0.05, 0.95),
+    "equalize": Range(without_value(pixel_ops.equalize)),
     "identity": Range(lambda images, _: images),
-    "posterize": Range(lambda images, bits_B: ops.posterize(images, bits_B.floor()), 4, 8),
+    "posterize": Range(lambda images, bits_B: pixel_ops.posterize(images, bits_B.floor()), 4, 8),
     "rotate": Range(partial(geometry.rotate, fill=0), 0, 30, signed=True),
-    "sharpness": Range(ops.sharpness, 0.05, 0.95),
+    "sharpness": Range(pixel_ops.sharpness, 0.05, 0.95),
     "shear_x": Range(partial(geometry.shear_x, fill=0, bicubic=False), 0, 0.3, signed=True),
     "shear_y": Range(partial(geometry.shear_y, fill=0, bicubic=False), 0, 0.3, signed=True),
-    "solarize": Range(ops.solarize, 0, 256),
+    "solarize": Range(pixel_ops.solarize, 0, 256),
     "translate_x": Range(partial(geometry.translate_x, fill=0), 0, 0.3, signed=True),
     "translate_y": Range(partial(geometry.translate_y, fill=0), 0, 0.3, signed=True),
 }
@@ -92,11 +92,11 @@ def color_jitter(images: Tensor, generator: Generator, *, spread: float, turn: f
     value_B4 = torch.stack([*factors, uniform(images, generator, -turn, turn)], dim=1)
     order_B4 = torch.rand(value_B4.shape, generator=generator, device=images.device).argsort(dim=1)
     fires_B1 = uniform(images, generator)[:, None] < probability
-    applied = [ops.brightness, ops.contrast, ops.color, ops.hue]
+    applied = [pixel_ops.brightness, pixel_ops.contrast, pixel_ops.color, pixel_ops.hue]
     return apply_ops(images, applied, torch.where(fires_B1, order_B4, len(applied)), value_B4.gather(1, order_B4))
 
 
 def random_gray(images: Tensor, generator: Generator, *, probability: float) -> Tensor:
     """With that probability without colour, the number of channels unchanged."""
     fires_B = uniform(images, generator) < probability
-    return torch.where(fires_B[:, None, None, None], ops.gray(images).to(images.dtype), images)
+    return torch.where(fires_B[:, None, None, None], pixel_ops.gray(images).to(images.dtype), images)

@@ -11,10 +11,10 @@ from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
     from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
+    from pals.vision.images.image_cache import default_cache
     from pals.vision.images.listing import ENDINGS, list_images
-    from pals.vision.images.look import SMALLEST_SIDE, Survey, image_statistics, survey
-    from pals.vision.images.store import default_cache
-    from pals.vision.images.table import BadImage, ImageTable, NoRoomError, load_images
+    from pals.vision.images.load_folder import BadImage, ImageTable, NoRoomError, load_images
+    from pals.vision.images.pixel_statistics import SMALLEST_SIDE, Survey, image_statistics, survey
 
 __all__ = [
     "ENDINGS",
@@ -49,14 +49,14 @@ __getattr__ = lazily(
             "ENDINGS",
             "list_images",
         ),
-        "look": (
+        "pixel_statistics": (
             "SMALLEST_SIDE",
             "Survey",
             "image_statistics",
             "survey",
         ),
-        "store": ("default_cache",),
-        "table": (
+        "image_cache": ("default_cache",),
+        "load_folder": (
             "BadImage",
             "ImageTable",
             "NoRoomError",

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pals.util.errors import InputError, unknown
-from pals.vision.images.guard import LARGEST, Budget, larger_pictures, quiet
+from pals.vision.images.pillow_limits import LARGEST, Budget, larger_pictures, quiet
 
 How = Literal["squash", "crop", "pad", "torchvision-squash", "torchvision-crop"]
 HOWS: tuple[How, ...] = get_args(How)

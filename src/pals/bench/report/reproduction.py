@@ -1,0 +1,150 @@
+"""The page that says which numbers of the paper were obtained again, from which runs, and how to obtain the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pals.bench.paper.cost import estimate
+from pals.bench.paper.experiment import Recipe
+from pals.bench.paper.experiments import TABLES, select
+from pals.bench.paper.published import PAPER_RUNS, numbers, selected_pairs
+from pals.bench.report.markdown_latex import escape_markdown, markdown_row, to_markdown
+from pals.bench.report.result_table import Entry, Table
+from pals.bench.report.run_curves import read_curve
+from pals.bench.report.tabulate import folder_of, gather, link, make_table
+from pals.bench.run_records import Result
+from pals.util.words import duration
+
+FIGURE = "figure2"
+
+
+def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) -> list[Table]:
+    """Every table of the paper and every study, with what was run of it."""
+    return [table for table, _, _ in _tables(runs, epochs, page)]
+
+
+def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple[Table, list[Recipe], list[Result]]]:
+    """With their recipes, and all runs that they are made of."""
+    for name in TABLES:
+        recipes = select(name)
+        results = gather(recipes, runs, epochs)
+        table = make_table(recipes, results, runs=runs, epochs=epochs, page=page)
+        yield table, recipes, [result for recipe in recipes for result in results.get(recipe.name, ())]
+
+
+def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
+    """Markdown. Tables are shown without rows and columns of which nothing was run; `pals table` shows them whole."""
+    found = list(_tables(runs, epochs, page))
+    tables = [table for table, _, _ in found]
+    results = {result.run: result for _, _, part in found for result in part}
+    length = "" if epochs is None else f" --epochs {epochs}"
+    parts = [
+        "# Reproduction",
+        "",
+        f"<!-- Written by `pals table --all --runs {runs.as_posix()}{length} --format markdown --out {page.as_posix()}`.",
+        "     Do not edit: run that command instead. -->",
+        "",
+        _introduction(tables, len(results), runs, page),
+        "",
+        *_overview(found, length, epochs),
+        "",
+    ]
+    for table, _, runs_of_it in found:
+        if table.name == FIGURE and runs_of_it:
+            parts += [f"## {escape_markdown(table.title)}", "", *_pairs(runs_of_it, runs, page), ""]
+        elif runs_of_it:
+            parts.append(to_markdown(table, only_run=True))
+    if results:
+        parts += ["## The runs", "", *_runs(results, runs, page), ""]
+    parts += ["## What the published numbers are", "", *[f"- {escape_markdown(note)}" for note in numbers()["notes"]]]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path) -> str:
+    """How much there is, in a paragraph."""
+    entries = [entry for table in tables for entry in table.entries if entry.published and table.quantity == "accuracy"]
+    done = [entry for entry in entries if entry.ours]
+    marks = [entry.mark for entry in done]
+    where = f"[`{records.name}`]({link(records, page)})" if records.is_file() else f"`{records.as_posix()}`"
+    source = numbers()["source"]
+    return (
+        f"Our runs beside the numbers in [the paper]({source['url']}) ({source['where']}). Of its {len(entries)} accuracies, "
+        f"{len(done)} have been run ({runs} run{'s' if runs != 1 else ''} in total; one run can serve several accuracies): "
+        f"{marks.count('within')} within the spread, {marks.count('better')} better, {marks.count('worse')} worse (at 95%), "
+        f"{marks.count('')} where no spread is known. Accuracies are those of the last epoch; nothing is chosen on the test "
+        f"set. All methods in a column share their candidate sets. The records are in {where}; `pals bench` writes such "
+        "records, runs what is missing, and resumes where it was stopped. `pals table 1` shows a whole table."
+    )
+
+
+def _overview(found: Sequence[tuple[Table, list[Recipe], list[Result]]], length: str, epochs: int | None) -> Iterator[str]:
+    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)", "on one H200, about"])
+    yield "|---|---:|---:|---|---:|"
+    for table, recipes, _ in found:
+        ours = [entry for entry, recipe in zip(table.entries, recipes, strict=True) if recipe.method == "pals"]
+        missing = _missing(recipes, table.entries)
+        command = f"`pals bench --table {table.name} --seeds {PAPER_RUNS}{length}`" if missing else "nothing is missing"
+        yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command, _time(missing, epochs)])
+
+
+def _of(entries: Sequence[Entry]) -> str:
+    return f"{sum(entry.ours is not None for entry in entries)} of {len(entries)}"
+
+
+def _missing(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> list[tuple[Recipe, int]]:
+    """What is still to run: each run once, and how many seeds of it."""
+    left: dict[tuple[str, str], tuple[Recipe, int]] = {}
+    for recipe, entry in zip(recipes, entries, strict=True):
+        seeds = PAPER_RUNS - (len(entry.ours.runs) if entry.ours else 0)
+        if seeds > 0:
+            left.setdefault((recipe.cell, recipe.variant), (recipe, seeds))
+    return list(left.values())
+
+
+def _time(missing: Sequence[tuple[Recipe, int]], epochs: int | None) -> str:
+    costs = [(estimate(recipe, epochs), seeds) for recipe, seeds in missing]
+    known = [cost * seeds for cost, seeds in costs if cost is not None]
+    if not missing:
+        return ""
+    return duration(sum(known)) + ("" if len(known) == len(costs) else " and more") if known else "unknown"
+
+
+def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
+    """Figure 2 in numbers: what each run selected in its first and last epoch, and its picture."""
+    pictures = []
+    yield markdown_row(["", "first epoch: selected", "right", "last epoch: selected", "right"])
+    yield "|---|---:|---:|---:|---:|"
+    points = [value for when in selected_pairs().values() for value in (when["selected"], when["right"])]
+    yield markdown_row(["paper", *[f"{value:,}" for value in points]])
+    for result in results:
+        place = folder_of(result, runs)
+        source = place if place.is_dir() else place.with_suffix(".csv")
+        if source.exists():
+            curve = read_curve(source)
+            values = (curve.selected[0], curve.correct[0], curve.selected[-1], curve.correct[-1])
+            yield markdown_row([f"[seed {result.seed}]({link(place, page)})", *[f"{value:,.0f}" for value in values]])
+            pictures += [link(place.with_suffix(".png"), page)] if place.is_file() else []
+    yield ""
+    yield "`pals figure selected RUN` draws all epochs."
+    for picture in filter(None, pictures):
+        yield f"\n![Selected and right pairs by epoch]({picture})"
+
+
+def _runs(results: Mapping[str, Result], runs: Path, page: Path) -> Iterator[str]:
+    """Each run: where, from which state of the code, on what, by which command. No time where it shared its device."""
+    yield markdown_row(["run", "accuracy", "seconds per epoch", "hardware", "versions", "commit", "command"])
+    yield "|---|---:|---:|---|---|---|---|"
+    for name, result in sorted(results.items()):
+        href = link(folder_of(result, runs), page)
+        yield markdown_row(
+            [
+                f"[{escape_markdown(name)}]({href})" if href else escape_markdown(name),
+                f"{result.accuracy:.2f}",
+                f"{result.epoch_seconds:.2f}" if result.timed else "",
+                escape_markdown(result.hardware),
+                escape_markdown(", ".join(f"{what} {version}" for what, version in result.versions.items())),
+                "not known" if result.commit is None else f"`{result.commit}`",
+                f"`{result.command}`",
+            ]
+        )

@@ -1,0 +1,117 @@
+"""Curves of a run for figure 2: from its folder, or from the table of numbers that is kept when the folder is not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pals.bench.jobs import changes
+from pals.bench.paper.experiment import Recipe
+from pals.bench.paper.experiments import RECIPES, select
+from pals.bench.paper.published import selected_pairs
+from pals.bench.report.plots import Curve, Marks
+from pals.bench.report.tabulate import folder_of
+from pals.bench.run_records import read_records
+from pals.runs import load_run_config
+from pals.training.run_log import read_epochs
+from pals.util.errors import InputError
+
+COLUMNS = ("epoch", "test_accuracy", "selected", "correct", "quota", "loss", "lr", "seconds")
+KEPT = "runs.jsonl"
+"""Beside kept tables: the records of their runs, each of which names its page, and so the table of the same name."""
+
+
+def read_curves(runs: Sequence[Path]) -> list[Curve]:
+    """Of several runs, named by as much of their paths as tells them apart: in a bench all folders are called seed-1."""
+    parts = [run.with_suffix("").parts if run.suffix == ".csv" else run.parts for run in runs]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return [replace(read_curve(run), name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def read_curve(run: Path) -> Curve:
+    """What a run selected by epoch, from its folder or from a table as `to_csv` writes it."""
+    records = _read_table(run) if run.suffix == ".csv" else _read_folder(run)
+    return Curve(
+        name=run.stem if run.suffix == ".csv" else run.name,
+        epochs=[int(record["total_epoch"] if "total_epoch" in record else record["epoch"]) for record in records],
+        selected=[float(record["selected"]) for record in records],
+        correct=[float(record["correct"]) for record in records],
+        accuracy=[100 * float(record["test_accuracy"]) for record in records if record.get("test_accuracy")],
+    )
+
+
+def to_csv(run: Path) -> str:
+    """The curve of a run as a small table, to be kept."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([[record.get(column, "") for column in COLUMNS] for record in _read_folder(run)])
+    return out.getvalue()
+
+
+def _read_folder(run: Path) -> Sequence[Mapping[str, Any]]:
+    if not (run / "log.jsonl").exists():
+        raise InputError(f"{run} is not a run folder: it has no log.jsonl. Give the folder that `pals train --out` wrote.")
+    return _checked(run, read_epochs(run))
+
+
+def _read_table(path: Path) -> Sequence[Mapping[str, Any]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return _checked(path, list(csv.DictReader(file)))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
+
+
+def _checked(where: Path, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    if not records:
+        raise InputError(f"{where} holds no finished epoch yet.")
+    if not {"epoch", "selected", "correct"} <= set(records[0]):
+        raise InputError(f"{where} does not record selected pairs: its method selects none, or the truth is not known.")
+    return records
+
+
+def paper_points(runs: Sequence[Path], wanted: bool | None) -> Marks | None:
+    """What the paper has for all of these runs: the points of figure 2, and the accuracy of the first table that has one. A run
+    whose recipe is not known gets nothing, unless it is wished: then it goes with the others, or is taken for figure 2's."""
+    if wanted is False:
+        return None
+    (figure2,) = select("figure2")
+    known = [_recipes_of(run) for run in runs]
+    if wanted:
+        known = [recipes for recipes in known if recipes] or [[figure2]]
+    shared = [recipe for recipe in known[0] if all(recipe in recipes for recipes in known)]
+    accuracy = next((recipe.published for recipe in shared if recipe.published), None)
+    if wanted and figure2 not in shared and accuracy is None:
+        raise InputError(
+            "The paper has no numbers for these runs, or different ones. Draw them without --paper, or separately."
+        )
+    first, last = selected_pairs()["first epoch"], selected_pairs()["last epoch"]
+    pairs = {1: (first["selected"], first["right"]), -1: (last["selected"], last["right"])} if figure2 in shared else {}
+    return Marks(pairs, accuracy)
+
+
+def _recipes_of(run: Path) -> list[Recipe]:
+    """Those that a run is of, in the order of the paper: by the settings in its folder; of a kept table, by the records that
+    are kept beside it."""
+    if run.suffix == ".csv":
+        return _recipes_of_table(run)
+    if not (run / "config.yaml").exists():
+        return []
+    config = load_run_config(run)
+    near = [one for one in select() if (one.method, one.values["data"]["name"]) == (config.method_name, config.data.name)]
+    return [recipe for recipe in near if not changes(recipe.config(config.seed), config)]
+
+
+def _recipes_of_table(path: Path) -> list[Recipe]:
+    records = path.with_name(KEPT)
+    kept = read_records(records) if records.exists() else []
+    made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == path and not one.changed]
+    return [recipe for recipe in RECIPES.values() if any(recipe.folder(Path(), one.seed).as_posix() == one.run for one in made)]

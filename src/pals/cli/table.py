@@ -1,0 +1,305 @@
+"""Commands that show what came of runs: tables beside the paper's, and pictures."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pals.cli.base import Plugin, app, console, say
+from pals.cli.recipes import Cells, Methods, words
+from pals.util.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from pals.bench.paper.experiment import Recipe
+    from pals.bench.report.layout import Line, Part
+    from pals.bench.report.result_table import Table
+
+figure_app = typer.Typer(help="Draw figures from runs and tables.", no_args_is_help=True)
+app.add_typer(figure_app, name="figure")
+
+FORMATS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
+PICTURES = (".png", ".svg", ".pdf")
+DEFAULT_RUNS = Path("runs/bench")
+
+Runs = Annotated[Path, typer.Option(help="Folder written by `pals bench`, or a file of records (.jsonl).")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Show runs shortened to this many epochs; never mixed with full ones.")]
+Picture = Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")]
+
+
+@app.command()
+def table(
+    name: Annotated[
+        str | None, typer.Argument(help="Table: 1 to 7, figure2, timing, partial-check or noisy-comparison.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all tables; as Markdown, this is the reproduction page.")] = False,
+    grid: Annotated[Path | None, typer.Option(help="Your own comparison, as given to `pals bench --grid`.")] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="rich, markdown, latex, csv, json or figure (default: by the suffix of --out, else rich)."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of the screen.")] = None,
+    runs: Runs = DEFAULT_RUNS,
+    epochs: Epochs = None,
+    methods: Methods = None,
+    cells: Cells = None,
+    against: Annotated[str | None, typer.Option(help="Compare every row with this one over shared seeds, e.g. PALS.")] = None,
+    standalone: Annotated[bool, typer.Option("--standalone", help="LaTeX: write a complete document.")] = False,
+    plugin: Plugin = None,
+) -> None:
+    """Show a table of our runs next to the paper's numbers, with differences and run folders.
+
+    Example:  pals table 1 --methods PALS --format markdown
+    """
+    form = _form(format_, out)
+    _check_runs(runs)
+    if every:
+        if name is not None or grid is not None or against is not None or methods is not None or cells is not None:
+            raise InputError("--all shows every table whole; drop the table's name, --grid, --methods, --cells and --against.")
+        _write(_all(form, runs, epochs, out, standalone), out)
+        return
+    chosen = _choose(name, grid, words(methods), words(cells))
+    made = _table(chosen, runs, epochs, against, out)
+    if form == "figure":
+        _draw_table(made, out)
+    elif form == "rich" and out is None:
+        show(made)
+    else:
+        _write(_text([made], form, standalone), out)
+
+
+@figure_app.command("selected")
+def figure_selected(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or curve tables (.csv) written by this command.")],
+    out: Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf; .csv for the numbers of a run.")] = Path(
+        "selected.png"
+    ),
+    paper: Annotated[
+        bool | None, typer.Option("--paper/--no-paper", help="Mark the paper's points (default: if the settings match).")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the figure.")] = "",
+    plugin: Plugin = None,
+) -> None:
+    """Plot how many pairs a run selected per epoch and how many were correct (figure 2 of the paper).
+
+    Example:  pals figure selected runs/digits/seed-1 --out selected.svg
+    """
+    from pals.bench.report.plots import save, selected
+    from pals.bench.report.run_curves import paper_points, read_curves, to_csv
+    from pals.util.files import write_text
+
+    if out.suffix.lower() == ".csv":
+        if len(runs) > 1:
+            raise InputError("A table of curves holds one run; name one, or choose a picture as --out.")
+        write_text(out, to_csv(runs[0]))
+    else:
+        points = paper_points(runs, paper)
+        save(selected(read_curves(runs), points, title), out)
+    say(f"Written: {out}")
+
+
+@figure_app.command("ablation")
+def figure_ablation(
+    part: Annotated[
+        str | None, typer.Argument(help='"Mix-up and CR", K, r, delta, Backbone or "Eq. 1"; all by default.')
+    ] = None,
+    out: Picture = Path("ablation.png"),
+    runs: Runs = DEFAULT_RUNS,
+    epochs: Epochs = None,
+) -> None:
+    """Plot the ablations (table 7) as bars, ours next to the paper's.
+
+    Example:  pals figure ablation K --out ablation-K.svg
+    """
+    from pals.bench.report.plots import bars, save
+
+    _check_runs(runs)
+    save(bars(_table(_choose("7", None, None, None), runs, epochs, None, None), part), out)
+    say(f"Written: {out}")
+
+
+@figure_app.command("speed")
+def figure_speed(
+    name: Annotated[
+        str, typer.Option("--table", help="Table: noisy-comparison, partial-check or any other.")
+    ] = "noisy-comparison",
+    out: Picture = Path("speed.png"),
+    runs: Runs = DEFAULT_RUNS,
+    epochs: Epochs = None,
+    plugin: Plugin = None,
+) -> None:
+    """Plot accuracy against training time, and the epoch time of each method.
+
+    Example:  pals figure speed --table noisy-comparison --runs runs/bench --out speed.png
+    """
+    from pals.bench.report.plots import save
+    from pals.bench.report.speed_plots import speed_figure
+
+    _check_runs(runs)
+    save(speed_figure(_table(_choose(name, None, None, None), runs, epochs, None, None)), out)
+    say(f"Written: {out}")
+
+
+def show(made: Table) -> None:
+    """A table on the screen, in as many pieces as its width asks for."""
+    from pals.bench.report.layout import layout, legend
+
+    console.print(f"[bold]{escape(made.title)}[/]", highlight=False)
+    for part in layout(made):
+        for first, last in _pieces(part, console.width):
+            console.print(_grid(part, first, last))
+    for sentence in legend(made):
+        console.print(Text(sentence, style="dim"), soft_wrap=False)
+
+
+def _pieces(part: Part, width: int) -> list[tuple[int, int]]:
+    """Ranges of columns that fit on the screen beside the names, about as many in each; a name over several columns is not
+    torn."""
+    sizes = [_width(part, number) + 3 for number in range(len(part.columns))]
+    names = max(len(text) for _, rows in part.sections for row in rows for text in _names(row.name, row.labels)) + 4
+    starts = [number for number, (name, _) in enumerate(part.columns) if name or not number]
+    ends = [*starts[1:], len(sizes)]
+    for count in range(1, len(starts) + 1):
+        cuts = [len(starts) * piece // count for piece in range(count + 1)]
+        ranges = [(starts[first], ends[last - 1]) for first, last in pairwise(cuts)]
+        if all(names + sum(sizes[first:last]) <= width for first, last in ranges):
+            break
+    return ranges
+
+
+def _width(part: Part, number: int) -> int:
+    lines = [len(_plain(line)) for _, rows in part.sections for row in rows for line in row.cells[number]]
+    return max([*lines, *map(len, _head(*part.columns[number]))])
+
+
+def _head(name: str, under: str) -> list[str]:
+    """A heading in short lines."""
+    first, bracket, rest = name.partition(" (")
+    return [*first.split(", "), *([f"({rest}"] if bracket else []), *([under] if under else [])]
+
+
+def _grid(part: Part, first: int, last: int) -> Grid:
+    grid = Grid(title=escape(part.heading) or None, title_justify="left", title_style="bold")
+    grid.add_column("")
+    for name, under in part.columns[first:last]:
+        grid.add_column(escape("\n".join(_head(name, under))), justify="right", no_wrap=True)
+    for number, (heading, rows) in enumerate(part.sections):
+        if heading:
+            if number:
+                grid.add_section()
+            grid.add_row(Text(heading, style="italic"))
+        for row in rows:
+            cells = [Text("\n").join(_styled(line) for line in cell) for cell in row.cells[first:last]]
+            grid.add_row("\n".join(map(escape, _names(row.name, row.labels))), *cells)
+    return grid
+
+
+def _names(name: str, labels: tuple[str, ...]) -> list[str]:
+    """Beside each line of the cells, what it is."""
+    return [f"{name}, {labels[0]}" if labels[0] else name, *[f"  {label}" for label in labels[1:]]]
+
+
+def _plain(line: Line) -> str:
+    return "".join(piece.text + piece.count for piece in line)
+
+
+def _styled(line: Line) -> Text:
+    return Text.assemble(*[(piece.text + piece.count, "bold" if piece.strong else "") for piece in line])
+
+
+def _form(given: str | None, out: Path | None) -> str:
+    known = ("rich", "figure", *FORMATS.values())
+    ending = "" if out is None else out.suffix.lower()
+    if given is None:
+        if out is None:
+            return "rich"
+        if ending not in (*FORMATS, *PICTURES):
+            raise InputError(f"--out {out}: name a --format, or a file that ends in {', '.join((*FORMATS, *PICTURES))}.")
+        return FORMATS.get(ending, "figure")
+    if given not in known:
+        raise unknown("format", given, known)
+    if given == "rich" and out is not None:
+        raise InputError("--format rich is for the screen; choose markdown, latex, csv, json or figure for a file.")
+    if given == "figure" and ending not in PICTURES:
+        raise InputError(f"--format figure needs an --out that ends in {', '.join(PICTURES)}.")
+    return given
+
+
+def _check_runs(runs: Path) -> None:
+    """A place that was named must be there; without the usual one nothing has been run."""
+    if runs != DEFAULT_RUNS and not runs.exists():
+        raise InputError(f"--runs {runs} does not exist. Give the folder of `pals bench`, or a file of records (.jsonl).")
+
+
+def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None) -> list[Recipe]:
+    from pals.bench import read_grid
+    from pals.bench.paper.experiments import narrowed, select
+
+    if (name is None) == (grid is None):
+        raise InputError("Which table? Name one (1 to 7, figure2, timing, partial-check, noisy-comparison), or a --grid file.")
+    return select(name, methods, cells) if grid is None else narrowed(read_grid(grid), methods, cells)
+
+
+def _table(recipes: list[Recipe], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
+    from pals.bench.report.tabulate import gather, make_table
+
+    return make_table(recipes, gather(recipes, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
+
+
+def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone: bool) -> str:
+    from pals.bench.report.reproduction import all_tables, reproduction_page
+
+    if form == "markdown":
+        return reproduction_page(runs, out or Path("reproduction.md"), epochs)
+    if form == "figure":
+        raise InputError("--all has no picture; draw one table at a time.")
+    made = all_tables(runs, epochs, out)
+    if form != "rich":
+        return _text(made, form, standalone)
+    for one in made:
+        show(one)
+    return ""
+
+
+def _text(tables: list[Table], form: str, standalone: bool) -> str:
+    from pals.bench.report import json_csv, markdown_latex
+
+    if form == "latex":
+        return markdown_latex.to_latex(tables, standalone)
+    if form == "csv":
+        return json_csv.to_csv(tables)
+    return json_csv.to_json(tables) if form == "json" else "\n".join(markdown_latex.to_markdown(one) for one in tables)
+
+
+def _draw_table(made: Table, out: Path | None) -> None:
+    """What reads best: times against accuracy where nothing is published, bars for ablations and seconds, differences as
+    colours for the others."""
+    from pals.bench.report.plots import bars, heat_map, save
+    from pals.bench.report.speed_plots import speed_figure
+
+    assert out is not None
+    if made.name == "figure2":
+        raise InputError("Figure 2 is drawn from the folders of its runs: `pals figure selected RUN...`.")
+    if not any(entry.published for entry in made.entries):
+        picture = speed_figure(made)
+    else:
+        picture = bars(made) if made.row_groups or made.quantity == "seconds" else heat_map(made)
+    save(picture, out)
+    say(f"Written: {out}")
+
+
+def _write(text: str, out: Path | None) -> None:
+    from pals.util.files import write_text
+
+    if out is not None:
+        write_text(out, text)
+        say(f"Written: {out}")
+    elif text:
+        typer.echo(text, nl=not text.endswith("\n"))

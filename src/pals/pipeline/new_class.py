@@ -1,0 +1,141 @@
+"""A new class from a list of items: what `pals update --add-class NAME --items FILE` does to the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pals.crowd.novelty import PROBABLE
+from pals.readers import NO_ANSWER, Votes
+from pals.readers.matching import match_names
+from pals.readers.unsure_answers import Marks
+from pals.runs.run_config import CLOSED_FORM
+from pals.util.errors import InputError
+from pals.util.files import without_mark
+
+GROUPS = "none_of_these"
+"""In a run's folder: a list of items for each group that may be a class."""
+PART = 0.25
+"""Share of the listed items that must be from a group for its other items to be of the new class, too: one item that strayed
+into the group of another class shall not cost that class its answers."""
+
+
+def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = None) -> Votes:
+    """The votes with a further class for each name, of which the items in its file are known to be (gold). What people said of
+    them stays: it shows what they take the new class for. Answers to others that may be of it, by the run that `earlier` (its
+    votes.csv) belongs to, weigh nothing: nobody could have named the new class, and the picture decides."""
+    for name, path in lists.items():
+        votes = _add(votes, name, Path(path))
+        if earlier is not None:
+            listed = {votes.items[i] for i in np.flatnonzero(votes.gold_I == votes.class_names.index(name))}
+            aside = _flagged(Path(earlier).with_name("labels.csv"), listed) | _alike(Path(earlier).with_name(GROUPS), listed)
+            kept_I = np.array([item not in aside for item in votes.items]) | (votes.gold_I >= 0)
+            votes = replace(votes, weight_R=votes.weight_R * kept_I[votes.item_R])
+    return votes
+
+
+def _flagged(path: Path, listed: Collection[str]) -> set[str]:
+    """The items of a run that are probably of none of the classes, but for those of a class of which most are: that class is
+    odd itself, and would lose all its answers."""
+    try:
+        table = pd.read_csv(path, dtype={"item": str, "label": str}, keep_default_na=False)
+        if "none_of_these" not in table:  # a run of an earlier version
+            return set()
+        flagged = pd.to_numeric(table["none_of_these"]) > PROBABLE
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"Cannot read none_of_these in {path}: {reason}. Run `pals fit` again to rewrite it.") from None
+    table = table.assign(item=table["item"].map(without_mark), flagged=flagged)
+    others = table[~table["item"].isin(listed)]
+    few = others.groupby("label")["flagged"].transform("mean") <= 0.5
+    return set(others["item"][others["flagged"] & few])
+
+
+def _alike(groups: Path, listed: Collection[str]) -> set[str]:
+    """The items of all groups of a run from which a good part of the list is."""
+    try:
+        found = [set(path.read_text(encoding="utf-8").splitlines()) for path in sorted(groups.glob("*.txt"))]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the lists in {groups} ({error}). Run `pals fit` again to rewrite them.") from None
+    return set[str]().union(*(group for group in found if len(group.intersection(listed)) >= PART * len(listed)))
+
+
+def _add(votes: Votes, name: str, path: Path) -> Votes:
+    votes = _with_class(votes, name)
+    listed = read_list(path)
+    place_L = match_names(tuple(listed), votes.items).file_I
+    gold_L = votes.gold_I[place_L]
+    for item, place, gold in zip(listed, place_L.tolist(), gold_L.tolist(), strict=True):
+        where = f"{path}, line {listed[item]}: {item!r}"
+        if place < 0:
+            raise InputError(f"{where} is not an item of the run. Write items as in labels.csv, one per line.")
+        if gold >= 0:
+            raise InputError(f"{where} is known to be {votes.class_names[gold]!r} (gold). Remove it from the list.")
+    gold_I = votes.gold_I.copy()
+    gold_I[place_L] = votes.class_names.index(name)
+    return replace(votes, gold_I=gold_I)
+
+
+def _with_class(votes: Votes, name: str) -> Votes:
+    """With the new class, in a taxonomy as a root; it may be in the list of classes or in the tree already, if nobody has
+    named it."""
+    if name in votes.class_names:
+        if _is_named(votes, votes.class_names.index(name)):
+            raise InputError(
+                f"--add-class {name}: a class of this name already exists. Choose another name; items of "
+                f"that class belong in a file of further answers, with the columns item, worker and label."
+            )
+        return votes
+    tree = votes.taxonomy
+    if tree is not None and name in tree.number:
+        raise InputError(f"--add-class {name}: this is a branch of the taxonomy. Choose another name for the class.")
+    return replace(votes, class_names=(*votes.class_names, name), taxonomy=None if tree is None else tree.with_root(name))
+
+
+def _is_named(votes: Votes, number: int) -> bool:
+    """Whether anybody gave this class and no other, or an item is known to be of it."""
+    alone_R = np.bincount(votes.answer_R)[votes.answer_R] == 1
+    return bool((alone_R & (votes.label_R == number)).any() or (votes.gold_I == number).any())
+
+
+def read_list(path: Path) -> dict[str, int]:
+    """The items in a text file, one a line, and their lines."""
+    if not path.is_file():
+        raise InputError(f"--items: {path} does not exist. Give a text file with one item per line, as in labels.csv.")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--items: cannot read {path} ({error}). Give a text file in UTF-8, one item per line.") from None
+    found = {line.strip(): number for number, line in enumerate(lines, start=1) if line.strip()}
+    if not found:
+        raise InputError(f"--items: {path} names no items. Write at least one, one per line.")
+    return found
+
+
+def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
+    """The setting `data.added` for what was asked for."""
+    if name is None and items is None:
+        return {}
+    if name is None or items is None:
+        raise InputError("Give --add-class NAME and --items FILE together: the name of the new class, and a list of its items.")
+    if not name.strip():
+        raise InputError("--add-class: the new class needs a name.")
+    if Marks((), (), NO_ANSWER).is_unknown(name):
+        raise InputError(
+            f"--add-class {name}: in a file of answers this means that somebody does not know. Choose another name."
+        )
+    return {name.strip(): str(Path(items).resolve())}
+
+
+def refuse_without_features(run: Path, settings: Mapping[str, Any]) -> None:
+    """A network that was trained would have to learn the new class; frozen features tell of it at once."""
+    data = settings["data"]
+    if settings["method"]["name"] != CLOSED_FORM or (data["images"] is None and data["features"] is None):
+        raise InputError(
+            f"--add-class needs frozen features of the items, and {run} has none. Fit the pictures with --encoder auto first."
+        )

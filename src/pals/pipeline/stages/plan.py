@@ -1,0 +1,188 @@
+"""Stage 1, the plan: the votes are read, the pictures' sizes looked at, and everything that nobody said is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pals.crowd.dawid_skene.em import DAWID_SKENE
+from pals.methods import preset_for
+from pals.pipeline.stages.encoder_choice import Choice, Trial, choose_encoder
+from pals.pipeline.stages.fit_defaults import Facts, choose, is_open, is_solved
+from pals.pipeline.stages.images import shorter_side
+from pals.pipeline.stages.patches import SeenPatches
+from pals.pipeline.stages.read_answers import MatchedVotes, answered, fingerprint, match_votes
+from pals.pipeline.stages.vectors import read_matrix
+from pals.readers import Votes
+from pals.runs import check_folder, load_run_config
+from pals.runs.encoder_settings import AUTO
+from pals.runs.run_config import UNTRAINED, RunConfig, VotesConfig, checked_seed
+from pals.training.engine import find_device
+from pals.util.config import build, merge, read_yaml
+from pals.util.errors import InputError
+from pals.util.files import refuse_unwritable
+from pals.util.words import how_many
+from pals.vision.images import SMALLEST_SIDE, default_cache
+
+CROWD: Mapping[str, Any] = {"delta": 0.75}
+"""Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+
+ANSWERS_ONLY: Mapping[str, Any] = {"method": {"name": DAWID_SKENE}, "network": {"name": "none"}}
+"""What is done without pictures and vectors."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done, with all settings. Nothing is decoded and nothing written yet."""
+
+    config: RunConfig
+    matched: MatchedVotes
+    reasons: tuple[str, ...]
+    "A sentence for each choice that matters."
+    folder: Path
+    resumed: bool = False
+    "An earlier command has done a part of it, or all."
+    truth: Path | None = None
+    cache: Path | None = None
+    stream: bool | None = None
+    "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
+    compared: int = 0
+    "Pictures that were encoded when encoders were compared."
+    seen: SeenPatches | None = None
+    "What patches made of them then."
+
+    @property
+    def data(self) -> VotesConfig:
+        assert isinstance(self.config.data, VotesConfig)
+        return self.config.data
+
+    @property
+    def solved(self) -> bool:
+        """Nothing is trained: in closed form, or by the answers alone."""
+        return self.config.method_name in UNTRAINED
+
+    def describe(self) -> str:
+        """The method, the network and how long, in a few words."""
+        network, train = self.config.network, self.config.train
+        if self.data.answers_only:
+            return "No pictures: labels come from the answers alone, weighted by how each person errs (Dawid-Skene model)"
+        if self.solved:
+            seen = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
+            return f"Closed form on {seen}: labels are computed directly from features and answers, without training"
+        folds = self.data.folds
+        times = f", and {how_many(folds, 'more network')}, each for a second opinion on items it has not seen" if folds else ""
+        size = f" at {self.data.size} px" if self.data.images is not None else ""
+        frozen = f" on the features of {network.name}" if network.frozen else ""
+        passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
+        return f"Training a classifier (method {self.config.method_name}, {network.trained}{frozen}{size}) in {passes}{times}"
+
+
+def plan(
+    given: Mapping[str, Any],
+    folder: Path,
+    *,
+    votes: Votes | None = None,
+    truth: Path | None = None,
+    cache: Path | None = None,
+    stream: bool | None = None,
+) -> Plan:
+    """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
+    of the files that `data.votes` names."""
+    refuse_unwritable(folder)
+    earlier = _begun(folder)
+    if earlier is not None and dict(given.get("network") or {}).get("name") == AUTO:
+        given = {**given, "network": {}}  # it was chosen when the run was begun
+    values = merge(earlier or {}, given)
+    sources = build(VotesConfig, values["data"], "data")
+    matched = match_votes(sources, votes)
+    _refuse_folds(sources.folds, matched.votes)
+    mark = fingerprint(matched.votes)
+    reasons: list[str] = []
+    found: Choice | None = None
+    if earlier is None and sources.answers_only:
+        values = merge(ANSWERS_ONLY, given)
+    elif earlier is None:
+        facts = _facts(sources, matched.votes, given)
+        found = _compare(given, facts, sources, matched.votes, cache or default_cache())
+        if found is not None:
+            given = merge(given, {"network": {"name": found.name, "frozen": True}})
+        values, reasons = choose(given, facts)
+        reasons = reasons if found is None else [found.reason, *reasons[1:]]
+        values = merge(_usual_method(values["method"], facts), values)
+        if sources.earlier is not None:  # of an update nothing is open
+            reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
+    else:
+        _refuse_other_answers(folder, sources, matched.votes, mark)
+        reasons = [f"{folder} exists: keeping its settings."]
+    chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
+    config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
+    check_folder(folder, config)
+    encoded, seen = (0, None) if found is None else (found.encoded, found.seen)
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, encoded, seen)
+
+
+def _begun(folder: Path) -> dict[str, Any] | None:
+    """The settings of the run in the folder, if there is one."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return None
+    if not isinstance(load_run_config(folder).data, VotesConfig):
+        raise InputError(
+            f"{path} does not belong to a run of `pals fit`. Choose another --out, or restore the file from a copy."
+        )
+    return read_yaml(path)
+
+
+def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """The section `method` as far as nobody has said it: PALS, for few items by the preset made for them."""
+    if given.get("name", "pals") != "pals":
+        return {}
+    options = {} if "preset" in given else preset_for("pals", facts.answered)
+    return {"method": {"name": "pals", **(options or CROWD)}}
+
+
+def _refuse_folds(folds: int, votes: Votes) -> None:
+    """Each network needs items to learn from, and others to be asked about."""
+    most = int(answered(votes).sum())
+    if folds == 1 or folds > most:
+        raise InputError(f"--folds {folds}: give 2 to {most:,}, the items with an answer, or 0 for no cross-fitting.")
+
+
+def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
+    if sources.fingerprint != mark:
+        early = ' Early versions left out "don\'t know", unsure marks and times: fit such a run again with another --out.'
+        before = early if votes.marked or votes.timed else ""
+        raise InputError(
+            f"The pictures or answers are not those that {folder} was started with. Use `pals update {folder} VOTES` to add "
+            f"new answers, or choose another --out.{before}"
+        )
+
+
+def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path) -> Choice | None:
+    """The encoder that a comparison chose, where it is open."""
+    if not is_open(given, facts) or facts.side is None:
+        return None
+    seed, solved = checked_seed(given.get("seed")), is_solved(given, facts, fixed=True)
+    return choose_encoder(Trial(data, votes, facts.side, cache, _device(given), seed, solved))
+
+
+def _device(given: Mapping[str, Any]) -> str:
+    return str((given.get("engine") or {}).get("device", "auto"))
+
+
+def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
+    side = None if data.images is None else shorter_side(data.images, votes.items)
+    if side is not None and side < SMALLEST_SIDE:
+        raise InputError(
+            f"The pictures in {data.images} are {side} pixels high or wide, too small to show anything. Give the originals, of "
+            f"at least {SMALLEST_SIDE} pixels, or vectors with --features."
+        )
+    return Facts(
+        answered=max(int(answered(votes).sum()), 1),
+        classes=len(votes.class_names),
+        side=side,
+        accelerated=find_device(_device(given)).type != "cpu",
+        width=None if data.features is None else read_matrix(data).shape[1],
+    )

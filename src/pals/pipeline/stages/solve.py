@@ -1,0 +1,90 @@
+"""Without training: a classifier in closed form, ridge regression on frozen features and a model of the annotators, each made
+from the other; and of answers alone the model of the annotators by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pals.crowd import fuse
+from pals.crowd.closed_form import Solution, solve
+from pals.model import Part, fit_temperature
+from pals.pipeline.progress import Monitor
+from pals.pipeline.stages.encode import Encoded
+from pals.pipeline.stages.trained import Trained
+from pals.training.engine import Engine
+from pals.vision.networks.small_networks import RootLinear
+
+HEAD = "linear"
+NO_HELP = "The pictures hardly help here: they add next to nothing to the answers, so the answers alone decide."
+
+
+def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
+    """Seconds, without epochs; each item's opinion is that of a regression on all others."""
+    found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
+    width = encoded.vectors_ND.shape[1]
+    return Trained(
+        encoded=encoded,
+        network=network_of(found),
+        part=Part(HEAD, (width,), (0.0,) * width, (1.0,) * width),
+        temperature=temperature_of(found),
+        features_ND=encoded.vectors_ND - encoded.vectors_ND.mean(dim=0),
+        fusion=found.fusion,
+        said_NC=found.fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
+        spectrum=found.spectrum,
+        remarks=() if found.fusion.calibration is not None else (NO_HELP,),
+    )
+
+
+def fit_answers(encoded: Encoded) -> Trained:
+    """The answers alone, by Dawid and Skene's model with items that are hard for everybody. No classifier comes of it. How far
+    people differ is known from the model without such items, unless it was given."""
+    loaded = encoded.loaded
+    strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
+    start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
+    fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
+    return Trained(
+        encoded=encoded,
+        network=None,
+        part=None,
+        temperature=1.0,
+        features_ND=encoded.vectors_ND,
+        fusion=fusion,
+        said_NC=fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
+    )
+
+
+def describe(encoded: Encoded) -> dict[str, Any]:
+    """With the keys that a run which trains has."""
+    config, sets = encoded.plan.config, encoded.loaded.candidates
+    return {
+        "method": config.method_name,
+        "data": config.data.name,
+        "seed": config.seed,
+        "items": len(sets),
+        "mean_set_size": sets.statistics().mean_size,
+        "engine": Engine(config.engine).describe(),
+        "epochs": 0,
+    }
+
+
+def network_of(found: Solution) -> RootLinear:
+    """The regression as a network."""
+    network = RootLinear(*found.weight_DC.shape)
+    with torch.no_grad():
+        network.classifier.weight.copy_(torch.from_numpy(found.weight_DC.T.copy()))
+        network.classifier.bias.copy_(torch.from_numpy(np.array(found.bias_C)))
+    return network
+
+
+def temperature_of(found: Solution) -> float:
+    """What makes the opinions about left-out items agree with the labels that answers and opinions come to."""
+    consensus = found.fusion.consensus
+    known_N = torch.from_numpy(consensus.answers.known_N)
+    return fit_temperature(torch.from_numpy(found.logit_NC)[known_N], torch.from_numpy(consensus.posterior_NC)[known_N])

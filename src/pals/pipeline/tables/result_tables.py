@@ -1,0 +1,370 @@
+"""The result as tables for people: one frame per file of a run, in a fixed order, and the text of its CSV file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pals.crowd.agreement import Agreement
+from pals.crowd.annotator_flags import confidence_limits, pace
+from pals.crowd.answers import ratio
+from pals.crowd.blocks import row_blocks
+from pals.crowd.dawid_skene.em import Consensus
+from pals.crowd.doubtful_answers import Arguing, Doubts, rank_doubts
+from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
+from pals.labels.cells import DONT_KNOW
+from pals.pipeline.finished_run import TOGETHER, UNNAMED
+from pals.pipeline.tables.flag_columns import flagged_people
+from pals.readers.taxonomy_answers import spoken
+from pals.util.csv_text import csv_text as csv_text
+from pals.util.csv_text import write_csv as write_csv
+
+DIGITS = 6
+
+ROWS = 50_000
+"""Items that are put in order, or answers that are put into words, at once."""
+
+
+def tally(counts: Mapping[str, float]) -> str:
+    """ "cat x2; dog": what was said with how often, where that is not once."""
+    return "; ".join(text if times == 1 else f"{text} x{times:g}" for text, times in counts.items())
+
+
+def labels_table(result: Result, consensus: Consensus | None = None) -> pd.DataFrame:
+    """One row per item, in the order of the votes' items: the result with the next likely classes, and what the answers come to
+    by themselves, counted (`majority`; several where they are even) and weighed (`dawid_skene`, of the consensus given)."""
+    names_C = _text(result.votes.class_names)
+    weighed = {}
+    if consensus is not None:
+        weighed["dawid_skene"] = np.where(consensus.answers.known_N, names_C[consensus.label_N], "")
+    return pd.DataFrame(
+        {
+            "item": _text(result.votes.items),
+            "label": names_C[result.label_N],
+            "confidence": result.confidence_N.round(DIGITS),
+            **_next_likely(result),
+            "majority": _majorities(result),
+            **weighed,
+            "votes": result.answers_N,
+            "agreement": result.agreement_N.round(DIGITS),
+            "in_votes": result.said_N,
+            "status": _text(STATUS)[result.status_N],
+            "none_of_these": np.full(len(result.label_N), np.nan) if result.none_N is None else result.none_N.round(DIGITS),
+        }
+    )
+
+
+def probabilities_table(result: Result) -> pd.DataFrame:
+    """One row per item with the probability of every class."""
+    columns = [f"probability: {name}" for name in result.votes.class_names]
+    table = pd.DataFrame(result.posterior_NC.round(DIGITS), columns=columns)
+    table.insert(0, "item", _text(result.votes.items))
+    return table
+
+
+def _next_likely(result: Result) -> dict[str, Any]:
+    """The second and third choice with their probabilities; of two classes there is no third."""
+    order_NK = _likeliest(result.posterior_NC, 3)
+    columns: dict[str, Any] = {}
+    for place, rank in enumerate(("second", "third"), start=1):
+        label_N1 = order_NK[:, place : place + 1]
+        there = label_N1.shape[1] > 0
+        columns[rank] = _text(result.votes.class_names)[label_N1[:, 0]] if there else ""
+        share_N1 = np.take_along_axis(result.posterior_NC, label_N1, axis=1).round(DIGITS)
+        columns[f"{rank}_probability"] = share_N1[:, 0] if there else np.nan
+    return columns
+
+
+def _likeliest(posterior_NC: np.ndarray, most: int) -> np.ndarray:
+    """The likeliest classes of each item, the first of several that are as likely; in parts, as there may be many items."""
+    parts = [_largest(posterior_NC[start : start + ROWS], most) for start in range(0, max(len(posterior_NC), 1), ROWS)]
+    return np.concatenate(parts)
+
+
+def _largest(value_BC: np.ndarray, most: int) -> np.ndarray:
+    """The places of the largest values of each row, the first of several that are as large."""
+    left_BC, places = value_BC.copy(), []
+    for _ in range(min(most, value_BC.shape[1])):
+        place_B1 = left_BC.argmax(axis=1, keepdims=True)
+        np.put_along_axis(left_BC, place_B1, -np.inf, axis=1)
+        places.append(place_B1)
+    return np.concatenate(places, axis=1)
+
+
+def _majorities(result: Result) -> np.ndarray:
+    """The label that most people gave to each item, "newt|toad" where as many gave another; blank where nobody answered."""
+    names_C, leads_N = _text(result.votes.class_names), result.leads_NC.sum(axis=1)
+    found_N = np.where(leads_N > 0, names_C[result.leads_NC.argmax(axis=1)], "")
+    even = np.flatnonzero(leads_N > 1)
+    names_L = names_C[np.nonzero(result.leads_NC[even])[1]].tolist()
+    ends = np.cumsum(leads_N[even]).tolist()
+    found_N[even] = _text(["|".join(names_L[start:end]) for start, end in pairwise([0, *ends])])
+    return found_N
+
+
+def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = None) -> pd.DataFrame:
+    """One row per answer that is probably wrong, in the order of `doubts`."""
+    item_M = result.item_A[doubts.answer_M]
+    names_C = _text(result.votes.class_names)
+    answer, others = _answers_in_words(result, doubts.answer_M)
+    return pd.DataFrame(
+        {
+            "rank": np.arange(1, len(item_M) + 1),
+            "item": _text(result.votes.items)[item_M],
+            "worker": people_of(result)[result.worker_A[doubts.answer_M]],
+            "answer": answer,
+            "suggestion": names_C[doubts.suggestion_M],
+            "probability_wrong": doubts.wrong_M.round(DIGITS),
+            "confidence": result.confidence_N[item_M].round(DIGITS),
+            "others": others,
+            "neighbors": _neighbors_in_words(result, len(item_M), arguing),
+        }
+    )
+
+
+def annotators_table(result: Result) -> pd.DataFrame:
+    """One row per annotator who answered: those with a flag first, then those who surely agree least with the result."""
+    worker_A, item_A = result.worker_A % (len(result.votes.workers) + 1), result.item_A  # -1 is the last
+    people, classes = len(result.votes.workers) + 1, result.posterior_NC.shape[1]
+    answers_W = np.bincount(worker_A, minlength=people)
+    size_W = np.maximum(answers_W, 1)
+    agreement_W = np.bincount(worker_A, result.agrees_A, minlength=people) / size_W
+    result_WC, right_WC = (
+        np.bincount(worker_A * classes + result.label_N[item_A], value, minlength=people * classes).reshape(people, classes)
+        for value in (None, result.agrees_A)
+    )
+    said_R = worker_A[result.answer_R] * classes + result.votes.label_R
+    said_WC = np.bincount(said_R, minlength=people * classes).reshape(people, classes)
+    chance_W = (said_WC * result_WC).sum(axis=1) / size_W**2
+    above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
+    low_W, high_W = confidence_limits(agreement_W * answers_W, answers_W, 0.025)
+    flags, evidence = flagged_people(result)
+    counts = _confusions(result)
+    table = pd.DataFrame(
+        {
+            "worker": people_of(result),
+            "answers": answers_W,
+            **_seconds(result),
+            "agreement": agreement_W.round(DIGITS),
+            "agreement_low": low_W.round(DIGITS),
+            "agreement_high": high_W.round(DIGITS),
+            "by_chance": chance_W.round(DIGITS),
+            "above_chance": above_W.round(DIGITS),
+            "flags": flags,
+            "evidence": evidence,
+            "confused": _worst_mistakes(result, counts.worker_X, people, counts),
+        }
+    )
+    share_WC = ratio(right_WC, result_WC).round(DIGITS)
+    rights = pd.DataFrame(share_WC, columns=[f"right: {name}" for name in result.votes.class_names])
+    table = pd.concat([table, rights], axis=1)[answers_W > 0]
+    order = table.assign(unsuspected=table["flags"] == "").sort_values(
+        ["unsuspected", "agreement_high", "worker"], kind="stable"
+    )
+    return table.loc[order.index].reset_index(drop=True)
+
+
+def _seconds(result: Result) -> dict[str, np.ndarray]:
+    """The column with what people take for an answer, where times are known; the last is for answers without a name."""
+    return {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
+
+
+def confusion_table(result: Result) -> pd.DataFrame:
+    """What each annotator answered (`answer`) where the result is `result`: counts above zero, in the order of the
+    annotators and classes. An answer with several labels counts as a part for each; one that names a node of a taxonomy is
+    that node."""
+    counts = _confusions(result)
+    names_C, names_Y = _text(result.votes.class_names), _said_names(result)
+    count_X = counts.count_X.round(DIGITS)
+    return pd.DataFrame(
+        {
+            "worker": people_of(result)[counts.worker_X],
+            "result": names_C[counts.result_X],
+            "answer": names_Y[counts.answer_X],
+            "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
+        }
+    )
+
+
+def classes_table(result: Result) -> pd.DataFrame:
+    """One row per class, in the order of the classes."""
+    classes, label_N, status_N = result.posterior_NC.shape[1], result.label_N, result.status_N
+    items_C = np.bincount(label_N, minlength=classes)
+    answered_N = result.leads_NC.any(axis=1)
+    answered_C = np.bincount(label_N[answered_N], minlength=classes)
+    agreement_C = np.bincount(label_N[answered_N], result.agreement_N[answered_N], minlength=classes)
+    doubtful_A = np.zeros(len(result.first_A), dtype=bool)
+    doubtful_A[rank_doubts(result).answer_M] = True
+    counts, named_A = _confusions(result), result.node_A < 0  # a node of a taxonomy is no class
+    return pd.DataFrame(
+        {
+            "class": _text(result.votes.class_names),
+            "items": items_C,
+            "answers": np.bincount(result.votes.label_R[named_A[result.answer_R]], minlength=classes),
+            "majority_items": _shared_leads(result).round(DIGITS),
+            "agreement": ratio(agreement_C, answered_C).round(DIGITS),
+            "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
+            "corrected": np.bincount(label_N[status_N == CORRECTED], minlength=classes),
+            "unsure": np.bincount(label_N[status_N == UNSURE], minlength=classes),
+            "doubtful_answers": np.bincount(result.votes.label_R[(doubtful_A & named_A)[result.answer_R]], minlength=classes),
+            "confused": _worst_mistakes(result, counts.result_X, classes, counts),
+        }
+    )
+
+
+def _shared_leads(result: Result) -> np.ndarray:
+    """For how many items each class is the most frequent answer; where several are, each has its share of the item."""
+    leads_NC = result.leads_NC
+    leads_C: np.ndarray = ratio(np.ones(1), leads_NC.sum(axis=1), otherwise=0.0) @ leads_NC
+    return leads_C
+
+
+def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
+    """How far people agree beyond chance: everybody, each class against all others, and pairs of people."""
+    people, classes = result.votes.workers, result.votes.class_names
+    of_class = {"krippendorff_alpha": found.alpha_of_class, "fleiss_kappa": found.fleiss_of_class}
+    rows = [
+        ("everybody", "", "", found.items, "krippendorff_alpha", found.alpha),
+        ("everybody", "", "", found.items, "fleiss_kappa", found.fleiss),
+        *(
+            ("class", name, "", found.items, measure, of)
+            for measure, found_C in of_class.items()
+            for name, of in zip(classes, found_C, strict=True)
+        ),
+        *(("pair", people[one.one], people[one.other], one.items, "cohen_kappa", one.kappa) for one in found.pairs),
+    ]
+    table = pd.DataFrame(
+        [(*row, measured.value, measured.low, measured.high) for *row, measured in rows],
+        columns=["of", "name", "other", "items", "measure", "value", "low", "high"],
+    )
+    return table.round({"value": DIGITS, "low": DIGITS, "high": DIGITS})
+
+
+class _Confusions(NamedTuple):
+    """How often (X combinations) a person gave an answer where the result is a class."""
+
+    worker_X: np.ndarray  # the unnamed are the last
+    result_X: np.ndarray
+    answer_X: np.ndarray  # a class, or beyond the classes a node of the taxonomy
+    count_X: np.ndarray
+
+
+def _confusions(result: Result) -> _Confusions:
+    classes, said = result.posterior_NC.shape[1], len(_said_names(result))
+    node_R = result.node_A[result.answer_R]
+    said_R = np.where(node_R < 0, result.votes.label_R, classes + node_R)
+    worker_R = result.votes.worker_R % (len(result.votes.workers) + 1)
+    code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * said + said_R
+    code_X, place_R = np.unique(code_R, return_inverse=True)
+    count_X = np.bincount(place_R, result.part_R, minlength=len(code_X))
+    return _Confusions(code_X // said // classes, code_X // said % classes, code_X % said, count_X)
+
+
+def _said_names(result: Result) -> np.ndarray:
+    """What an answer may name: a class, or beyond the classes a node of the taxonomy."""
+    tree = result.votes.taxonomy
+    return _text((*result.votes.class_names, *(() if tree is None else tree.nodes)))
+
+
+def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: _Confusions) -> list[str]:
+    """Per group the most frequent mistake in words: "cat -> dog 31 of 120", of 120 answers where the result is cat."""
+    classes, names_Y = result.posterior_NC.shape[1], _said_names(result)
+    kind_X = (group_X * classes + counts.result_X) * len(names_Y) + counts.answer_X
+    kind_Y, place_X = np.unique(kind_X, return_inverse=True)
+    count_Y = np.bincount(place_X, counts.count_X, minlength=len(kind_Y)).round(DIGITS)
+    case_Y, said_Y = kind_Y // len(names_Y), kind_Y % len(names_Y)
+    total = np.bincount(case_Y, count_Y, minlength=groups * classes)
+    wrong_Y = np.flatnonzero(~_includes(result, said_Y, case_Y % classes))
+    order_Y = wrong_Y[np.lexsort((-count_Y[wrong_Y] / total[case_Y[wrong_Y]], -count_Y[wrong_Y]))]
+    group, first = np.unique(case_Y[order_Y] // classes, return_index=True)
+    names, words = result.votes.class_names, [""] * groups
+    for g, y in zip(group.tolist(), order_Y[first].tolist(), strict=True):
+        case = int(case_Y[y])
+        words[g] = f"{names[case % classes]} -> {names_Y[said_Y[y]]} {count_Y[y]:g} of {total[case].round(DIGITS):g}"
+    return words
+
+
+def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.ndarray:
+    """Whether what was said, a class or beyond the classes a node, is or includes the class."""
+    tree, classes = result.votes.taxonomy, result.posterior_NC.shape[1]
+    if tree is None:
+        same_Y: np.ndarray = said_Y == class_Y
+        return same_Y
+    span_Y2 = tree.span_T2[np.where(said_Y < classes, tree.leaf_C[said_Y % classes], said_Y - classes)]
+    includes_Y: np.ndarray = (span_Y2[:, 0] <= class_Y) & (class_Y < span_Y2[:, 1])
+    return includes_Y
+
+
+def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog?; don't
+    know"). Some items at a time: what is noted of each takes far more memory than the words."""
+    said_M, others_M = np.empty(len(answer_M), dtype=object), np.empty(len(answer_M), dtype=object)
+    order_M = np.argsort(result.item_A[answer_M], kind="stable")
+    first = np.flatnonzero(np.diff(result.item_A[answer_M[order_M]], prepend=-1))
+    for items in row_blocks(np.append(first, len(order_M)), 1, ROWS):
+        part = order_M[first[items.start] : first[items.stop] if items.stop < len(first) else None]
+        said_M[part], others_M[part] = _words_of_items(result, answer_M[part])
+    return said_M, others_M
+
+
+def _words_of_items(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
+    """The same, of all doubtful answers to some items."""
+    item_M = result.item_A[answer_M]
+    wanted_N = np.zeros(len(result.label_N), dtype=bool)
+    wanted_N[item_M] = True
+    row = np.flatnonzero(wanted_N[result.votes.item_R])
+    row, names = spoken(result.votes, row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))])
+    said: dict[int, str] = {}
+    marked: dict[int, str] = {}
+    item_of: dict[int, int] = {}
+    columns = (result.answer_R, result.votes.item_R, result.votes.sure_R)
+    for answer, item, sure, name in zip(*(column[row].tolist() for column in columns), names, strict=True):
+        said[answer] = f"{said[answer]}{TOGETHER}{name}" if answer in said else name
+        word = name if sure else f"{name}?"
+        marked[answer] = f"{marked[answer]}{TOGETHER}{word}" if answer in marked else word
+        item_of[answer] = item
+    given: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # of each item the answers that say a word
+    for answer, item in item_of.items():
+        given[item][marked[answer]].append(answer)
+    unknown = Counter(result.votes.unknown_item_U.tolist())
+
+    @cache  # of an item with very many answers, most of those in doubt have the same others
+    def others(item: int, word: str, first: bool) -> str:
+        """What all say of the item but one of those who say this: the first of them, or a later one."""
+        count = {name: len(answers) - (name == word) for name, answers in given[item].items()}
+        begins = {name: answers[int(first and name == word and len(answers) > 1)] for name, answers in given[item].items()}
+        ranked = sorted((name for name in count if count[name]), key=lambda name: (-count[name], begins[name]))
+        return tally({name: count[name] for name in ranked} | ({DONT_KNOW: unknown[item]} if item in unknown else {}))
+
+    words = [(item, marked[answer], answer) for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)]
+    return [said[answer] for answer in answer_M.tolist()], [
+        others(item, word, given[item][word][0] == answer) for item, word, answer in words
+    ]
+
+
+def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> list[str]:
+    """ "path (label 0.93); path (label 0.90)": the similar items with their results and similarities."""
+    if arguing is None or not arguing.index_MK.shape[1]:
+        return [""] * rows
+    items, names, label_N = result.votes.items, result.votes.class_names, result.label_N
+    return [
+        "; ".join(f"{items[i]} ({names[label_N[i]]} {s:.2f})" for i, s in zip(near, similar, strict=True) if i >= 0)
+        for near, similar in zip(arguing.index_MK.tolist(), arguing.similarity_MK.tolist(), strict=True)
+    ]
+
+
+def people_of(result: Result) -> np.ndarray:
+    """Names by number; -1, which numpy takes for the last, has the last."""
+    return _text((*result.votes.workers, UNNAMED))
+
+
+def _text(names: Sequence[str]) -> np.ndarray:
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array

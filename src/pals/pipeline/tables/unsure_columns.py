@@ -1,0 +1,116 @@
+"""Unsure answers and "don't know" in the tables of a run: columns that are there only where there is something to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from pals.crowd.answers import ratio
+from pals.crowd.dawid_skene.annotators import Annotators
+from pals.crowd.result import Result
+from pals.labels.cells import DONT_KNOW, UNSURE_WEIGHT, split_labels
+from pals.pipeline.tables.result_tables import DIGITS, people_of, tally
+from pals.readers.votes import Votes
+from pals.util.words import how_many
+
+
+def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, annotators: Annotators) -> dict[str, pd.DataFrame]:
+    """The tables with `dont_know` beside the votes of every item, and with how often people are unsure (`unsure`, a share of
+    their answers), what their unsure answers count beside sure ones (`unsure_weight`), and how often they do not know
+    (`dont_know`, a share of the items that they were asked about)."""
+    votes, more = result.votes, dict(tables)
+    if len(votes.unknown_item_U):
+        unknown_N = np.bincount(votes.unknown_item_U, minlength=len(votes.items))
+        more["labels"] = _beside(tables["labels"], "votes", dont_know=unknown_N)
+    if votes.marked:
+        more["annotators"] = _people(tables["annotators"], result, annotators)
+    return more
+
+
+def _people(table: pd.DataFrame, result: Result, annotators: Annotators) -> pd.DataFrame:
+    votes, people = result.votes, len(result.votes.workers) + 1
+    number = {name: person for person, name in enumerate(people_of(result).tolist())}
+    answers_W = np.bincount(result.worker_A % people, minlength=people)
+    unsure_W = np.bincount(result.worker_A[unsure_answers(result)] % people, minlength=people)
+    unknown_W = np.bincount(votes.unknown_worker_U % people, minlength=people)
+    silent = np.flatnonzero((answers_W == 0) & (unknown_W > 0))
+    more = pd.DataFrame({"worker": people_of(result)[silent], "answers": 0, "flags": "", "evidence": "", "confused": ""})
+    table = pd.concat([table, more], ignore_index=True) if len(more) else table
+    person = table["worker"].map(number).to_numpy(dtype=np.int64)
+    columns: dict[str, np.ndarray] = {}
+    if annotators.unsure is not None:
+        columns["unsure"] = ratio(unsure_W, answers_W)[person]
+        columns["unsure_weight"] = np.where(unsure_W > 0, annotators.unsure.trust_W, np.nan)[person]
+    if len(votes.unknown_item_U):
+        columns["dont_know"] = ratio(unknown_W, answers_W + unknown_W)[person]
+    return _beside(table, "answers", **{name: values.round(DIGITS) for name, values in columns.items()})
+
+
+def _beside(table: pd.DataFrame, column: str, **more: np.ndarray) -> pd.DataFrame:
+    """The table with more columns right of this one."""
+    table, place = table.copy(), table.columns.get_loc(column)
+    for number, (name, values) in enumerate(more.items(), start=1):
+        table.insert(int(place) + number, name, values)
+    return table
+
+
+def unsure_answers(result: Result) -> np.ndarray:
+    """Which answers have no label that is not marked as unsure, A bools."""
+    unsure_A: np.ndarray = np.bincount(result.answer_R, result.votes.sure_R, minlength=len(result.first_A)) == 0
+    return unsure_A
+
+
+def in_a_sentence(result: Result, annotators: Annotators) -> list[str]:
+    """How many answers are unsure, what they are worth, and how many people did not know."""
+    parts = []
+    unsure_A, unknown = unsure_answers(result), len(result.votes.unknown_item_U)
+    if unsure_A.any() and annotators.unsure is not None:
+        weight = annotators.unsure.trust_W[result.worker_A[unsure_A] % (len(result.votes.workers) + 1)].mean()
+        one = unsure_A.sum() == 1
+        count = f"{how_many(int(unsure_A.sum()), 'answer')} {'is' if one else 'are'} unsure"
+        parts.append(f"{count}, worth {100 * weight:.0f}% of a sure one{'' if one else ' each, on average'}")
+    if unknown:
+        items = how_many(len(np.unique(result.votes.unknown_item_U)), "item")
+        parts.append(f'people answered "don\'t know" {how_many(unknown, "time")}, about {items}')
+    text = "; ".join(parts)
+    return [f"{text[0].upper()}{text[1:]}."] if parts else []
+
+
+# ---- what people said of an item
+
+
+def unknown_of(votes: Votes, item: int) -> list[str]:
+    """Who does not know, by name; "" for the unnamed."""
+    return [votes.workers[w] if w >= 0 else "" for w in votes.unknown_worker_U[votes.unknown_item_U == item].tolist()]
+
+
+def counted(votes: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a run's votes.csv as they count: without "don't know", and an unsure answer half."""
+    weight = np.where(_sure(votes), 1.0, UNSURE_WEIGHT) * votes["weight"]
+    return votes.assign(weight=weight)[votes["label"] != DONT_KNOW]
+
+
+def said_in_words(votes: pd.DataFrame, separator: str | None, shown: str) -> dict[str, str]:
+    """By item what people said, "gull x2; gull?; don't know", the most frequent first and those who do not know last. `votes`
+    are rows of a run's votes.csv without the gold ones, weights as numbers; `shown` stands between labels of one answer."""
+    labels = votes["label"].map(lambda cell: shown.join(split_labels(cell, separator)) if separator else cell)
+    unknown = votes["label"] == DONT_KNOW
+    aside = votes["weight"] == 0
+    text = labels + np.where(_sure(votes) | unknown, "", "?") + np.where(aside & ~unknown, " (not counted)", "")
+    weight = votes["weight"].mask(aside, 1.0)
+    frame = pd.DataFrame({"item": votes["item"], "unknown": unknown, "text": text, "weight": weight})
+    counts = frame.groupby(["item", "unknown", "text"], sort=True)["weight"].sum().reset_index()
+    counts = counts.sort_values(["unknown", "weight"], ascending=[True, False], kind="stable")
+    return {
+        str(item): tally(dict(zip(part["text"], part["weight"].round(DIGITS), strict=True)))
+        for item, part in counts.groupby("item", sort=False)
+    }
+
+
+def _sure(votes: pd.DataFrame) -> np.ndarray:
+    if "sure" not in votes:
+        return np.ones(len(votes), dtype=bool)
+    sure: np.ndarray = (votes["sure"].str.casefold() != "false").to_numpy()
+    return sure

@@ -1,0 +1,52 @@
+"""What a fit leaves in its folder: the classifier, the tables, the report, and at last `summary.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pals.model import FILE_NAME, Description, Model, Part
+from pals.pipeline import none_of_these
+from pals.pipeline.finished_run import TAXONOMY
+from pals.pipeline.item_neighbors import SecondLook
+from pals.pipeline.stages.findings import Findings
+from pals.pipeline.stages.load import encoder_name
+from pals.pipeline.stages.trained import Trained
+from pals.pipeline.tables.result_tables import probabilities_table, write_csv
+from pals.report.data import report_data
+from pals.report.render import write_report
+from pals.util.csv_text import ROWS
+from pals.util.files import write_json, write_text
+from pals.vision.networks import Network
+
+
+def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
+    """Write all files; gives the page. `summary.json` comes last: where it is, everything is."""
+    folder, trained = findings.folder, findings.trained
+    if trained.network is not None and trained.part is not None:
+        model_of(trained, trained.network, trained.part).save(folder / FILE_NAME)
+    write_csv(folder / "votes.csv", trained.loaded.votes.frames(trained.plan.data.separator, ROWS))
+    if trained.loaded.votes.taxonomy is not None:
+        write_text(folder / TAXONOMY, trained.loaded.votes.taxonomy.to_csv())
+    more = {"probabilities": probabilities_table(findings.result)} if all_probabilities else {}
+    for name, table in {**findings.tables, **more}.items():
+        write_csv(folder / f"{name}.csv", table)
+    findings.kept.save(folder)
+    said_NC = None if trained.network is None else trained.said_NC
+    SecondLook.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)
+    none_of_these.write_lists(findings, folder)
+    write_json(folder / "report.json", report_data(findings))
+    page = write_report(folder)
+    write_json(folder / "summary.json", findings.numbers)
+    return page
+
+
+def model_of(trained: Trained, network: Network, part: Part) -> Model:
+    """The classifier that was learned from all items, with all that is needed to ask it."""
+    loaded, encoded = trained.loaded, trained.encoded
+    encoder = None
+    if encoded.encoder is not None:
+        encoder = Part(encoder_name(trained.plan), loaded.items.shape, *loaded.statistics)
+    names, resize = loaded.candidates.class_names, trained.plan.data.resize
+    tree, sure = loaded.votes.taxonomy, trained.plan.data.sure
+    about = Description(names, part, encoder, trained.temperature, resize=resize, taxonomy=tree, sure=sure)
+    return Model(about, network, encoded.encoder, device="cpu")

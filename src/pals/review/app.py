@@ -1,0 +1,307 @@
+"""The web application: addresses, and which page or answer each gives. What happens is in `session`, who may ask in
+`security`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, TypeGuard
+from urllib.parse import parse_qs, quote, unquote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from pals.review.image_files import NoPictureError, Sent
+from pals.review.orders import Order
+from pals.review.security import TOO_LARGE, App, Guard, TooLargeError
+from pals.review.session import Desk
+from pals.review.store import KINDS, LockedError, Said
+from pals.review.template_values import View
+from pals.review.web.page import STATIC, page, static_file
+from pals.util.errors import InputError
+
+LONGEST_NAME = 60
+LONGEST_KEY = 80
+MOST_AT_ONCE = 500
+BEAT = 15.0  # seconds after which a silent stream says that it is alive
+LOOK = 0.25  # seconds between two looks at what changed
+PICTURE_POLICY = "default-src 'none'; sandbox"
+
+
+class Web:
+    """The application on one desk. `person`: who sits at it, unless the browser says otherwise."""
+
+    def __init__(self, desk: Desk, person: str = "") -> None:
+        self.desk, self.person = desk, person
+        self.view = View(desk)
+        self.closing: Callable[[], bool] = lambda: False
+
+    def app(self, token: str, hosts: frozenset[str]) -> App:
+        routes = [
+            Route("/", self.start),
+            Route("/who", self.who, methods=["GET", "POST"]),
+            Route("/item", self.next_item),
+            Route("/item/{key}", self.one_item),
+            Route("/grid", self.grid),
+            Route("/overview", self.overview),
+            Route("/choices", self.choices),
+            Route("/answer", self.answer, methods=["POST"]),
+            Route("/undo", self.undo, methods=["POST"]),
+            Route("/update", self.update, methods=["POST"]),
+            Route("/events", self.events),
+            Route("/answers.csv", self.answers_csv),
+            Route("/none-of-these.txt", self.missing_class),
+            Route("/picture/{key}", self.picture),
+            Route("/thumbnail/{key}", self.thumbnail),
+            Route("/static/{name}", self.static),
+        ]
+        handlers: Mapping[Any, Callable[..., Any]] = {
+            InputError: self._refused,
+            HTTPException: self._failed,
+            TooLargeError: self._too_large,
+            LockedError: self._locked,
+            ClientDisconnect: self._gone,
+        }
+        return Guard(Starlette(routes=routes, exception_handlers=dict(handlers)), token, hosts)
+
+    # ---- who
+
+    def _who(self, request: Request) -> str:
+        return _name(unquote(request.cookies.get("person", ""))) or self.person
+
+    def start(self, request: Request) -> Response:
+        given = _name(request.query_params.get("name", ""))
+        person = given or self._who(request)
+        target = f"{_root(request)}/item" if person else f"{_root(request)}/who"
+        return self._seated(request, RedirectResponse(target, 303), given)
+
+    async def who(self, request: Request) -> Response:
+        if request.method == "GET":
+            return self._page(request, "who.html")
+        fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+        name = _name(fields.get("name", [""])[0])
+        if not name:
+            return self._page(request, "who.html", problem="Enter a name, so that everyone knows whose answers these are.")
+        return self._seated(request, RedirectResponse(f"{_root(request)}/item", 303), name)
+
+    def _seated(self, request: Request, response: Response, name: str) -> Response:
+        """The browser remembers who sits at it; it tells nobody else."""
+        if name:
+            path = f"{_root(request)}/"
+            response.set_cookie("person", quote(name), path=path, httponly=True, samesite="strict", max_age=90 * 86400)
+        return response
+
+    # ---- pages
+
+    def next_item(self, request: Request) -> Response:
+        order, person = _order(request), self._who(request)
+        after = self.desk.scene().shown.number.get(request.query_params.get("after", ""))
+        found = self.desk.next(person, order, after)
+        if found.item is None:
+            return self._card(request, "done.html", order, **found._asdict())
+        return self._card(request, "card.html", order, **self.view.card(found.item, person), left=found.left)
+
+    def one_item(self, request: Request) -> Response:
+        order, person, item = _order(request), self._who(request), self._item(request)
+        self.desk.store.claim([self.desk.scene().shown.items[item]], person)
+        return self._card(request, "card.html", order, **self.view.card(item, person), left=None)
+
+    def _card(self, request: Request, template: str, order: Order, **values: Any) -> Response:
+        """The whole page, or only what changes from item to item."""
+        part = request.headers.get("x-part") == "card"
+        return self._page(request, template if part else "item.html", order=order, inner=template, **values)
+
+    def grid(self, request: Request) -> Response:
+        order, person = _order(request), self._who(request)
+        items, left = self.desk.page(person, order)
+        return self._page(request, "grid.html", order=order, left=left, tiles=self.view.tiles(items, person))
+
+    def overview(self, request: Request) -> Response:
+        return self._page(request, "overview.html", order=Order(), **self.desk.overview(self._who(request)))
+
+    def choices(self, request: Request) -> Response:
+        return JSONResponse(self.desk.scene().shown.choices)
+
+    def _page(self, request: Request, template: str, **values: Any) -> Response:
+        person = self._who(request)
+        if not person and template != "who.html":
+            return RedirectResponse(f"{_root(request)}/who", 303)
+        common = self.view.common(person) | {"root": _root(request), "problem": ""}
+        return HTMLResponse(page(template, **(common | values)), headers={"cache-control": "no-store"})
+
+    # ---- what people do
+
+    async def answer(self, request: Request) -> Response:
+        """Answers to one item or to many; each is on disk when this says so."""
+        body = await _json(request)
+        return JSONResponse(await run_in_threadpool(self._answer, self._who(request), body))
+
+    def _answer(self, person: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        said, key = self._said(body), body.get("key")
+        if not person:
+            raise InputError("Enter your name first.")
+        if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
+            raise InputError("Each answer needs a key of its own.")
+        return {"saved": self.desk.answer(person, said, key)}
+
+    def _said(self, body: Mapping[str, Any]) -> list[Said]:
+        shown = self.desk.scene().shown
+        keys, kind, labels = body.get("items", []), body.get("kind"), body.get("labels", [])
+        if not _texts(keys) or not 1 <= len(keys) <= MOST_AT_ONCE or kind not in (*KINDS, "as-suggested") or not _texts(labels):
+            raise InputError("Give items, a kind of answer and its labels.")
+        numbers = [shown.number.get(key) for key in dict.fromkeys(keys)]
+        found = [number for number in numbers if number is not None]
+        if len(found) < len(numbers):
+            raise InputError("One of these items is not in this run.")
+        if kind == "as-suggested":
+            return [Said(shown.items[item], "label", (str(shown.label_N[item]),)) for item in found]
+        return [Said(shown.items[item], kind, tuple(labels), body.get("sure") is not False) for item in found]
+
+    async def undo(self, request: Request) -> Response:
+        body = await _json(request)
+        key = body.get("key")
+        if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
+            raise InputError("Each undo needs a key of its own.")
+        taken = await run_in_threadpool(self.desk.store.undo, self._who(request), key)
+        return JSONResponse({"undone": self.view.undone(taken)})
+
+    async def update(self, request: Request) -> Response:
+        await _json(request)
+        started = await run_in_threadpool(self.desk.update.start)
+        return JSONResponse({"started": started}, 202 if started else 409)
+
+    async def events(self, request: Request) -> Response:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._stream(request), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, request: Request) -> AsyncIterator[str]:
+        """The state of things whenever it changes, until the browser or the server goes."""
+        state: dict[str, Any] | None = None
+        last, silent = state, 0.0
+        while not self.closing() and not await request.is_disconnected():
+            with suppress(InputError):  # what is wrong with the store is said to whoever asks or answers
+                state = await run_in_threadpool(self.desk.state)
+            if state != last:
+                last, silent = state, 0.0
+                yield f"data: {json.dumps(state)}\n\n"
+            elif silent >= BEAT:
+                silent = 0.0
+                yield ": still here\n\n"
+            await asyncio.sleep(LOOK)
+            silent += LOOK
+
+    # ---- files
+
+    def answers_csv(self, request: Request) -> Response:
+        return _download(self.desk.export(), "text/csv", f"{self.desk.run.resolve().name}-answers.csv")
+
+    def missing_class(self, request: Request) -> Response:
+        return _download(self.desk.missing_class(), "text/plain", "none-of-these.txt")
+
+    def picture(self, request: Request) -> Response:
+        return self._picture(request, lambda item: self.view.picture(item))
+
+    def thumbnail(self, request: Request) -> Response:
+        return self._picture(request, lambda item: self.view.thumbnail(item))
+
+    def _picture(self, request: Request, read: Callable[[str], Sent]) -> Response:
+        item = self.desk.scene().shown.items[self._item(request)]
+        try:
+            data, media_type = read(item)
+        except NoPictureError as error:
+            return Response(str(error), 404, media_type="text/plain")
+        headers = {"cache-control": "private, max-age=600", "content-security-policy": PICTURE_POLICY}
+        return Response(data, media_type=media_type, headers=headers)
+
+    def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise HTTPException(404)
+        return Response(static_file(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
+
+    def _item(self, request: Request) -> int:
+        item = self.desk.scene().shown.number.get(request.path_params["key"])
+        if item is None:
+            raise HTTPException(404, "There is no such item in this run.")
+        return item
+
+    # ---- what went wrong
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        return self._problem(request, str(error), 400) or JSONResponse({"error": str(error)}, 400)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = "There is no such page." if error.detail == HTTPStatus.NOT_FOUND.phrase else error.detail
+        return self._problem(request, words, error.status_code) or Response(
+            f"{words}\n", error.status_code, media_type="text/plain", headers=dict(error.headers or {})
+        )
+
+    def _problem(self, request: Request, words: str, status: int) -> Response | None:
+        """A page with a way back, for somebody who came to an address; it needs neither run nor store."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return None
+        known = {"run": self.desk.run.resolve().name, "root": _root(request), "round": 0, "person": ""}
+        return HTMLResponse(page("problem.html", **known, words=words), status, headers={"cache-control": "no-store"})
+
+    def _locked(self, request: Request, error: Exception) -> Response:
+        """Nothing was saved; the page tries again by itself."""
+        return self._problem(request, str(error), 503) or JSONResponse(
+            {"error": str(error)}, 503, headers={"retry-after": "1", "cache-control": "no-store"}
+        )
+
+    def _gone(self, request: Request, error: Exception) -> Response:
+        """Nobody reads it: the connection broke off while the request was sent."""
+        return Response(status_code=400)
+
+    def _too_large(self, request: Request, error: Exception) -> Response:
+        return Response(f"{TOO_LARGE.words}\n", TOO_LARGE.status, media_type="text/plain")
+
+
+def _root(request: Request) -> str:
+    return str(request.scope["root_path"])
+
+
+def _name(text: str) -> str:
+    """A person's name as it is kept: one line, not too long."""
+    return " ".join(text.split())[:LONGEST_NAME]
+
+
+def _order(request: Request) -> Order:
+    query = request.query_params
+    return Order.read(query.get("order", "queue"), query.get("value", "")[:200])
+
+
+def _texts(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+async def _json(request: Request) -> Mapping[str, Any]:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "Send JSON.")
+    try:
+        value = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise InputError("That is not JSON.") from None
+    if not isinstance(value, dict):
+        raise InputError("Send a JSON object.")
+    return value
+
+
+def _download(text: str, media_type: str, name: str) -> Response:
+    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in name)
+    headers = {"content-disposition": f'attachment; filename="{plain}"', "cache-control": "no-store"}
+    return Response(text.encode("utf-8"), media_type=media_type, headers=headers)
+
+
+def allowed_hosts(names: Sequence[str], port: int) -> frozenset[str]:
+    """How the server may be called in an address; port 80 needs no number."""
+    named = [f"[{name}]" if ":" in name else name for name in names]
+    return frozenset([f"{name}:{port}".lower() for name in named] + ([name.lower() for name in named] if port == 80 else []))

@@ -1,0 +1,120 @@
+"""The server: a socket on this machine, an address with a token, and the browser that opens it."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from pals.review.session import Desk
+from pals.util.errors import InputError
+from pals.util.words import pip_install
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
+
+
+def serve(
+    run: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    name: str = "",
+    browser: bool = True,
+    trust: Sequence[str] = (),
+    follow_links: bool = False,
+    say: Callable[[str], None],
+) -> None:
+    """Serve a run until the process is told to end. Tells `say` the address, once it answers there."""
+    try:
+        import uvicorn
+
+        from pals.review.app import Web, allowed_hosts
+        from pals.review.protocol import BoundedProtocol
+    except ImportError as error:
+        raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
+    with closing(Desk(run, follow_links=follow_links, trust=trust)) as desk, closing(_listening(host, port)) as listening:
+        token, number = secrets.token_urlsafe(24), listening.getsockname()[1]
+        web = Web(desk, name)
+        config = uvicorn.Config(
+            web.app(token, allowed_hosts(_names(host), number)),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http=BoundedProtocol,
+            ws="none",
+            timeout_graceful_shutdown=2,
+            limit_concurrency=256,
+        )
+        server = uvicorn.Server(config)
+        web.closing = lambda: server.should_exit
+        address = f"http://{_written(_names(host)[0])}:{number}/{token}/"
+        for line in _words(desk, host, address):
+            say(line)
+        if browser:
+            here = f"{address}?name={quote(name)}" if name else address
+            threading.Thread(target=webbrowser.open, args=(here,), daemon=True).start()
+        server.run(sockets=[listening])
+
+
+def _words(desk: Desk, host: str, address: str) -> list[str]:
+    """What the person who starts it should know."""
+    lines = [f"Reviewing {desk.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
+    pictures = desk.pictures
+    if pictures is None:
+        lines.insert(1, "This run has no pictures: items are shown by name, with what is known about them.")
+    elif not pictures.there:
+        lines.insert(1, f"The pictures are no longer in {pictures.folder}: items are shown by name. Put them back to see them.")
+    if host not in LOOPBACK:
+        lines.insert(
+            1, "Other machines can reach this page. Anyone who has the address with its token can answer: share it with care."
+        )
+    return lines
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that takes connections from now on, or one sentence on why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named TCP, connections are known as such and send at once; else each answer waits 40 ms for the browser's acknowledgement.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except OverflowError:
+        found.close()
+        raise InputError(f"--port {port}: choose a number up to 65535, or 0 for any free port.") from None
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"Port {port} is in use. Choose another, or --port 0 for any free port.") from None
+        if error.errno == errno.EACCES:
+            raise InputError(f"You do not have permission to use port {port}. Choose one above 1023, or --port 0.") from None
+        raise InputError(
+            f"Cannot listen at {host} ({error.strerror or error}). Leave out --host to listen on this machine only."
+        ) from None
+    return found
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """How a browser may call the server, the name for the address first."""
+    if host in LOOPBACK:
+        return tuple(dict.fromkeys((host, *LOOPBACK)))
+    if host not in EVERYWHERE:
+        return (host,)
+    name = socket.gethostname()
+    with suppress(OSError):
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}
+        return tuple(dict.fromkeys((name, *sorted(found), *LOOPBACK)))
+    return (name, *LOOPBACK)
+
+
+def _written(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,133 @@
+"""Networks by name.
+
+Each gives features and logits for inputs of a shape (`Network`). Weights are read from files that are here, and nothing is
+downloaded unless the user asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from pals.util.errors import InputError
+from pals.util.registry import Registry
+from pals.vision.networks import imagenet_resnet, resnet, wide_resnet
+from pals.vision.networks.convnet import ConvNet9
+from pals.vision.networks.densenet import densenet121
+from pals.vision.networks.efficientnet_lite import EfficientNetLite
+from pals.vision.networks.network import Network, Output
+from pals.vision.networks.patch_features import PatchNetwork
+from pals.vision.networks.resnext import resnext50
+from pals.vision.networks.senet import se_resnet50
+from pals.vision.networks.small_networks import MLP, RootLinear, SmallCNN, SmallResNet
+from pals.vision.networks.timm_network import PREFIX, build_timm
+from pals.vision.networks.weight_loading import LoadReport, load_weights
+
+Builder = Callable[[tuple[int, ...], int], Network]  # shape of one input, number of classes
+
+
+def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> Network:
+    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp" and
+    "linear". A name such as "timm:convnext_tiny" is a network of timm's."""
+    if num_classes < 2:
+        raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
+    if name.startswith(PREFIX):
+        return build_timm(name, tuple(input_shape), num_classes)
+    network = NETWORKS.find(name)(tuple(input_shape), num_classes)
+    if not isinstance(network, Network) or not isinstance(getattr(network, "classifier", None), nn.Linear):
+        raise InputError(
+            f"The network {name!r} must be a pals.Network whose `classifier` is an nn.Linear; found {type(network)}."
+        )
+    return network
+
+
+def _for_images(name: str, make: Callable[[int, int], Network], smallest: int = 1) -> Builder:
+    """A builder from `make(channels, num_classes)`; pictures have at least `smallest` pixels a side."""
+
+    def build(input_shape: tuple[int, ...], num_classes: int) -> Network:
+        channels, side = _channels_and_side(name, input_shape)
+        if side < smallest:
+            raise InputError(
+                f"Network {name!r} needs pictures of at least {smallest} pixels a side; found shape {input_shape}. "
+                "Enlarge them, or choose 'small-cnn'."
+            )
+        return make(channels, num_classes)
+
+    return build
+
+
+def _small_cnn(input_shape: tuple[int, ...], num_classes: int) -> Network:
+    channels, side = _channels_and_side("small-cnn", input_shape)
+    return SmallCNN(channels, num_classes, side)
+
+
+def _for_vectors(name: str, make: Callable[[int, int], Network]) -> Builder:
+    """A builder from `make(width, num_classes)`."""
+
+    def build(input_shape: tuple[int, ...], num_classes: int) -> Network:
+        if len(input_shape) != 1 or input_shape[0] < 1:
+            raise InputError(
+                f"Network {name!r} reads feature vectors, but one input has shape {input_shape}. "
+                "For pictures choose 'small-cnn' or 'resnet18'; otherwise flatten each input to one row."
+            )
+        return make(input_shape[0], num_classes)
+
+    return build
+
+
+def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Channels and the shorter side."""
+    if len(input_shape) != 3:
+        remedy = "For feature vectors choose 'mlp'." if len(input_shape) == 1 else "Give (channels, height, width)."
+        raise InputError(f"Network {name!r} reads pictures, but one input has shape {input_shape}. {remedy}")
+    channels, height, width = input_shape
+    if min(input_shape) < 1:
+        raise InputError(f"Network {name!r} reads pictures; shape {input_shape} holds no pixel.")
+    if width in (1, 3, 4) and channels > 4:
+        raise InputError(
+            f"Pictures of shape {input_shape} seem to have their channels last. Put them first: (channels, height, width)."
+        )
+    return channels, min(height, width)
+
+
+_IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewest pixels a side
+    "small-resnet": (SmallResNet, 1),
+    "patches": (PatchNetwork, 9),
+    "patches-no-mirror": (partial(PatchNetwork, mirror=False), 9),  # left and right are not the same
+    "resnet18": (resnet.resnet18, 1),
+    "preact-resnet18": (resnet.preact_resnet18, 1),
+    "resnet20": (resnet.resnet20, 1),
+    "resnet32": (resnet.resnet32, 1),
+    "wrn-34-10": (wide_resnet.wrn_34_10, 1),
+    "wrn-28-2": (wide_resnet.wrn_28_2, 1),
+    "resnext50": (resnext50, 1),
+    "se-resnet50": (se_resnet50, 1),
+    "densenet121": (densenet121, 8),  # three 2x2 average pools
+    "convnet9": (ConvNet9, 28),  # two 2x2 pools, then three convolutions without padding
+    "imagenet-resnet18": (imagenet_resnet.imagenet_resnet18, 1),
+    "imagenet-resnet34": (imagenet_resnet.imagenet_resnet34, 1),
+    "imagenet-resnet50": (imagenet_resnet.imagenet_resnet50, 1),
+    "imagenet-resnet50-projected": (imagenet_resnet.imagenet_resnet50_projected, 1),
+    "efficientnet-lite0": (partial(EfficientNetLite, 0), 1),
+    "efficientnet-lite1": (partial(EfficientNetLite, 1), 1),
+    "efficientnet-lite2": (partial(EfficientNetLite, 2), 1),
+}
+
+
+def _check(name: str, build: Any) -> None:
+    if not callable(build):
+        raise InputError(f"The network {name!r} is {build!r}, not a function build(input_shape, num_classes).")
+
+
+_BUILT_IN: dict[str, Builder] = {
+    "small-cnn": _small_cnn,
+    "mlp": _for_vectors("mlp", MLP),
+    "linear": _for_vectors("linear", RootLinear),
+    **{name: _for_images(name, make, smallest) for name, (make, smallest) in _IMAGES.items()},
+}
+NETWORKS: Registry[Builder] = Registry("network", "pals.networks", _BUILT_IN, _check)
+
+__all__ = ["MLP", "NETWORKS", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]

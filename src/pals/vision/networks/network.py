@@ -1,0 +1,88 @@
+"""What every network looks like from outside."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pals.util.process_group import Team, team_for, working
+from pals.vision.networks.batchnorm import Norm
+
+
+class Output(NamedTuple):
+    """Result of a forward pass: class scores, and the features they were computed from."""
+
+    logits: Tensor  # B x C, before the softmax
+    features: Tensor  # B x D, pooled, not normalised: the classifier reads these
+
+
+class Network(nn.Module):
+    """An encoder and a linear classifier. `classifier` is separate so that it can have its own learning rate."""
+
+    classifier: nn.Linear
+
+    @abstractmethod
+    def encode(self, x: Tensor) -> Tensor:
+        """Inputs to pooled features, B x D."""
+
+    def forward(self, x: Tensor) -> Output:
+        features = self.encode(x)
+        return Output(self.classifier(features), features)
+
+    def each(self, views: Sequence[Tensor]) -> list[Output]:
+        """Several batches of the same size, each with its own batch statistics: the same as separate passes, but in one larger
+        pass."""
+        team = team_for(views[0]) if views else None
+        if team is not None:
+            return self._each_with(team, views)
+        norms = [module for module in self.modules() if isinstance(module, Norm)]
+        for norm in norms:
+            norm.parts = len(views)
+        try:
+            with working(None):  # too few rows to share, in each batch
+                output = self(torch.cat(list(views)))
+        finally:
+            for norm in norms:
+                norm.parts = 1
+        logits, features = (tensor.chunk(len(views)) for tensor in output)
+        return [Output(*pair) for pair in zip(logits, features, strict=True)]
+
+    def _each_with(self, team: Team, views: Sequence[Tensor]) -> list[Output]:
+        """The same, of which this process computes its rows of each batch."""
+        norms = [module for module in self.modules() if isinstance(module, Norm)] if team.sync_norms else []
+        for norm in norms:
+            norm.team = team
+        try:
+            with working(None):
+                own = [team.rows(view) for view in views]
+                outputs = self.each(own) if len(own) > 1 else [self(own[0])]
+        finally:
+            for norm in norms:
+                norm.team = None
+        parts = [part for output in outputs for part in output]
+        whole = torch.split(team.gathered(torch.cat(parts, dim=1), len(views[0])), [part.shape[1] for part in parts], dim=1)
+        same = [table.to(part.dtype) for table, part in zip(whole, parts, strict=True)]
+        return [Output(*pair) for pair in zip(same[::2], same[1::2], strict=True)]
+
+    @property
+    def feature_width(self) -> int:
+        return self.classifier.in_features
+
+    @property
+    def num_classes(self) -> int:
+        return self.classifier.out_features
+
+    def own_name(self, published: str) -> str:
+        """This network's name for a parameter in files of published weights."""
+        return published
+
+    def __call__(self, x: Tensor) -> Output:
+        team = team_for(x)
+        if team is not None:
+            return self._each_with(team, [x])[0]
+        output: Output = super().__call__(x)
+        return output

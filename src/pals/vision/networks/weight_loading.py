@@ -1,0 +1,180 @@
+"""Weights from a local checkpoint into a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pals.util.errors import InputError
+from pals.util.words import in_short, quoted
+from pals.vision.networks.network import Network
+
+WRAPPERS = ("state_dict", "model", "model_state_dict", "network")
+"""Keys under which training scripts put the weights in their checkpoints."""
+
+PREFIXES = ("module.", "model.", "encoder.", "backbone.", "network.", "_orig_mod.")
+"""What wrappers (parallel training, compilation, a model around the encoder) put before parameter names."""
+
+FOREIGN_HEAD = "fc."
+"""The ImageNet classifier of torchvision and timm: other classes than ours, so never loaded."""
+
+OWN_HEADS = ("classifier.", "projection.")
+"""New layers on top of a pretrained encoder: a checkpoint need not have them."""
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a checkpoint brought. Names are those of the network's state, except `dropped`: the checkpoint's, prefixes off."""
+
+    path: Path
+    loaded: tuple[str, ...]
+    dropped: tuple[str, ...]  # in the checkpoint, left out on purpose
+    fresh: tuple[str, ...]  # in the network, not in the checkpoint: still newly initialised
+
+
+def load_weights(network: Network, path: Path | str, *, classifier: bool = True) -> LoadReport:
+    """Fill `network` from a .pt, .pth or .safetensors file with torchvision's, timm's or our own names.
+
+    Either everything fits and is loaded, or an error names what does not and the network stays as it was.
+    With `classifier=False` a classifier in the file is left out, for other classes.
+    """
+    path = Path(path)
+    found = {network.own_name(name): value for name, value in read_weights(path).items()}
+    left_out = (FOREIGN_HEAD,) if classifier else (FOREIGN_HEAD, "classifier.")
+    dropped = tuple(name for name in found if name.startswith(left_out))
+    found = {name: value for name, value in found.items() if name not in dropped}
+    own: dict[str, Tensor] = network.state_dict()
+    _check_fit(found, own, path)
+    _check_values(found, own, path)
+    with torch.no_grad():
+        for name, value in found.items():
+            own[name].copy_(value)
+    return LoadReport(path, tuple(found), dropped, tuple(name for name in own if name not in found))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """What a file of weights holds, by the names of the network that it was made for."""
+    return _strip_prefixes(_unwrap(_read(path), path), path)
+
+
+def _read(path: Path) -> Any:
+    if not path.is_file():
+        raise InputError(f"There is no weights file {path}. Check the path; weights are never downloaded.")
+    try:
+        if path.suffix == ".safetensors":
+            return _read_safetensors(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"Cannot read the weights file {path}: {error.strerror or error}.") from None
+    except Exception as error:  # readers of damaged files fail in many ways: zip, pickle, header, end of file
+        if "Unsupported global" in str(error):
+            raise InputError(
+                f"{path} holds Python objects besides tensors; reading them could run untrusted code. "
+                "Save the `state_dict()` of the model alone."
+            ) from None
+        raise InputError(f"{path} is damaged or not a checkpoint. Get or save it again as .pt, .pth or .safetensors.") from None
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        raise InputError(f"Reading {path} needs the package safetensors: pip install safetensors.") from None
+    tensors: dict[str, Tensor] = load_file(path, device="cpu")
+    return tensors
+
+
+def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
+    """The mapping from names to tensors, wherever the checkpoint keeps it; other entries (epoch, options) are ignored."""
+    while isinstance(value, Mapping):
+        inner = next((value[key] for key in WRAPPERS if isinstance(value.get(key), Mapping)), None)
+        if inner is None:
+            break
+        value = inner
+    tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)} if isinstance(value, Mapping) else {}
+    if not tensors:
+        what = f"a {type(value).__name__}"
+        if isinstance(value, Mapping):
+            what = f"the keys {_some(map(str, value))}" if value else "an empty dictionary"
+        raise InputError(f"{path} holds no weights, but {what}. Save the `state_dict()` of the model there.")
+    return tensors
+
+
+def _strip_prefixes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    result: dict[str, Tensor] = {}
+    for full_name, value in tensors.items():
+        name = full_name
+        while prefix := next((p for p in PREFIXES if name.startswith(p)), ""):
+            name = name.removeprefix(prefix)
+        if name in result and not name.startswith(FOREIGN_HEAD):
+            raise InputError(
+                f"{path} holds {quoted(name)} twice, under different prefixes. Save one model's `state_dict()` alone."
+            )
+        result[name] = value
+    return result
+
+
+def _check_fit(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Every difference between checkpoint and network, in one error."""
+    missing = [name for name in own if name not in found and not name.startswith(OWN_HEADS)]
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]  # absent from files of before 2018
+    unexpected = [name for name in found if name not in own]
+    shapes = [
+        f"{name} {tuple(value.shape)} instead of {tuple(own[name].shape)}"
+        for name, value in found.items()
+        if name in own and value.shape != own[name].shape
+    ]
+    parts = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
+    faults = [f"{kind}: {_some(names)}" for kind, names in parts if names]
+    if faults:
+        raise InputError(
+            f"The weights in {path} do not fit the network; {'; '.join(faults)}. {_remedy(missing, unexpected, shapes)}"
+        )
+
+
+def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Numbers that a network can be started from, in the precision that it has; its counters are whole anyway."""
+    for name, value in found.items():
+        if not own[name].is_floating_point():
+            continue
+        if not value.is_floating_point():
+            kind = str(value.dtype).removeprefix("torch.")
+            raise InputError(
+                f"The weights in {path} are not floating-point numbers: {in_short(name)} is {kind}. "
+                "Save those of the model before it was quantised or converted."
+            )
+        refuse_not_finite({name: value.to(own[name].dtype)}, path)
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor], path: Path, remedy: str = "Take one from before that happened") -> None:
+    """NaN and infinity are no numbers that a network answers with, or learns with."""
+    for name, value in weights.items():
+        bad = int((~value.isfinite()).sum())
+        if bad:
+            raise InputError(
+                f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {in_short(name)} are NaN or "
+                f"infinite. {remedy}."
+            )
+
+
+def _remedy(missing: list[str], unexpected: list[str], shapes: list[str]) -> str:
+    if not missing and not unexpected:
+        if all(text.startswith("classifier.") for text in shapes):
+            return "It was trained on other classes: load it with classifier=False to take the encoder alone."
+        if len(shapes) == 1 and shapes[0].startswith("conv1."):
+            return "Only the first layer differs: choose the network with that stem, or give pictures with as many channels."
+    return "Choose the network that the file was made for."
+
+
+def _some(names: Iterable[str], limit: int = 4) -> str:
+    """The first few names and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return ", ".join(map(in_short, every[:limit])) + more

@@ -1,0 +1,190 @@
+"""What came of runs, read from folders and from records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+from _bench import FOLDERS, GRID, run_grid
+
+import pals as package
+from pals import runs
+from pals.bench import collect, read_grid, read_records, read_result, record, write_records
+from pals.bench.paper.experiment import Recipe
+from pals.util.errors import InputError
+from pals.util.files import read_json, read_json_lines, write_json
+
+
+@pytest.fixture
+def recipes(grid: Path) -> list[Recipe]:
+    return read_grid(grid)
+
+
+def test_a_result_says_all_that_a_table_needs(whole: Path) -> None:
+    folder = whole / "many/pals/full/seed-2"
+    result = read_result(folder)
+    summary = read_json(folder / "summary.json")
+    epochs = [event for event in read_json_lines(folder / "log.jsonl") if event["event"] == "epoch"]
+    assert result.accuracy == 100 * summary["test_accuracy"] == 100 * epochs[-1]["test_accuracy"]  # of the last epoch
+    assert (result.recipe, result.run) == ("toy/many/pals", "many/pals/full/seed-2")
+    assert (result.seed, result.epochs, result.method, result.network, result.data) == (2, 2, "pals", "small-cnn", "digits")
+    assert (result.protocol, result.nominal_noise) == ("g1", 0.2)
+    assert result.effective_noise == summary["effective_noise"]
+    assert result.seconds == pytest.approx(sum(event["seconds"] for event in epochs), abs=0.01)
+    assert result.epoch_seconds == pytest.approx(statistics.median(event["seconds"] for event in epochs), abs=1e-4)
+    assert (result.hardware, result.warmup_seconds, result.changed) == ("cpu, fp32", 0.0, ())
+    assert result.commit == runs.commit()
+    assert set(result.versions) == {"pals", "torch", "python"}
+
+
+def edited_log(whole: Path, folder: Path, *changes: dict[str, object]) -> Path:
+    """A copy of a run of two epochs, with these changes of the epochs in its log."""
+    shutil.copytree(whole / "few/average/full/seed-1", folder)
+    start, *epochs = read_json_lines(folder / "log.jsonl")
+    events = [start, *({**event, **change} for event, change in zip(epochs, changes, strict=False)), *epochs[len(changes) :]]
+    (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def test_warm_up_is_counted_apart(whole: Path, tmp_path: Path) -> None:
+    first, second = {"seconds": 31.0, "warmup_seconds": 30.0}, {"seconds": 2.0}
+    result = read_result(edited_log(whole, tmp_path / "run", first, second))
+    assert (result.seconds, result.epoch_seconds, result.warmup_seconds) == (3.0, 1.5, 30.0)
+
+
+def test_an_epoch_is_one_of_the_last_phase(whole: Path, tmp_path: Path) -> None:
+    """Short ones that come before do not make a method look quick."""
+    first, second = {"phase": "separation-1", "seconds": 1.0}, {"seconds": 4.0}
+    result = read_result(edited_log(whole, tmp_path / "run", first, second))
+    assert (result.seconds, result.epoch_seconds) == (5.0, 4.0)
+
+
+def test_records_come_back_as_results(whole: Path, tmp_path: Path) -> None:
+    base = tmp_path / "bench"
+    shutil.copytree(whole, base)
+    path = write_records(base)
+    results = read_records(path)
+    assert [result.run for result in results] == FOLDERS
+    for result in results:
+        folder = base / result.run
+        assert json.loads(json.dumps(record(folder))) == record(folder)
+        assert str(tmp_path) not in json.dumps(record(folder))
+        assert {**vars(read_result(folder)), "folder": ""} == vars(result)
+    lines = path.read_text().splitlines()
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"accuracy": None}, "lacks accuracy"), ({"colour": "red"}, "unknown colour")],
+)
+def test_a_record_that_is_none(change: dict[str, str | None], said: str, whole: Path, tmp_path: Path) -> None:
+    values = {**record(whole / FOLDERS[0]), **change}
+    values = {key: value for key, value in values.items() if not (key in change and value is None)}
+    (tmp_path / "r.jsonl").write_text(json.dumps(record(whole / FOLDERS[0])) + "\n" + json.dumps(values) + "\n")
+    with pytest.raises(InputError, match=f"line 2 is not a record of a run: it .*{said}"):
+        read_records(tmp_path / "r.jsonl")
+    with pytest.raises(InputError, match="does not exist"):
+        read_records(tmp_path / "none.jsonl")
+
+
+def test_collecting_by_recipe(whole: Path, recipes: list[Recipe]) -> None:
+    found = collect(recipes, whole)
+    assert list(found) == [recipe.name for recipe in recipes]
+    assert [result.seed for result in found["toy/few/pals"]] == [1, 2]
+    assert all(result.recipe == name for name, results in found.items() for result in results)
+    assert collect(recipes, whole, epochs=1) == {recipe.name: [] for recipe in recipes}  # never mixed
+
+
+def test_unfinished_runs_do_not_count(whole: Path, recipes: list[Recipe], tmp_path: Path) -> None:
+    base = tmp_path / "bench"
+    shutil.copytree(whole, base)
+    (base / "few/pals/full/seed-1/summary.json").unlink()
+    assert [result.seed for result in collect(recipes, base)["toy/few/pals"]] == [2]
+    with pytest.raises(InputError, match="not finished"):
+        read_result(base / "few/pals/full/seed-1")
+
+
+def test_runs_with_other_settings_are_not_the_recipes(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(GRID.replace("batch_size: 512", "batch_size: 512, lr: 0.01"))
+    with pytest.raises(InputError, match=r"was not run as toy/few/pals says: train.lr is 0.1 and not 0.01"):
+        collect(read_grid(path), whole)
+    path.write_text(GRID.replace("device: cpu", "device: auto"))
+    assert len(collect(read_grid(path), whole)["toy/few/pals"]) == 2  # where it ran is no setting of the science
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e@x", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout in which the package is tracked."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    monkeypatch.delenv("PALS_COMMIT", raising=False)
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("x = 1\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "src/__init__.py")
+    git(tmp_path, "commit", "--quiet", "-m", "first")
+    monkeypatch.setattr(package, "__file__", str(folder / "__init__.py"))
+    return folder
+
+
+def commit_now() -> str | None:
+    runs.commit.cache_clear()
+    try:
+        return runs.commit()
+    finally:
+        runs.commit.cache_clear()
+
+
+def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    assert len(first) == 40
+    assert commit_now() == first
+    (checkout.parent / "notes.txt").write_text("beside the code")
+    assert commit_now() == first
+    (checkout / "new.py").write_text("y = 2\n")
+    assert commit_now() == f"{first}+changes"
+    (checkout / "new.py").unlink()
+    (checkout / "__init__.py").write_text("x = 3\n")
+    assert commit_now() == f"{first}+changes"
+    monkeypatch.setenv("PALS_COMMIT", "abc")
+    assert commit_now() == "abc"
+
+
+def test_no_commit_without_a_checkout_of_this_code(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = checkout / "venv"
+    installed.mkdir()
+    monkeypatch.setattr(package, "__file__", str(installed / "__init__.py"))  # in somebody's checkout, but not part of it
+    assert commit_now() is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_now() is None
+
+
+def test_the_commit_is_in_the_run_folder(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the real one: somebody may commit while the tests run."""
+    monkeypatch.setattr("pals.runs.run_folder.commit", lambda: "0123abc")
+    grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith(("  PALS:", "  many:"))))
+    run_grid(grid, tmp_path / "bench", seeds=[1])
+    about = read_json(tmp_path / "bench" / FOLDERS[0] / "run.json")
+    assert about["commit"] == "0123abc"
+    assert about["recipe"] == "toy/few/average"
+
+
+def test_a_run_without_test_items_has_no_result(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole / FOLDERS[0], folder)
+    summary = read_json(folder / "summary.json")
+    write_json(folder / "summary.json", {key: value for key, value in summary.items() if not key.startswith("test_")})
+    with pytest.raises(InputError, match="without test items"):
+        read_result(folder)

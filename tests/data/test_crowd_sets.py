@@ -1,0 +1,300 @@
+"""Crowd sets: counts, folds, draws, truth, views, damaged files, a short training."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from _picture_sets import make_crowd, write_annotations
+from PIL import Image
+
+from _slow import rest_slow
+from pals.data import load_dataset
+from pals.data.crowd_sets import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
+from pals.methods import Problem, find_method
+from pals.runs import Run, RunConfig, check_folder, default_folder
+from pals.runs.run_config import completed
+from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
+from pals.training.engine import Engine
+from pals.training.optim import learning_rate, make_optimizer
+from pals.util.config import merge, to_yaml
+from pals.util.errors import InputError
+from pals.util.files import write_text
+from pals.vision.networks import build_network
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("PALS_DATA", raising=False)
+
+
+def slow_counts(said: dict[str, list[str | None]]) -> tuple[list[str], list[str], np.ndarray]:
+    """Sorted paths, sorted classes, and the counts, the plain way."""
+    names = sorted(name for name, answers in said.items() if any(answers))
+    classes = sorted({label for answers in said.values() for label in answers if label is not None})
+    return names, classes, np.array([[Counter(said[name])[label] for label in classes] for name in names])
+
+
+def test_slices_folds_and_truth(tmp_path: Path) -> None:
+    said = make_crowd(tmp_path / "Benthic", BENTHIC)
+    names, classes, count_NC = slow_counts(said)
+    for number, (train_folds, test_fold) in {1: ("145", "3"), 2: ("125", "4"), 3: ("123", "5")}.items():
+        crowd = load_dataset("benthic", data_dir=tmp_path, slice=number)
+        assert crowd.class_names == tuple(classes)
+        for items, truth, folds in (
+            (crowd.train, crowd.truth, train_folds),
+            (crowd.test, crowd.test_truth, test_fold),
+        ):
+            rows = [row for row, name in enumerate(names) if name.split("/")[1].removeprefix("fold") in folds]
+            assert items.ids == tuple(names[row] for row in rows)
+            assert truth.label_N.tolist() == [int(count_NC[row].argmax()) for row in rows]
+            assert items.inputs.shape == (len(rows), 3, 112, 112)
+    assert SLICES == {1: ((1, 4, 5), 3), 2: ((1, 2, 5), 4), 3: ((1, 2, 3), 5)}
+
+
+def test_ties_go_to_the_first_class(tmp_path: Path) -> None:
+    said = make_crowd(tmp_path / "Benthic", BENTHIC)
+    tied = next(name for name in said if "/fold1/" in name and "nobody" not in name)
+    said[tied] = ["worm", "star", "sponge", "star", "sponge", None]
+    write_annotations(tmp_path / "Benthic", said)
+    crowd = load_dataset("benthic", data_dir=tmp_path)
+    assert crowd.class_names[int(crowd.truth.label_N[crowd.train.ids.index(tied)])] == "sponge"
+
+
+@pytest.mark.parametrize("answers", [1, 3, 10])
+def test_draws_are_the_authors(tmp_path: Path, answers: int) -> None:
+    """One generator for all pictures of the file, in sorted order, whatever the slice trains on."""
+    names, classes, count_NC = slow_counts(make_crowd(tmp_path / "Benthic", BENTHIC))
+    rng = np.random.default_rng(42)
+    drawn = {}
+    for name, count_C in zip(names, count_NC, strict=True):
+        drawn[name] = rng.choice(len(classes), size=answers, p=count_C / count_C.sum())
+    for number in (1, 3):
+        votes = load_dataset("benthic", data_dir=tmp_path, slice=number, answers=answers).votes
+        for row, name in enumerate(votes.ids):
+            share_C = np.bincount(drawn[name], minlength=8) / answers
+            np.testing.assert_allclose(votes.frequency_NC[row].numpy(), share_C, atol=1e-7)
+            assert votes.allowed_NC[row].tolist() == (share_C > 0).tolist()
+
+
+def test_golden_draws() -> None:
+    count_NC = np.array([[5, 5, 0], [2, 3, 5], [0, 0, 7]])
+    votes = draw_votes(["a", "b", "c"], count_NC, ("x", "y", "z"), 3, "resampled", 42)  # 1 0 1 | 2 0 2 | 2 2 2
+    assert (votes.frequency_NC * 3).round().int().tolist() == [[1, 2, 0], [1, 0, 2], [0, 0, 3]]
+
+
+def test_real_answers_are_nobodys_twice(tmp_path: Path) -> None:
+    said = make_crowd(tmp_path / "Benthic", BENTHIC)
+    names, _, count_NC = slow_counts(said)
+    row_of = {name: row for row, name in enumerate(names)}
+    few = load_dataset("benthic", data_dir=tmp_path, answers=3, annotators="real").votes
+    every = load_dataset("benthic", data_dir=tmp_path, answers=1000, annotators="real").votes
+    for row, name in enumerate(few.ids):
+        full_C = count_NC[row_of[name]]
+        drawn_C = (few.frequency_NC[row] * 3).round().int().numpy()
+        assert drawn_C.sum() == 3
+        assert (drawn_C <= full_C).all()
+        np.testing.assert_allclose(every.frequency_NC[row].numpy(), full_C / full_C.sum(), atol=1e-6)
+    other = load_dataset("benthic", data_dir=tmp_path, answers=3, annotators="real", seed=43).votes
+    assert not torch.equal(few.frequency_NC, other.frequency_NC)
+    one_C = draw_votes(["a"] * 3000, np.array([[3, 1]] * 3000), ("x", "y"), 2, "real", 0).frequency_NC.mean(dim=0)
+    assert abs(float(one_C[0]) - 0.75) < 0.02
+
+
+def test_the_folder_may_have_another_name(tmp_path: Path) -> None:
+    make_crowd(tmp_path / "Treeversity#6", TREEVERSITY, items=30)
+    first = load_dataset("treeversity", data_dir=tmp_path)
+    (tmp_path / "Treeversity#6").rename(tmp_path / "treeversity")
+    for place in (tmp_path, tmp_path / "treeversity"):
+        again = load_dataset("treeversity", data_dir=place)
+        assert again.train.ids == first.train.ids
+        assert torch.equal(again.train.inputs, first.train.inputs)
+
+
+def test_pixels_and_views_of_squashed_sets(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for crowd in (BENTHIC, PLANKTON):
+        make_crowd(tmp_path / crowd.folder, crowd)
+        data = load_dataset(crowd.name, data_dir=tmp_path)
+        for row in (0, 7):
+            whole = Image.open(tmp_path / data.train.ids[row]).resize((crowd.size, crowd.size), Image.Resampling.BILINEAR)
+            whole = whole.convert("L").convert("RGB") if crowd.grey else whole
+            np.testing.assert_array_equal(data.train.inputs[row].numpy(), np.asarray(whole).transpose(2, 0, 1))
+        pixels = data.train.inputs.float() / 255
+        expected = (pixels - torch.tensor(crowd.mean)[:, None, None]) / torch.tensor(crowd.std)[:, None, None]
+        made = data.views.make("eval", data.train.inputs, generator)
+        torch.testing.assert_close(made, expected, atol=2e-5, rtol=0)
+        weak = data.views.make("weak", data.train.inputs, generator)
+        turned = (weak != made).flatten(1).any(dim=1)
+        assert 0 < int(turned.sum()) < len(turned)  # flipped or left as they are, and nothing else
+        torch.testing.assert_close(weak[turned], made[turned].flip(3))
+        strong = data.views.make("strong", data.train.inputs, generator)
+        assert strong.shape == made.shape
+        assert data.view_shape == (3, crowd.size, crowd.size)
+
+
+def test_photographs_are_seen_at_224(tmp_path: Path) -> None:
+    make_crowd(tmp_path / "Treeversity#6", TREEVERSITY, items=30)
+    trees = load_dataset("treeversity", data_dir=tmp_path)
+    assert trees.train.shape == (3, 256, 256)
+    assert trees.view_shape == (3, 224, 224)
+    assert trees.class_names == ("bark", "bud", "flower", "fruit", "leaf", "whole_plant")
+    strong = trees.views.make("strong", trees.train.inputs[:4], torch.Generator().manual_seed(1))
+    assert strong.shape == (4, 3, 224, 224)
+
+
+def entry(path: str | None, label: object = "worm") -> dict[str, object]:
+    return {"image_path": path, "class_label": label}
+
+
+BAD = [
+    ("[", "the JSON ends in the middle"),
+    ("[]", "the file holds no annotations. Get Benthic of the DCIC collection"),
+    ('{"annotations": []}', "the file is an object, not a list"),
+    (json.dumps([{"annotations": [{"image_path": "Benthic/fold1/a.png"}]}]), "set 1, annotation 1 lacks"),
+    (json.dumps([{"annotations": [entry("Benthic/../../secret.png")]}]), r"names the picture 'Benthic/../../secret.png'"),
+    (json.dumps([{"annotations": [entry("/etc/fold1/a.png")]}]), "not a path FOLDER/FOLD/FILE within the data"),
+    (json.dumps([{"annotations": [entry(None)]}]), "names the picture None"),
+    (json.dumps([{"annotations": [entry("Benthic/a.png")]}]), "not a path FOLDER/FOLD/FILE"),
+    (
+        json.dumps([{"annotations": [entry("Benthic/fold1/a.png", "whale")]}]),
+        r"its 1 classes \(whale\) are not the 8 of Benthic",
+    ),
+    (json.dumps([{"annotations": [entry("Benthic/fold1/a.png", None)]}]), r"its 0 classes \(none\)"),
+    (
+        json.dumps(
+            [{"annotations": [entry(f"{'XY'[c % 2]}/fold1/a.png", name) for c, name in enumerate(BENTHIC.class_names)]}]
+        ),
+        r"its pictures lie in several folders \(X, Y\)",
+    ),
+    (
+        json.dumps([{"annotations": [entry("Benthic/fold9/a.png", name) for name in BENTHIC.class_names]}]),
+        "second part of 'Benthic/fold9/a.png' is not a fold",
+    ),
+    (
+        json.dumps([{"annotations": [entry("Benthic/fold1/a.png", name) for name in BENTHIC.class_names]}]),
+        "names no picture in fold 3, which slice 1 needs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_damaged_annotations_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "Benthic").mkdir()
+    (tmp_path / "Benthic" / "annotations.json").write_text(text)
+    with pytest.raises(InputError, match=message) as error:
+        load_dataset("benthic", data_dir=tmp_path)
+    assert "annotations.json" in str(error.value)
+
+
+def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
+    said = make_crowd(tmp_path / "Benthic", BENTHIC)
+    gone = next(name for name in said if "/fold2/" in name)  # of the fold that slice 1 does not use
+    (tmp_path / gone).unlink()
+    with pytest.raises(InputError, match=f"{Path(gone).name} cannot be used: the file does not exist. Unpack the data set"):
+        load_dataset("benthic", data_dir=tmp_path)
+    with pytest.raises(InputError, match=r"No Plankton in .* is annotations.json. Get Plankton"):
+        load_dataset("plankton", data_dir=tmp_path)
+
+
+def test_many_answers_are_counted_like_few(tmp_path: Path) -> None:
+    said = make_crowd(tmp_path / "Benthic", BENTHIC)
+    names, counts = read_counts(BENTHIC, tmp_path / "Benthic" / "annotations.json")
+    expected = slow_counts(said)
+    assert names == expected[0]
+    np.testing.assert_array_equal(counts, expected[2])
+
+
+def test_choices_that_do_not_exist(tmp_path: Path) -> None:
+    make_crowd(tmp_path / "Benthic", BENTHIC)
+    with pytest.raises(InputError, match=r"Setting data\.slice = 4: Input should be less than or equal to 3"):
+        load_dataset("benthic", data_dir=tmp_path, slice=4)
+    with pytest.raises(InputError, match=r"Setting data\.answers = 0: Input should be greater than or equal to 1"):
+        load_dataset("benthic", data_dir=tmp_path, answers=0)
+    with pytest.raises(InputError, match=r"data\.annotators = 'reel': Input should be 'resampled' or 'real'"):
+        load_dataset("benthic", data_dir=tmp_path, annotators="reel")
+    message = r"data.slice is not an option of the data set digits, but of benthic, plankton, treeversity. Remove it"
+    with pytest.raises(InputError, match=message):
+        load_dataset("digits", slice=2)
+    with pytest.raises(InputError, match=r"data\.answers is not an option of the data set digits"):
+        RunConfig.of({"data": {"name": "digits", "answers": 3}})
+    with pytest.raises(InputError, match=r"Unknown setting 'data.slise': did you mean 'data.slice'"):
+        RunConfig.of({"data": {"name": "benthic", "slise": 3}})
+    with pytest.raises(InputError, match=r"Unknown setting 'data.nois_rate': did you mean 'data.noise_rate'"):
+        RunConfig.of({"data": {"name": "digits", "nois_rate": 3}})
+
+
+def test_options_are_among_the_settings() -> None:
+    chosen = RunConfig.of({"data": {"name": "benthic", "answers": 3, "annotators": "real"}})
+    assert chosen.to_dict()["data"].items() >= {"slice": 1, "answers": 3, "annotators": "real", "seed": 42}.items()
+    assert RunConfig.of(chosen.to_dict()).to_dict() == chosen.to_dict()
+    assert str(default_folder(chosen)) == "runs/benthic-pals-slice1-answers3-real"
+
+
+def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: Path) -> None:
+    """At the values that they wrote; others were an error then, and still are."""
+    config = RunConfig.of({"data": {"name": "digits"}})
+    assert not set(ONCE_EVERYWHERE) & set(config.to_dict()["data"])
+    old = merge(config.to_dict(), {"data": dict(ONCE_EVERYWHERE)})
+    assert RunConfig.of(old).to_dict() == config.to_dict()
+    write_text(tmp_path / "config.yaml", to_yaml(old))
+    check_folder(tmp_path, config)  # the run goes on there
+    save_checkpoint(tmp_path / "checkpoint.pt", old, {"x": 1})
+    assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict(), completed) == {"x": 1}
+    with pytest.raises(InputError, match=r"data\.slice is not an option of the data set digits"):
+        RunConfig.of(merge(old, {"data": {"slice": 2}}))
+    other = RunConfig.of({"data": {"name": "benthic", "slice": 2}}).to_dict()
+    with pytest.raises(InputError, match=r"data\.slice is 1 there and 2 here"):
+        refuse_other_settings(tmp_path, merge(other, {"data": {"slice": 1}}), other)
+
+
+@pytest.mark.parametrize("method", rest_slow(1, ["pals", "dividemix"]))
+def test_a_short_training(tmp_path: Path, method: str) -> None:
+    make_crowd(tmp_path / "Benthic", BENTHIC)
+    values = {
+        "data": {"name": "benthic", "slice": 2, "answers": 3},
+        "method": {"name": method},
+        "network": {"name": "small-cnn", "weights": None},
+        "train": {"epochs": 2 if method == "dividemix" else 1, "batch_size": 8},
+        "engine": {"device": "cpu"},
+    }
+    config = RunConfig.of(values)
+    assert str(default_folder(config)) == f"runs/benthic-{method}-slice2-answers3"
+    run = Run(config, tmp_path / "run", tmp_path)
+    assert run.noise is None
+    expected = load_dataset("benthic", data_dir=tmp_path, slice=2, answers=3)
+    assert torch.equal(run.candidates.frequency_NC, expected.votes.frequency_NC)
+    records = list(run.epochs())
+    assert records[-1]["loss"] > 0
+    assert 0 <= records[-1]["test_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_settings_are_the_authors(name: str) -> None:
+    config = RunConfig.of({"data": {"name": name}})
+    train = config.train
+    assert (train.epochs, train.batch_size, train.lr, train.encoder_lr_scale) == (100, 32, 0.05, 0.01)
+    assert (train.schedule, train.milestones, train.factor, train.weight_decay) == ("step", (60,), 0.2, 5e-4)
+    assert (config.network.name, config.network.weights) == ("imagenet-resnet50-projected", "resnet50-0676ba61.pth")
+    assert (config.method.delta, config.method.neighbors, config.method.smoothing) == (0.75, 15, 0.5)
+    assert learning_rate(train, 59.9, 100) == 0.05
+    assert learning_rate(train, 60, 100) == pytest.approx(0.01)
+
+
+def test_all_but_the_last_layer_learn_slowly() -> None:
+    config = RunConfig.of({"data": {"name": "benthic"}, "engine": {"device": "cpu"}})
+    network = build_network("imagenet-resnet50-projected", (3, 112, 112), 8)
+    votes = draw_votes(
+        [*"abcdefghijklmnop"], np.eye(8, dtype=np.int64).repeat(2, axis=0), BENTHIC.class_names, 3, "resampled", 42
+    )
+    method = find_method("pals")(config.method, Problem(votes, lambda _=None: network))
+    optimizer = make_optimizer(Engine(config.engine), method, method.phase(0), config.train)
+    scale_of = {parameter: group["scale"] for group in optimizer.param_groups for parameter in group["params"]}
+    fast = {name for name, parameter in network.named_parameters() if scale_of[parameter] == 1.0}
+    assert fast == {"classifier.weight", "classifier.bias"}
+    assert {scale_of[parameter] for parameter in network.projection.parameters()} == {0.01}

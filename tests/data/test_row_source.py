@@ -1,0 +1,240 @@
+"""Items that need not fit into memory: the same rows, whatever they lie in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pals.data import ItemSource, Pictures, open_array
+from pals.data.row_source import KeptPictures, TensorRows, in_batches, in_blocks, subset, within_memory
+from pals.util.errors import InputError
+from pals.util.threads import read_ahead
+from pals.vision.images import NoRoomError, load_images
+
+
+@pytest.fixture
+def rows_NCHW() -> Tensor:
+    return torch.randint(0, 256, (13, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+@pytest.fixture
+def files(tmp_path: Path, rows_NCHW: Tensor) -> list[Path]:
+    paths = [tmp_path / f"{number:02}.png" for number in range(len(rows_NCHW))]
+    for path, image in zip(paths, rows_NCHW, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    return paths
+
+
+@pytest.fixture(params=["array", "pictures", "kept", "subset"])
+def source(request: pytest.FixtureRequest, tmp_path: Path, rows_NCHW: Tensor, files: list[Path]) -> ItemSource:
+    np.save(tmp_path / "rows.npy", rows_NCHW.numpy())
+    if request.param == "pictures":
+        return Pictures(files, 8, threads=3)
+    if request.param == "kept":
+        return Pictures(files, 8, threads=3).kept(tmp_path / "kept")
+    if request.param == "array":
+        return open_array(tmp_path / "rows.npy")
+    backwards = TensorRows(rows_NCHW.flip(0))
+    made = subset(backwards, torch.arange(12, -1, -1))
+    assert isinstance(made, ItemSource)
+    return made
+
+
+def test_a_source_answers_as_a_tensor_does(source: ItemSource, rows_NCHW: Tensor) -> None:
+    assert (len(source), tuple(source.shape), source.dtype, source.ndim) == (13, (13, 3, 8, 8), torch.uint8, 4)
+    assert source.nbytes == rows_NCHW.nbytes
+    row_M = torch.tensor([12, 0, 7, 7, 3])
+    for which in (slice(2, 5), slice(None), slice(9, 99), slice(4, 4), row_M, row_M[:0], [5, 1], 6):
+        torch.testing.assert_close(source[which], rows_NCHW[which], rtol=0, atol=0)
+    assert [len(part) for part in in_batches(source, 5)] == [5, 5, 3]
+    for inputs in (source, rows_NCHW):
+        assert torch.equal(torch.cat(list(in_batches(inputs, 5))), rows_NCHW)
+        assert torch.equal(torch.cat(list(in_blocks(inputs))), rows_NCHW)
+    assert torch.equal(subset(source, row_M)[:], rows_NCHW[row_M])
+    for inputs in (subset(source, row_M[:0]), rows_NCHW[:0]):
+        assert list(in_batches(inputs, 5)) == list(in_blocks(inputs)) == []
+
+
+def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:
+    folder, rng = tmp_path / "photos", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(6):
+        Image.fromarray(rng.integers(0, 256, (50 + number, 70, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
+    table = load_images(folder, 24, cache=None, how="crop")
+    assert torch.equal(Pictures([folder / name for name in table.names], 24, "crop")[:], table.images)
+
+
+def test_only_what_takes_much_of_the_memory_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, rows_NCHW: Tensor) -> None:
+    for free, kind in ((2.0 * rows_NCHW.nbytes, Tensor), (2.0 * rows_NCHW.nbytes - 1, TensorRows)):
+        monkeypatch.setattr("pals.data.row_source.available_memory", lambda free=free: free)
+        assert isinstance(within_memory(rows_NCHW), kind)
+
+
+def test_reading_is_bounded_and_ends_with_its_reader() -> None:
+    begun: list[int] = []
+    ready = threading.Event()
+
+    def read(number: int) -> int:
+        begun.append(number)
+        if number == 2:
+            ready.set()
+        return number
+
+    def threads() -> set[str]:
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("pals-read")}
+
+    parts: Iterator[int] = read_ahead(read, range(100), ahead=2)
+    assert next(parts) == 0
+    assert ready.wait(10) and begun == [0, 1, 2]  # one in use, two ahead
+    assert threads()
+    parts.close()  # type: ignore[attr-defined]
+    assert not threads() and len(begun) == 3
+
+
+def test_errors_come_where_the_rows_would() -> None:
+    def read(number: int) -> int:
+        return 1 // (2 - number)
+
+    parts = read_ahead(read, range(9))
+    assert [next(parts), next(parts)] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(parts)
+
+
+def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
+    source = Pictures(files, 8)
+    files[4].unlink()
+    assert len(source[:4]) == 4
+    with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this picture"):
+        source[torch.tensor([1, 4])]
+    files[7].write_bytes(files[7].read_bytes()[:60])
+    with pytest.raises(InputError, match=r"07\.png: .*(cut off|damaged)"):
+        source[5:9]
+
+
+class CountingPictures(Pictures):
+    """Counts what it decodes."""
+
+    decoded = 0
+
+    def decode(self, row: int) -> np.ndarray:
+        self.decoded += 1
+        return super().decode(row)
+
+
+def test_kept_pictures_are_decoded_once(files: list[Path], rows_NCHW: Tensor, tmp_path: Path) -> None:
+    source = CountingPictures(files, 8, threads=1)
+    kept = source.kept(tmp_path / "kept")
+    assert torch.equal(kept[torch.tensor([3, 5, 3])], rows_NCHW[[3, 5, 3]])
+    first = source.decoded
+    assert torch.equal(kept[2:6], rows_NCHW[2:6])
+    assert source.decoded == first + 2
+    for path in files[2:6]:
+        path.unlink()
+    assert torch.equal(kept[2:6], rows_NCHW[2:6])
+    assert torch.equal(kept[4], rows_NCHW[4])
+    assert not list((tmp_path / "kept").iterdir())  # nothing is left behind, however the process ends
+    assert Pictures([], 8).kept(tmp_path)[:].shape == (0, 3, 8, 8)
+
+
+@pytest.mark.parametrize("way", ["fails", "is cut short"])
+def test_a_disk_that_becomes_full(
+    way: str, files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, write = CountingPictures(files, 8, threads=1), os.pwrite
+
+    def full(descriptor: int, data: memoryview, place: int) -> int:
+        if place < 4 * rows_NCHW[0].nbytes:
+            return write(descriptor, data, place)
+        if way == "fails":
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(data)[:9], place)
+
+    monkeypatch.setattr("pals.data.row_source.os.pwrite", full)
+    kept = source.kept(tmp_path / "kept")
+    for _ in range(2):
+        assert torch.equal(kept[:], rows_NCHW)
+    assert source.decoded == 13 + 9
+
+
+def test_a_row_that_found_no_room_is_not_stored_because_another_did(
+    files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads: the first is writing while the second finds no room, and ends before the second goes on."""
+    first_writes, second_failed, first_done, write = threading.Event(), threading.Event(), threading.Event(), os.pwrite
+
+    def one_has_room(descriptor: int, data: memoryview, place: int) -> int:
+        if place:
+            assert first_writes.wait(10)
+            return 0
+        first_writes.set()
+        assert second_failed.wait(10)
+        return write(descriptor, data, place)
+
+    class Interleaved(KeptPictures):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "_full" and first_writes.is_set():
+                if second_failed.is_set():
+                    first_done.set()
+                second_failed.set()
+                assert first_done.wait(10)
+
+    kept = Interleaved(Pictures(files, 8, threads=1), tmp_path / "kept")
+    monkeypatch.setattr("pals.data.row_source.os.pwrite", one_has_room)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(kept.decode, (0, 1)))
+    assert torch.equal(kept[:2], rows_NCHW[:2])
+
+
+def test_no_room_for_decoded_pictures(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NoRoomError, match=r"cannot be kept in .*file/kept: Not a directory"):
+        Pictures(files, 8).kept(tmp_path / "file" / "kept")
+    monkeypatch.setattr("pals.data.row_source.shutil.disk_usage", lambda _: SimpleNamespace(free=13 * 3 * 64))
+    with pytest.raises(NoRoomError, match=r"they need 0\.0 GB, and 0\.0 GB are free"):
+        Pictures(files, 8).kept(tmp_path)
+
+
+def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((100, 50), dtype=np.float32))
+    whole = path.read_bytes()
+    source = open_array(path)
+    with path.open("r+b") as file:
+        file.truncate(9000)
+    for which in (slice(0, 2), torch.tensor([99])):
+        with pytest.raises(InputError, match=r"rows\.npy was cut off while it was in use: 9,000 of 20,128 bytes are left"):
+            source[which]
+    with pytest.raises(InputError, match=r"rows\.npy is cut off, or not an \.npy file"):
+        open_array(path)
+    path.unlink()
+    path.write_bytes(whole)
+    source = open_array(path)
+    path.unlink()  # whoever has it open keeps it
+    assert source[98:].shape == (2, 50)
+    with pytest.raises(InputError, match="does not exist"):
+        open_array(path)
+    path.write_text("no array")  # numpy would advise to unpickle it
+    with pytest.raises(
+        InputError, match=r"of numbers \(no numbers, but perhaps Python objects, which are never loaded\)\. Rewrite"
+    ):
+        open_array(path)
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))])
+def test_an_array_that_cannot_be_read_row_by_row(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(InputError, match=r"odd\.npy holds .*; rows of uint8 or floats"):
+        open_array(tmp_path / "odd.npy")

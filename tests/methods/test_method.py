@@ -1,0 +1,481 @@
+"""Whether the interface keeps its promises: throw-away methods, each with one of the needs of the methods in the
+literature, go through the real trainer and resume bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from _toy import WIDTH, assert_same, assert_same_state, logged_epochs, run_all, toy_trainer, without_seconds
+from pals.data import Dataset
+from pals.methods import Batch, Context, Group, Method, Phase, Plan, Problem
+from pals.methods.parts.losses import soft_cross_entropy, uniform_on
+from pals.methods.parts.sampling import shuffled
+from pals.vision.networks import MLP, Output
+
+
+class Plain(Method):
+    """The least that a method can be."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.network = problem.network()
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.network
+
+    def loss(self, batch: Batch) -> Tensor:
+        return soft_cross_entropy(self.network(batch.views[0]).logits, uniform_on(self.allowed_NC[batch.index_B])).mean()
+
+
+class Averaged(Plain):
+    """Answers with a slow average of the network's weights."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.slow = copy.deepcopy(self.network).requires_grad_(False)
+        self.trace: list[Tensor] = []  # for the test
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.slow
+
+    def after_step(self, batch: Batch) -> None:
+        assert not torch.is_grad_enabled()
+        for slow, fast in zip(self.slow.parameters(), self.network.parameters(), strict=True):
+            slow.lerp_(fast, 0.1)
+        for slow, fast in zip(self.slow.buffers(), self.network.buffers(), strict=True):
+            slow.copy_(fast)
+        self.trace.append(self.network.classifier.weight.clone())
+
+
+class Mean(nn.Module):
+    def __init__(self, *networks: nn.Module) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Output:
+        outputs = [network(x) for network in self.networks]
+        return Output(*(torch.stack(values).mean(dim=0) for values in zip(*outputs, strict=True)))
+
+
+class TwoNetworks(Method):
+    """Two networks with losses of their own; their mean answers."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.a, self.b = problem.network(), problem.network()
+        self.mean = Mean(self.a, self.b)
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.mean
+
+    def loss(self, batch: Batch) -> Tensor:
+        target_BC = uniform_on(self.allowed_NC[batch.index_B])
+        return sum(soft_cross_entropy(net(batch.views[0]).logits, target_BC).mean() for net in (self.a, self.b))  # type: ignore[return-value]
+
+
+class OnlyTheFirst(TwoNetworks):
+    """Trains the first of the two."""
+
+    def phase(self, number: int) -> Phase | None:
+        return Phase("first", modules=[self.a]) if number == 0 else None
+
+
+class TwoStages(Plain):
+    """Warms up the classifier, then may decide to train a network of another make from scratch."""
+
+    @dataclass(frozen=True)
+    class Config:
+        second: bool = True
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.wanted: Tensor
+        self.register_buffer("wanted", torch.tensor(False))
+        self.begun: list[int] = []  # for the test
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self.other if "other" in self._modules else self.network
+
+    def phase(self, number: int) -> Phase | None:
+        if number == 0:
+            return Phase("warm-up", epochs=2, modules=[self.network.classifier])
+        if number == 1 and self.wanted:
+            settings = {"lr": 0.02, "schedule": "constant", "momentum": 0.5, "weight_decay": 0.0, "batch_size": 16}
+            return Phase("main", epochs=3, modules=[self.other] if "other" in self._modules else [], settings=settings)
+        return None
+
+    def begin_phase(self, number: int) -> None:
+        self.begun.append(number)
+        if number == 1:
+            self.other = MLP(WIDTH, self.num_classes, width=24)
+
+    def loss(self, batch: Batch) -> Tensor:
+        logits_BC = self.predictor(batch.views[0]).logits
+        return soft_cross_entropy(logits_BC, uniform_on(self.allowed_NC[batch.index_B])).mean()
+
+    def end_epoch(self, ctx: Context) -> bool:
+        self.wanted.fill_(self.config.second)
+        return False
+
+
+class Restarts(Plain):
+    """Throws its network away between two phases; what it learnt is in a buffer."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.fresh = problem.network
+        self.target_NC: Tensor
+        self.register_buffer("target_NC", uniform_on(self.allowed_NC))
+
+    def phase(self, number: int) -> Phase | None:
+        return Phase(f"round-{number}", epochs=2, modules=[self.network]) if number < 2 else None
+
+    def begin_phase(self, number: int) -> None:
+        self.network = self.fresh()
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        if ctx.epoch == 2:
+            self.target_NC.lerp_(ctx.probabilities(), 0.5)
+        return Plan.of(shuffled(torch.arange(self.num_items), ctx.generator), self.target_NC)
+
+    def loss(self, batch: Batch) -> Tensor:
+        assert batch.target is not None
+        return soft_cross_entropy(self.network(batch.views[0]).logits, batch.target).mean()
+
+
+class SideGroups(Plain):
+    """A second draw of the data as partners, and a small group with views and a batch size of its own."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.seen: list[Batch] = []  # for the test
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        everything = torch.arange(self.num_items)
+        target_NC = uniform_on(self.allowed_NC)
+        few_M = shuffled(everything, ctx.generator)[:7]
+        return Plan(
+            {
+                "main": Group(shuffled(everything, ctx.generator), target_NC),
+                "partners": Group(shuffled(everything, ctx.generator), target_NC),
+                "few": Group(few_M, batch_size=5, views=("strong", "eval")),
+            }
+        )
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.seen.append(batch)
+        partner, few = batch.groups["partners"], batch.groups["few"]
+        assert batch.target is not None
+        assert partner.target is not None
+        count = len(batch.index_B)
+        mixed = 0.7 * batch.views[0] + 0.3 * partner.views[0][:count]
+        supervised = soft_cross_entropy(self.network(mixed).logits, 0.7 * batch.target + 0.3 * partner.target[:count]).mean()
+        strong, plain = (self.network(view).logits for view in few.views)
+        return supervised + 0.1 * F.mse_loss(strong, plain.detach())
+
+
+class ThreeViews(Plain):
+    views = ("weak", "strong", "strong")
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.seen: list[Batch] = []
+
+    def loss(self, batch: Batch) -> Tensor:
+        self.seen.append(batch)
+        target_BC = uniform_on(self.allowed_NC[batch.index_B])
+        return torch.stack([soft_cross_entropy(self.network(x).logits, target_BC).mean() for x in batch.views]).sum()
+
+
+class Impatient(Plain):
+    """Ends its first phase after three epochs, from statistics of all items."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.confidence: Tensor
+        self.register_buffer("confidence", torch.zeros(0))
+
+    def phase(self, number: int) -> Phase | None:
+        return Phase(f"phase-{number}", epochs=(50, 2)[number]) if number < 2 else None
+
+    def end_epoch(self, ctx: Context) -> bool:
+        assert ctx.probabilities().shape == (self.num_items, self.num_classes)
+        return ctx.phase == "phase-0" and ctx.epoch == 3
+
+
+class Still(Plain):
+    """No phase at all: the network answers as it was made."""
+
+    def phase(self, number: int) -> Phase | None:
+        return None
+
+
+class Lens(nn.Module):
+    """Shows the inputs as they are."""
+
+    def forward(self, x: Tensor) -> Output:
+        return Output(x.new_zeros(len(x), 1), x)
+
+
+class NearestMean(Method):
+    """Answers from features: looks at the data once, trains nothing."""
+
+    def __init__(self, config: Any, problem: Problem) -> None:
+        super().__init__(config, problem)
+        self.lens = Lens()
+        self.mean_CD: Tensor
+        self.register_buffer("mean_CD", torch.zeros(self.num_classes, WIDTH))
+
+    @property
+    def predictor(self) -> nn.Module:
+        return self
+
+    def phase(self, number: int) -> Phase | None:
+        return Phase("look", epochs=1) if number == 0 else None
+
+    def plan_epoch(self, ctx: Context) -> Plan:
+        x_ND = ctx.outputs(self.lens).features
+        weight_NC = uniform_on(self.allowed_NC)
+        self.mean_CD.copy_(weight_NC.T @ x_ND / weight_NC.sum(dim=0)[:, None])
+        return Plan.of(torch.zeros(0, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Output:
+        return Output(-torch.cdist(x, self.mean_CD), x)
+
+
+ALL = [Plain, Averaged, TwoNetworks, OnlyTheFirst, TwoStages, Restarts, SideGroups, ThreeViews, Impatient, Still, NearestMean]
+
+
+@pytest.mark.parametrize("method", ALL, ids=lambda cls: cls.__name__)
+def test_resuming_after_every_epoch_changes_nothing(method: type[Method], toy: Dataset, tmp_path: Path) -> None:
+    straight = toy_trainer(method, toy, folder=tmp_path / "straight")
+    records = run_all(straight)
+    for stop in range(1, len(records) + 1):
+        folder = tmp_path / f"stop-{stop}"
+        early = run_all(toy_trainer(method, toy, folder=folder), stop_after=stop)
+        torch.manual_seed(1000 + stop)
+        second = toy_trainer(method, toy, folder=folder)
+        assert second.resume()
+        late = run_all(second)
+        assert_same_state(straight, second)
+        assert logged_epochs(folder) == without_seconds(early + late) == without_seconds(records)
+
+
+@pytest.mark.parametrize("method", ALL, ids=lambda cls: cls.__name__)
+def test_one_epoch_at_a_time_with_the_same_object(method: type[Method], toy: Dataset) -> None:
+    straight = toy_trainer(method, toy)
+    records = run_all(straight)
+    state = straight.state()
+    stepwise = toy_trainer(method, toy)
+    found: list[Mapping[str, Any]] = []
+    while not stepwise.progress.done:
+        found += run_all(stepwise, stop_after=1)
+    assert without_seconds(found) == without_seconds(records)
+    assert_same(stepwise.state(), state)
+
+
+def test_an_averaged_network_follows_every_step(toy: Dataset) -> None:
+    trainer = toy_trainer(Averaged, toy)
+    method = trainer.method
+    assert isinstance(method, Averaged)
+    slow = method.slow.classifier.weight.clone()
+    records = run_all(trainer)
+    assert len(method.trace) == sum(r["steps"] for r in records) == 12
+    for fast in method.trace:
+        slow = 0.9 * slow + 0.1 * fast
+    torch.testing.assert_close(method.slow.classifier.weight, slow)
+    assert not torch.equal(method.slow.classifier.weight, method.network.classifier.weight)
+    answer = trainer.infer(method.slow, toy.test.inputs).logits.argmax(dim=1)
+    assert records[-1]["test_accuracy"] == pytest.approx(float((answer == toy.test_truth.label_N).float().mean()))
+
+
+def test_two_networks_learn_as_if_alone(toy: Dataset) -> None:
+    both, alone = toy_trainer(TwoNetworks, toy), toy_trainer(OnlyTheFirst, toy)
+    first_b = copy.deepcopy(both.method.b.state_dict())
+    run_all(both)
+    run_all(alone)
+    a, only = dict(both.method.a.named_parameters()), dict(alone.method.a.named_parameters())
+    assert all(torch.allclose(a[name], only[name], atol=1e-6) for name in a)
+    for name, value in alone.method.b.named_parameters():
+        assert torch.equal(value, first_b[name])
+        assert not torch.equal(both.method.b.get_parameter(name), first_b[name])
+    outputs = [both.infer(network, toy.test.inputs).logits for network in (both.method.a, both.method.b, both.method.mean)]
+    torch.testing.assert_close(outputs[2], (outputs[0] + outputs[1]) / 2)
+
+
+def test_phases_have_modules_and_settings_of_their_own(toy: Dataset) -> None:
+    trainer = toy_trainer(TwoStages, toy, train={"encoder_lr_scale": 0.0})
+    method = trainer.method
+    encoder = {name: p.clone() for name, p in method.network.named_parameters() if "classifier" not in name}
+    classifier = method.network.classifier.weight.clone()
+    records, optimizers = [], []
+    for record in trainer.epochs():
+        records.append(record)
+        optimizers.append(trainer.optimizer)
+        if record["total_epoch"] == 3:
+            warm = copy.deepcopy(method.network.state_dict())
+            assert trainer.optimizer.param_groups[0]["momentum"] == 0.5
+            assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.0
+            trained = {p for group in trainer.optimizer.param_groups for p in group["params"]}
+            assert trained == set(method.other.parameters())
+    assert [(r["phase"], r["epoch"], r["steps"]) for r in records] == [
+        ("warm-up", 1, 3),
+        ("warm-up", 2, 3),
+        ("main", 1, 6),
+        ("main", 2, 6),
+        ("main", 3, 6),
+    ]
+    assert [r["lr"] for r in records] == [0.1, pytest.approx((0.1 + 1e-4) / 2), 0.02, 0.02, 0.02]
+    assert optimizers[2] is optimizers[3] is not optimizers[0]
+    for name, value in encoder.items():
+        assert torch.equal(method.network.get_parameter(name), value)
+    assert not torch.equal(method.network.classifier.weight, classifier)  # the classifier's rate is not scaled
+    assert_same(warm, dict(method.network.state_dict()))
+    assert method.begun == [0, 1]
+    assert method.other.feature_width == 24
+
+
+def test_a_phase_may_turn_out_unnecessary(toy: Dataset) -> None:
+    trainer = toy_trainer(TwoStages, toy, options={"second": False})
+    assert [r["phase"] for r in run_all(trainer)] == ["warm-up", "warm-up"]
+    assert trainer.progress.done
+    assert trainer.method.begun == [0]
+
+
+def test_a_fresh_network_is_the_one_that_learns(toy: Dataset) -> None:
+    trainer = toy_trainer(Restarts, toy)
+    networks, first_weights = [], []
+    begin = trainer.method.begin_phase
+
+    def spy(number: int) -> None:
+        begin(number)
+        networks.append(trainer.method.network)
+        first_weights.append(copy.deepcopy(networks[-1].state_dict()))
+
+    trainer.method.begin_phase = spy  # type: ignore[method-assign]
+    records = run_all(trainer)
+    assert [r["phase"] for r in records] == ["round-0", "round-0", "round-1", "round-1"]
+    assert networks[0] is not networks[1] is trainer.method.network
+    for network, first in zip(networks, first_weights, strict=True):
+        assert all(not torch.equal(value, first[name]) for name, value in network.named_parameters())
+
+
+def test_side_groups_keep_their_size_and_go_round(toy: Dataset) -> None:
+    trainer = toy_trainer(SideGroups, toy, train={"epochs": 1})
+    plans: list[Plan] = []
+    original = trainer.method.plan_epoch
+
+    def spy(ctx: Context) -> Plan | None:
+        plans.append(original(ctx))  # type: ignore[arg-type]
+        return plans[-1]
+
+    trainer.method.plan_epoch = spy  # type: ignore[method-assign]
+    run_all(trainer)
+    groups, seen = plans[0].groups, trainer.method.seen
+    assert [len(batch.index_B) for batch in seen] == [32, 32, 26]
+    assert torch.equal(torch.cat([batch.index_B for batch in seen]), groups["main"].order_M)
+    assert [len(batch.groups["few"].index_B) for batch in seen] == [5, 5, 5]
+    round_M = torch.cat([batch.groups["few"].index_B for batch in seen]).tolist()
+    order = groups["few"].order_M.tolist()
+    assert round_M == (order * 3)[:15]
+    assert [len(batch.groups["partners"].index_B) for batch in seen] == [32, 32, 32]
+    partner_M = torch.cat([batch.groups["partners"].index_B for batch in seen])
+    assert torch.equal(partner_M, groups["partners"].order_M.repeat(2)[:96])
+    for batch in seen:
+        few = batch.groups["few"]
+        assert few.target is None
+        assert len(few.views) == 2
+        torch.testing.assert_close(few.views[1], toy.views.make("eval", toy.train.inputs[few.index_B], trainer.generator))
+        assert torch.equal(batch.target, groups["main"].target[batch.index_B])
+
+
+def test_three_views_two_of_one_kind_drawn_independently(toy: Dataset) -> None:
+    trainer = toy_trainer(ThreeViews, toy, train={"epochs": 1})
+    run_all(trainer)
+    for batch in trainer.method.seen:
+        clean = toy.views.make("eval", toy.train.inputs[batch.index_B], trainer.generator)
+        weak, one, two = ((view - clean).abs() for view in batch.views)
+        assert not torch.equal(batch.views[1], batch.views[2])
+        assert 0 < weak.mean() < 0.5 * min(one.mean(), two.mean())
+        zero_one, zero_two = batch.views[1] == 0, batch.views[2] == 0
+        assert zero_one.any()
+        assert not torch.equal(zero_one, zero_two)
+
+
+def test_a_phase_may_end_early(toy: Dataset) -> None:
+    records = run_all(toy_trainer(Impatient, toy))
+    assert [(r["phase"], r["epoch"], r["total_epoch"]) for r in records] == [
+        ("phase-0", 1, 1),
+        ("phase-0", 2, 2),
+        ("phase-0", 3, 3),
+        ("phase-1", 1, 4),
+        ("phase-1", 2, 5),
+    ]
+
+
+def test_a_method_without_phases_is_done_at_once(toy: Dataset, tmp_path: Path) -> None:
+    trainer = toy_trainer(Still, toy, folder=tmp_path)
+    before = copy.deepcopy(trainer.method.state_dict())
+    assert run_all(trainer) == []
+    assert trainer.progress.done
+    assert_same(dict(trainer.method.state_dict()), dict(before))
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert 0 <= trainer.evaluate()["accuracy"] <= 1
+
+
+def test_a_method_may_answer_from_features_alone(toy: Dataset) -> None:
+    """One epoch without a step, nothing to train, and the answer is there."""
+    trainer = toy_trainer(NearestMean, toy)
+    (record,) = run_all(trainer)
+    assert record["steps"] == 0
+    assert record["loss"] is None
+    assert record["test_accuracy"] > 0.9
+
+
+def test_passes_over_the_data_are_lazy_and_kept_for_the_epoch(toy: Dataset) -> None:
+    class Curious(Plain):
+        def plan_epoch(self, ctx: Context) -> None:
+            assert ctx.features() is ctx.features()
+            assert torch.equal(ctx.probabilities(), ctx.outputs().logits.softmax(dim=1))
+            assert not torch.equal(ctx.probabilities("weak"), ctx.probabilities())
+            self.first = ctx.features()
+            self.first.mul_(1)  # an ordinary tensor, not one of inference mode
+
+        def end_epoch(self, ctx: Context) -> bool:
+            rows_M = torch.tensor([5, 80, 7])
+            some = ctx.outputs(rows_M=rows_M)
+            assert ctx.outputs(rows_M=rows_M) is some
+            assert not torch.equal(ctx.features(), self.first)  # the network has changed
+            torch.testing.assert_close(some.features, ctx.features()[rows_M])
+            return False
+
+    trainer = toy_trainer(Curious, toy, train={"epochs": 2})
+    passes: list[tuple[int, str]] = []
+    original = trainer.infer
+
+    def spy(network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
+        passes.append((len(inputs), view))
+        return original(network, inputs, view)
+
+    trainer.infer = spy  # type: ignore[method-assign]
+    run_all(trainer)
+    epoch = [(90, "eval"), (90, "weak"), (3, "eval"), (90, "eval"), (60, "eval")]  # plan, plan, end, end, test
+    assert passes == epoch * 2
+    plain = toy_trainer(Plain, toy, train={"epochs": 2})
+    plain.infer = spy  # type: ignore[method-assign]
+    passes.clear()
+    run_all(plain)
+    assert passes == [(60, "eval")] * 2  # who never asks never pays

@@ -1,0 +1,153 @@
+"""`pals.fit` from Python: what the command does, without a word unless asked, and the findings in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from _pictures import CLASSES, make_pictures
+from _toy import Answer
+from pals.model import Model
+from pals.pipeline import Findings, fit, update
+from pals.readers import read_votes
+from pals.report.data import command_text
+from pals.util.config import read_yaml
+from pals.util.errors import InputError
+from pals.util.files import read_json
+from pals.vision.networks import build_network
+
+COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+QUICK: dict[str, Any] = {
+    "network": "small-cnn",
+    "folds": 2,
+    "epochs": 2,
+    "device": "cpu",
+    "settings": {"method": {"neighbors": 5}, "data": {"fold_epochs": 1}},
+}
+WORDS = ("--network", "small-cnn", "--folds", "2", "--epochs", "2", "--device", "cpu",
+         "--set", "method.neighbors=5", "--set", "data.fold_epochs=1")  # fmt: skip
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
+    return make_pictures(tmp_path / "data", items=30)
+
+
+def run(data: Path, votes: Any = None, **options: Any) -> Findings:
+    votes = data / "votes.csv" if votes is None else votes
+    return fit(data / "images", votes, **{"out": data.parent / "python", "columns": COLUMNS, **QUICK, **options})
+
+
+def test_the_same_as_the_command_and_not_a_word(
+    data: Path, pals: Callable[..., Answer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    found = run(data, truth=data / "truth.csv")
+    assert capsys.readouterr() == ("", "")
+    columns = [word for name, column in COLUMNS.items() for word in (f"--{name}-column", column)]
+    truth = ("--truth", data / "truth.csv")
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "command", *columns, *WORDS, *truth)
+    assert answer.code == 0, answer.err
+    for name in ("labels", "doubtful", "annotators", "classes", "confusion", "votes", "summary"):
+        file = f"{name}.json" if name == "summary" else f"{name}.csv"
+        assert (found.folder / file).read_bytes() == Path("command", file).read_bytes(), name
+    assert read_yaml(found.folder / "config.yaml") == read_yaml(Path("command/config.yaml"))
+    assert all(line in answer.out for line in found.summary)
+
+
+def test_what_the_findings_hold(data: Path) -> None:
+    found = run(data)
+    assert found.folder == data.parent / "python"
+    pd.testing.assert_frame_equal(found.labels, pd.read_csv(found.folder / "labels.csv"))
+    assert len(found.doubtful) == found.numbers["doubtful_answers"]
+    assert set(found.annotators["worker"]) == {"ann", "bob", "cho"}
+    assert list(found.classes["class"]) == list(CLASSES)
+    assert found.confusion["count"].sum() == 90
+    assert found.numbers == read_json(found.folder / "summary.json")
+    assert set(read_json(found.folder / "report.json")["summary"]) < set(found.summary)
+    assert found.model.class_names == CLASSES
+
+
+@pytest.mark.slow
+def test_answers_in_memory(data: Path) -> None:
+    """A frame or votes give what the file gives; the same call resumes; other answers are refused."""
+    whole = run(data)
+    frame, votes = pd.read_csv(data / "votes.csv"), read_votes(data / "votes.csv", columns=COLUMNS)
+    for name, given in (("frame", frame), ("votes", votes)):
+        lines: list[str] = []
+        found = run(data, given, out=data.parent / name, progress=lines.append)
+        pd.testing.assert_frame_equal(found.labels, whole.labels)
+        assert any("90 answers by 3 annotators" in line for line in lines)
+        assert any(line.startswith("classifier: epoch 2/2") for line in lines)
+        run(data, given, out=data.parent / name)
+    with pytest.raises(InputError, match="not those that"):
+        run(data, frame.iloc[:-1], out=data.parent / "frame")
+    more = pd.DataFrame({"item": [frame["picture"][0]], "worker": ["eve"], "label": ["dark"]})
+    more.to_csv(data / "more.csv", index=False)
+    updated = update(data.parent / "frame", data / "more.csv", device="cpu")
+    assert updated.folder == data.parent / "frame-updated"
+    assert updated.numbers["answers"] == 91
+
+
+def test_pictures_or_vectors(data: Path) -> None:
+    for images, features in ((None, None), (data / "images", data / "x.npy")):
+        with pytest.raises(InputError, match="either a folder of pictures or feature vectors"):
+            fit(images, data / "votes.csv", out=data / "run", features=features)
+    np.save(data / "x.npy", np.random.default_rng(0).normal(size=(30, 4)))
+    votes = pd.DataFrame({"item": range(30), "worker": "ann", "label": ["a", "b", "c"] * 10})
+    found = fit(None, votes, features=data / "x.npy", out=data.parent / "run", epochs=1, device="cpu")
+    assert found.labels["item"].tolist() == [str(row) for row in range(30)]
+
+
+def test_weights_are_found_by_name(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the data folder, frozen or not; the command made a path of every name."""
+    network = build_network("imagenet-resnet18", (3, 32, 32), 2)
+    (tmp_path / "sets" / "weights").mkdir(parents=True)
+    torch.save(network.state_dict(), tmp_path / "sets" / "weights" / "mine.pth")
+    monkeypatch.setenv("PALS_DATA", str(tmp_path / "sets"))
+    found = run(data, network="imagenet-resnet18", weights="mine.pth", folds=0, epochs=1)
+    assert found.trained.plan.config.network.weights == str(tmp_path / "sets" / "weights" / "mine.pth")
+    encoder = Model.load(found.folder, "cpu").encoder
+    assert encoder is not None and torch.equal(encoder.state_dict()["conv1.weight"], network.state_dict()["conv1.weight"])
+    with pytest.raises(InputError, match=r"no weights file nowhere\.pth"):
+        run(data, out=data.parent / "other", network="imagenet-resnet18", weights="nowhere.pth")
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("/usr/bin/pals", "fit", "my photos", "--out", "x"), "pals fit 'my photos' --out x"),
+        (("/lib/pals/__main__.py", "fit", "a"), "pals fit a"),
+        (("work/analyse.py", "-v"), "python work/analyse.py -v"),
+        (("",), "python"),
+    ],
+)
+def test_the_command_in_the_report(argv: tuple[str, ...], text: str) -> None:
+    assert command_text(argv) == text
+
+
+def test_in_a_notebook(data: Path) -> None:
+    """Short, whatever the number of items, and nothing in it is markup."""
+    name = "<script>&" + "x" * 300
+    rows = [(f"{name}{item}", who, f"<b>{item % 2}") for item in range(400) for who in ("ann", "bob", "<i>cho")]
+    rows += [(f"{name}{item}", "dan", f"<b>{1 - item % 2}") for item in range(0, 400, 20)]
+    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    found = fit(None, votes, no_images=True, out=data / "<run>")
+    assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == found.summary
+    assert len(found.doubtful) > 8
+    page = found._repr_html_()
+    assert len(page) < 10_000
+    for text in ("<script>", "<b>0", "<b>1", "<run>"):
+        assert text not in page
+    assert "&lt;run&gt;" in page and "&lt;script&gt;" in page and page.count("<tr") == 1 + 8
+    agreed = fit(None, votes[votes["worker"] == "ann"], no_images=True, out=data / "agreed")
+    assert agreed.doubtful.empty and "&lt;b&gt;1" in agreed._repr_html_()
+    read = read_votes(data / "<run>" / "votes.csv")
+    assert len(repr(read)) < 3000 and len(repr(read.to_candidates())) < 1000

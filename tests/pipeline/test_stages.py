@@ -1,0 +1,412 @@
+"""The five stages of a fit: each made once, from the one before; what is kept on disk, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from _pictures import make_pictures
+from _slow import rest_slow
+from pals.crowd import STATUS
+from pals.model import Model
+from pals.pipeline import Findings
+from pals.pipeline.api import run_stages
+from pals.pipeline.progress import AfterEpoch, Monitor
+from pals.pipeline.stages.encode import encode
+from pals.pipeline.stages.findings import find
+from pals.pipeline.stages.fit_defaults import Facts, choose
+from pals.pipeline.stages.learn import train
+from pals.pipeline.stages.load import load
+from pals.pipeline.stages.networks import run_all
+from pals.pipeline.stages.plan import Plan, plan
+from pals.pipeline.write_results import write
+from pals.runs import Run
+from pals.runs import run_features as features_file
+from pals.runs.run_config import VotesConfig
+from pals.training.extract import encode as encode_pictures
+from pals.util.config import build
+from pals.util.errors import InputError
+from pals.util.files import read_json, write_json
+from pals.vision.pretrained import Encoder
+
+COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+TABLES = (
+    "labels.csv",
+    "doubtful.csv",
+    "annotators.csv",
+    "confusion.csv",
+    "classes.csv",
+    "agreement.csv",
+    "next.csv",
+    "second-look.npz",
+    "standing.npz",
+    "votes.csv",
+    "model.safetensors",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "data", items=30)
+
+
+def settings(folder: Path, **changes: Mapping[str, Any]) -> dict[str, Any]:
+    data = {"images": str(folder / "images"), "votes": (str(folder / "votes.csv"),), "size": 16, "columns": COLUMNS}
+    given: dict[str, Any] = {
+        "data": data,
+        "network": {"name": "patches"},
+        "train": {"epochs": 3},
+        "method": {"neighbors": 5},
+        "engine": {"device": "cpu"},
+    }
+    return {**given, **{name: {**given[name], **values} for name, values in changes.items()}}
+
+
+def planned(folder: Path, out: str = "run", **changes: Mapping[str, Any]) -> Plan:
+    return plan(settings(folder, **changes), folder.parent / out, cache=folder.parent / "cache")
+
+
+def fitted(folder: Path, out: str = "run", monitor: Monitor | None = None, **changes: Mapping[str, Any]) -> Findings:
+    cache = folder.parent / "cache"
+    return run_stages(settings(folder, **changes), folder.parent / out, cache=cache, monitor=monitor or Monitor())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    return {name: (run / name).read_bytes() for name in TABLES}
+
+
+class StoppedError(Exception):
+    """In place of Ctrl-C or a crash."""
+
+
+class Stopping(Monitor):
+    """Stops after so many epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def follow(self, title: str, run: Run, after_epoch: AfterEpoch) -> None:
+        for record in run.epochs():
+            after_epoch(record)
+            self.epochs -= 1
+            if self.epochs == 0:
+                raise StoppedError
+
+
+class Counted(Monitor):
+    """Remembers everything that it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.titles: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def follow(self, title: str, run: Run, after_epoch: AfterEpoch) -> None:
+        self.titles.append(title)
+        super().follow(title, run, after_epoch)
+
+
+def test_every_stage_is_frozen_and_made_from_the_one_before(folder: Path) -> None:
+    """Whatever has been called in between, a stage gives the same again."""
+    first = planned(folder)
+    loaded = load(first)
+    encoded = encode(loaded)
+    trained = train(encoded)
+    found = find(trained)
+    write(found)
+    assert (loaded.plan, encoded.loaded, trained.encoded, found.trained) == (first, loaded, encoded, trained)
+    for stage in (first, loaded, encoded, trained, found):
+        with pytest.raises(FrozenInstanceError):
+            setattr(stage, fields(stage)[0].name, None)
+    again = find(trained)
+    assert all(table.equals(again.tables[name]) for name, table in found.tables.items())
+    assert again.noise == found.noise
+
+
+def test_settings_and_answers_are_looked_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions about the answers: with hard items and without; how far people differ is asked once."""
+    built, asked, strengths = [], [], []
+
+    def counted_build(cls: type, *rest: Any) -> Any:
+        built.append(cls)
+        return build(cls, *rest)
+
+    for module in ("pals.pipeline.stages.plan", "pals.runs.run_config"):
+        monkeypatch.setattr(f"{module}.build", counted_build)
+    from pals.crowd.dawid_skene import em
+
+    real, choosing = em.dawid_skene, em.choose_strength
+
+    def counted(votes: Any, **options: Any) -> Any:
+        asked.append(options.get("hard_items", False))
+        return real(votes, **options)
+
+    for module in ("pals.pipeline.stages.load", "pals.crowd.fusion"):
+        monkeypatch.setattr(f"{module}.dawid_skene", counted)
+    monkeypatch.setattr(em, "choose_strength", lambda answers: strengths.append(1) or choosing(answers))
+    fitted(folder, data={"folds": 2, "fold_epochs": 1})
+    assert built.count(VotesConfig) == 2  # what is given, and what the folder then holds
+    assert asked == [False, True]
+    assert len(strengths) == 1
+
+
+# ---- features on disk
+
+
+@pytest.fixture
+def encoder_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures went through a frozen network, each time."""
+    calls: list[int] = []
+
+    def counted(images: Any, *rest: Any, **options: Any) -> Any:
+        calls.append(len(images))
+        return encode_pictures(images, *rest, **options)
+
+    monkeypatch.setattr("pals.pipeline.stages.encode.encode_pictures", counted)
+    return calls
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_features_it_has(folder: Path, encoder_calls: list[int]) -> None:
+    """And ends bit for bit as one that was never stopped."""
+    fitted(folder, "whole")
+    assert encoder_calls == [30]
+    with pytest.raises(StoppedError):
+        fitted(folder, "run", Stopping(2))
+    assert encoder_calls == [30, 30]
+    assert not (folder.parent / "run" / "summary.json").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+        fitted(folder, "run")
+    assert encoder_calls == [30, 30]
+    assert contents(folder.parent / "run") == contents(folder.parent / "whole")
+
+
+def test_the_responses_to_patches_are_kept_while_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room the features that are trained on are the same."""
+    roomy = encode(load(planned(folder, "roomy")))
+    assert roomy.inputs.shape == (30, 512)
+    assert roomy.responses_ND is not None and roomy.responses_ND.shape == (30, 9216)
+    monkeypatch.setattr("pals.pipeline.stages.patches.MOST_RESPONSES", 30 * 9216 * 4 - 1)
+    narrow = encode(load(planned(folder, "narrow")))
+    assert narrow.responses_ND is None
+    assert torch.allclose(narrow.inputs, roomy.inputs, atol=1e-5)
+    again = encode(load(planned(folder, "roomy")))
+    assert again.responses_ND is not None and again.responses_ND.equal(roomy.responses_ND)
+    assert again.inputs.equal(roomy.inputs)
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize("spoil", rest_slow(1, [damage, cut, Path.unlink]))
+def test_features_that_are_damaged_or_gone_are_made_again(spoil: Any, folder: Path, encoder_calls: list[int]) -> None:
+    first = encode(load(planned(folder)))
+    spoil(folder.parent / "run" / features_file.FILE_NAME)
+    second = encode(load(planned(folder)))
+    assert encoder_calls == [30, 30]
+    assert second.inputs.equal(first.inputs)
+    encode(load(planned(folder)))
+    assert len(encoder_calls) == 2
+
+
+def swap(images: Path) -> None:
+    """Other pictures under the same names."""
+    one, other = images / "001.png", images / "002.png"
+    mine, theirs = one.read_bytes(), other.read_bytes()
+    one.write_bytes(theirs)
+    other.write_bytes(mine)
+
+
+def test_other_pictures_under_the_same_names_are_refused(folder: Path) -> None:
+    with pytest.raises(StoppedError):
+        fitted(folder, "run", Stopping(1))
+    swap(folder / "images")
+    with pytest.raises(InputError, match=r"have changed since .*run was started"):
+        fitted(folder, "run")
+    swap(folder / "images")
+    assert len(fitted(folder, "run").labels) == 30
+
+
+def test_features_of_other_pictures_are_never_used(folder: Path, encoder_calls: list[int]) -> None:
+    """Even in a folder whose run does not say with what it began, as in earlier versions."""
+    encode(load(planned(folder)))
+    about = read_json(folder.parent / "run" / "run.json")
+    assert about.pop("data_mark")
+    write_json(folder.parent / "run" / "run.json", about)
+    swap(folder / "images")
+    swapped = encode(load(planned(folder)))
+    assert len(encoder_calls) == 2
+    assert swapped.inputs.equal(encode(load(planned(folder, "fresh"))).inputs)
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_other_vectors_under_the_same_name_are_refused(folds: int, folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 5)).astype(np.float32)
+    np.save(folder / "x.npy", vectors)
+    names = sorted(path.relative_to(folder / "images").as_posix() for path in (folder / "images").rglob("*.png"))
+    (folder / "names.txt").write_text("\n".join(names))
+    data = {"images": None, "features": str(folder / "x.npy"), "names": str(folder / "names.txt"), "folds": folds}
+    changes: dict[str, Any] = {"data": {**data, "fold_epochs": 2}, "network": {"name": "mlp"}}
+    with pytest.raises(StoppedError):
+        fitted(folder, "run", Stopping(1), **changes)
+    vectors[17, 3] += 1e-3
+    np.save(folder / "x.npy", vectors)
+    with pytest.raises(InputError, match="have changed since"):
+        fitted(folder, "run", **changes)
+
+
+# ---- what is written
+
+
+SUMMARY = {
+    *("format", "items", "answers", "annotators", "classes", "doubtful_answers", "status", "asking", "answers_wrong"),
+    *("labels_wrong", "labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "agreement_by_class", "flags"),
+    *("none_of_these", "taxonomy", "temperature", "held_out", "grades", "training"),
+    *("earlier_labels_wrong", "earlier_labels_wrong_interval"),
+}
+TRAINING = {"method", "data", "seed", "items", "mean_set_size", "engine", "epochs"}
+
+
+@pytest.mark.parametrize("folds", [0, 2])
+def test_the_summary_has_one_schema(folds: int, folder: Path) -> None:
+    """docs/runs.md describes these keys; whoever changes one raises `format`. It is the last file to be written."""
+    seen: list[bool] = []
+
+    class Looking(Monitor):
+        def follow(self, title: str, run: Run, after_epoch: AfterEpoch) -> None:
+            super().follow(title, run, after_epoch)
+            seen.append((folder.parent / "run" / "summary.json").exists())
+
+    network = {"name": "small-cnn"}
+    found = fitted(folder, "run", Looking(), data={"folds": folds, "fold_epochs": 1}, network=network)
+    assert seen == [False] * (folds + 1)
+    summary = json.loads((folder.parent / "run" / "summary.json").read_text())
+    assert summary == found.numbers
+    assert set(summary) == SUMMARY
+    assert summary["format"] == 1
+    assert tuple(summary["status"]) == STATUS
+    assert set(summary["training"]) == TRAINING
+    assert summary["training"]["epochs"] == 3
+    assert set(summary["held_out"]) == ({"covering", "approximate"} if folds else set())
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+    assert all(f"`{key}`" in page for key in SUMMARY | TRAINING)
+
+
+def test_the_report_is_written_again_without_torch(folder: Path) -> None:
+    fitted(folder, "run")
+    run = folder.parent / "run"
+    before = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    code = (
+        f"import sys; from pathlib import Path; from pals.report.render import write_report; "
+        f"write_report(Path({str(run)!r})); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (run / "report.html").read_bytes() == before
+
+
+# ---- what a user is told
+
+
+@pytest.mark.slow
+def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time left after the first epoch of the first run and of the last; when resuming, what a full run takes."""
+    monkeypatch.setattr("pals.pipeline.stages.networks.WORTH_SAYING", 0.0)
+    changes: dict[str, Any] = {"data": {"folds": 3, "fold_epochs": 2}}
+    told = Counted()
+    fitted(folder, "run", told, **changes)
+    assert told.titles == [*(f"second opinion {fold} of 3" for fold in (1, 2, 3)), "classifier"]
+    assert sum("of training left." in line for line in told.lines) == 2
+    done = Counted()
+    fitted(folder, "run", done, **changes)
+    assert any("keeping its settings" in line for line in done.lines)
+    assert done.lines[-1].endswith("Training is finished; writing the results again.")
+    with pytest.raises(StoppedError):
+        fitted(folder, "other", Stopping(2))
+    resumed = Counted()
+    fitted(folder, "other", resumed)
+    assert any(re.search(r"Resuming \(a full run takes about \d+ s\)\.", line) for line in resumed.lines)
+
+
+# ---- mirror images
+
+
+@pytest.mark.parametrize("network", ["small-cnn", "patches"])
+def test_left_and_right_can_be_told_apart(network: str, folder: Path) -> None:
+    """Without mirror images nothing sees one: no view, no second look, no patch. With them a picture and its mirror image
+    are one and the same to patches."""
+    changes: dict[str, Any] = {"network": {"name": network}}
+    encoded = {}
+    for mirror in (True, False):
+        encoded[mirror] = encode(load(planned(folder, f"run-{mirror}", data={"mirror": mirror}, **changes)))
+    images = encoded[True].loaded.items.inputs
+    generator = torch.Generator().manual_seed(0)
+    if network == "patches":
+        for mirror, stage in encoded.items():
+            assert stage.encoder is not None
+            mean, std = stage.loaded.statistics
+            encoder = Encoder("patches", stage.encoder, None, mean, std, None, "")
+            both = [encode_pictures(x, encoder) for x in (images, images.flip(-1))]
+            assert torch.allclose(*both, atol=1e-3) == mirror
+        return
+    left = images.clone()
+    left[..., : images.shape[-1] // 2] = 0  # dark on the left, also when it is moved by two pixels
+    left[..., images.shape[-1] // 2 :] = 255
+    for mirror, stage in encoded.items():
+        weak = stage.views.make("weak", left, generator)
+        half = weak.shape[-1] // 2
+        turned = (weak[..., :half].mean(dim=(1, 2, 3)) > weak[..., half:].mean(dim=(1, 2, 3))).sum()
+        assert (turned > 0) == mirror
+
+
+def test_no_second_look_at_a_mirror_image(folder: Path) -> None:
+    changes: dict[str, Any] = {"network": {"name": "small-cnn"}, "train": {"epochs": 1}}
+    for mirror in (True, False):
+        encoded = encode(load(planned(folder, f"run-{mirror}", data={"mirror": mirror, "folds": 0}, **changes)))
+        made = run_all(encoded, Monitor())
+        assert made.logits_NC.equal(made.output.logits) != mirror
+
+
+def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) -> None:
+    found = fitted(folder, "run", data={"mirror": False})
+    model = Model.load(folder.parent / "run", "cpu")
+    assert model.about.encoder is not None and model.about.encoder.network == "patches-no-mirror"
+    images = found.trained.loaded.items.inputs
+    assert torch.allclose(model.outputs(images).features, found.trained.features_ND, atol=1e-4)
+
+
+# ---- what is chosen
+
+
+@pytest.mark.parametrize(
+    ("facts", "given", "every"),
+    [
+        (Facts(5000, 10, 32, True), {}, 10),
+        (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, 10),
+        (Facts(5000, 10, 32, False), {"network": {"name": "patches"}}, None),
+        (Facts(5000, 10, 32, True), {"train": {"checkpoint_every": 3}}, 3),
+    ],
+)
+def test_large_networks_are_not_saved_after_every_epoch(facts: Facts, given: dict[str, Any], every: int | None) -> None:
+    """On a GPU a checkpoint takes up to a third of the time of an epoch."""
+    assert choose(given, facts)[0].get("train", {}).get("checkpoint_every") == every

@@ -1,0 +1,106 @@
+"""An update begins with what the run found: the same result as from the beginning, with less work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from _crowd import many_people
+from _slow import rest_slow
+from pals import fit
+from pals.crowd import dawid_skene
+from pals.crowd.answers import with_rows
+from pals.crowd.dawid_skene import em, sparse_em
+from pals.pipeline import update
+from pals.pipeline.stages import load as loading
+from pals.pipeline.stages.warm_start import earlier_posterior
+from pals.readers import Votes
+
+
+def grown() -> tuple[Votes, np.ndarray]:
+    """Votes on 600 items, and what was found from all but the last hundred answers."""
+    votes, _ = many_people(600, 25, 5, seed=4)
+    before = with_rows(votes, np.arange(len(votes.item_R) - 100))
+    start_NC = dawid_skene(before).posterior_NC.copy()
+    start_NC[np.bincount(before.item_R, minlength=600) == 0] = 0.0  # new items
+    return votes, start_NC
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
+    """Grows by one with every call."""
+    calls: list[int] = []
+    real = getattr(module, name)
+
+    def call(*rest: Any, **options: Any) -> Any:
+        calls.append(1)
+        return real(*rest, **options)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+@pytest.mark.parametrize("hard", rest_slow(1, [True, False]))
+@pytest.mark.parametrize(("many", "passes"), [(sparse_em.MANY, (em, "e_step")), (0, (sparse_em, "full_e_step"))])
+def test_a_warm_start_finds_the_same_with_less_work(
+    hard: bool, many: int, passes: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sparse_em, "MANY", many)
+    votes, start_NC = grown()
+    assert (start_NC == 0).all(axis=1).any()
+    kept_NC, calls = start_NC.copy(), counted(monkeypatch, *passes)
+    cold = dawid_skene(votes, hard_items=hard)
+    first = len(calls)
+    warm = dawid_skene(votes, hard_items=hard, start_NC=start_NC)
+    assert len(calls) - first < first
+    assert warm.converged and warm.annotators.strength == cold.annotators.strength
+    assert np.abs(warm.posterior_NC - cold.posterior_NC).sum(axis=1).mean() < 2e-3
+    assert (warm.label_N == cold.label_N).mean() > 0.99
+    assert (start_NC == kept_NC).all()
+
+
+def test_from_what_was_found_before_few_iterations_are_enough() -> None:
+    votes, _ = grown()
+    cold = dawid_skene(votes, strength=30.0)
+    again = dawid_skene(votes, strength=30.0, start_NC=cold.posterior_NC)
+    assert again.iterations <= cold.iterations / 3
+    assert again.posterior_NC == pytest.approx(cold.posterior_NC, abs=1e-3)
+
+
+def test_an_update_begins_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes, _ = many_people(90, 8, 3, seed=2)
+    table = votes.to_frame()[["item", "worker", "label"]].replace("c0", "=c0")  # a class that a spreadsheet would run
+    table.iloc[:-40].to_csv(tmp_path / "first.csv", index=False)
+    table.iloc[-40:].to_csv(tmp_path / "second.csv", index=False)
+    fit(None, tmp_path / "first.csv", out=tmp_path / "run", no_images=True)
+    given: list[np.ndarray | None] = []
+    real = loading.dawid_skene
+
+    def watched(votes: Votes, **options: Any) -> Any:
+        given.append(options.get("start_NC"))
+        return real(votes, **options)
+
+    monkeypatch.setattr(loading, "dawid_skene", watched)
+    warm = update(tmp_path / "run", tmp_path / "second.csv", out=tmp_path / "updated")
+    table.to_csv(tmp_path / "all.csv", index=False)
+    cold = fit(None, tmp_path / "all.csv", out=tmp_path / "cold", no_images=True)
+    assert given[1] is None and given[0] is not None
+    assert (given[0].sum(axis=1) > 0.999).mean() > 0.6  # items that the run had answers to
+    both = pd.merge(warm.labels, cold.labels, on="item")
+    assert len(both) == 90 and (both["label_x"] == both["label_y"]).mean() > 0.99
+    assert both["confidence_x"].to_numpy() == pytest.approx(both["confidence_y"].to_numpy(), abs=0.02)
+
+
+def test_labels_that_do_not_tell_are_no_start(tmp_path: Path) -> None:
+    votes, _ = many_people(20, 4, 3, seed=1)
+    earlier = str(tmp_path / "votes.csv")
+    assert earlier_posterior(votes, None) is None and earlier_posterior(votes, earlier) is None
+    (tmp_path / "labels.csv").write_text("item,label\ni0,c1\n")
+    assert earlier_posterior(votes, earlier) is None
+    header = "item,label,confidence,second,second_probability,third,third_probability\n"
+    (tmp_path / "labels.csv").write_text(f"{header}i1,c2,0.6,c0,0.3,c1,x\nnobody,c0,1,,,,\n")
+    start_NC = earlier_posterior(votes, earlier)
+    assert start_NC is not None and start_NC[1] == pytest.approx([1 / 3, 0, 2 / 3]) and start_NC.sum() == pytest.approx(1)

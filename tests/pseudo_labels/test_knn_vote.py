@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from _allocations import Allocations
+from _slow_labeling import random_problem, slow_beliefs, slow_selection
+from pals.pseudo_labels import (
+    Labeling,
+    add_confident,
+    agreeing_counts,
+    belief,
+    neighbor_weight,
+    pseudo_label,
+    quota_of,
+    select_reliable,
+    threshold_at,
+    vote,
+)
+from pals.pseudo_labels.knn import nearest
+from pals.util.errors import InputError
+
+# The worked example: eight directions in the plane, three classes, two neighbours and the item itself.
+ANGLE_N = torch.tensor([0.0, 10, 25, 40, 60, 78, 97, 113]).deg2rad()
+FEATURES_ND = torch.stack([ANGLE_N.cos(), ANGLE_N.sin()], dim=1)
+SETS = [{0, 1}, {0}, {1, 2}, {0, 2}, {1}, {1, 2}, {0, 1}, {2}]
+ALLOWED_NC = torch.tensor([[c in candidates for c in range(3)] for candidates in SETS])
+PSEUDO = [0, 0, 2, 2, 1, 1, 1, 2]
+BELIEF_NC = torch.tensor(
+    [
+        [0.8259, 0, 0.1741],
+        [0.7233, 0, 0.2767],
+        [0.2936, 0, 0.7064],
+        [0, 0.2423, 0.7577],
+        [0, 0.7467, 0.2533],
+        [0, 1, 0],
+        [0, 0.6995, 0.3005],
+        [0, 0.4573, 0.5427],
+    ]
+)
+
+
+def test_worked_example_neighbours_weights_and_vote() -> None:
+    index_NK, similarity_NK = nearest(FEATURES_ND, 2)
+    assert ["".join(map(str, row)) for row in index_NK.tolist()] == ["012", "102", "213", "324", "453", "546", "675", "765"]
+    raw_NK = (similarity_NK / 0.1).exp()
+    torch.testing.assert_close(raw_NK[:, 0], torch.full((8,), 22026.5), atol=0.2, rtol=0)
+    torch.testing.assert_close(raw_NK[0], torch.tensor([22026.47, 18921.93, 8630.68]), atol=0.1, rtol=0)
+    torch.testing.assert_close(
+        vote(index_NK, raw_NK, ALLOWED_NC)[0], torch.tensor([40948.4, 30657.1, 8630.7]), atol=0.2, rtol=0
+    )
+    weight_NK = neighbor_weight(similarity_NK)
+    torch.testing.assert_close(weight_NK, raw_NK / raw_NK.sum(dim=1, keepdim=True))
+    assert vote(index_NK, weight_NK, ALLOWED_NC).argmax(dim=1).tolist() == PSEUDO
+    torch.testing.assert_close(belief(index_NK, weight_NK, torch.tensor(PSEUDO), 3), BELIEF_NC, atol=6e-5, rtol=0)
+    assert agreeing_counts(BELIEF_NC, ALLOWED_NC).tolist() == [2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("quantile", "quota", "label"),
+    [
+        (0.25, 2, [0, 0, 2, 2, 1, 1, -1, -1]),
+        (0.0, 2, [0, 0, 2, 2, 1, 1, -1, -1]),
+        (0.5, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
+        (0.75, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
+        (1.0, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
+    ],
+)
+def test_worked_example_selection(quantile: float, quota: int, label: list[int]) -> None:
+    found = pseudo_label(FEATURES_ND, ALLOWED_NC, neighbors=2, quantile=quantile)
+    assert found.pseudo_N.tolist() == PSEUDO
+    torch.testing.assert_close(found.belief_NC, BELIEF_NC, atol=6e-5, rtol=0)
+    assert found.quota == quota
+    assert found.label_N.tolist() == label
+    assert found.chosen_N.tolist() == [c >= 0 for c in label]
+    assert (found.pseudo_N.dtype, found.belief_NC.dtype) == (torch.int64, torch.float32)
+    assert (found.chosen_N.dtype, found.label_N.dtype) == (torch.bool, torch.int64)
+
+
+def test_thresholds_fall_in_a_line() -> None:
+    assert threshold_at(1, 500) is None
+    for epoch, expected in ((2, 0.4497996), (250, 0.4001002), (500, 0.35)):
+        assert threshold_at(epoch, 500) == pytest.approx(expected, abs=1e-7)
+    assert threshold_at(1, 500, first=1) == 0.45
+    assert threshold_at(1, 1, first=1) == 0.45
+    assert threshold_at(1, 1) is None
+    assert threshold_at(5, 5, high=0.9, low=0.1, first=6) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "quantile", "quota"),
+    [
+        ([1, 2, 3, 4], 0.25, 1),  # 1.75 rounded down
+        ([1, 2, 3, 4], 0.5, 2),
+        ([1, 2, 7, 8], 0.5, 2),  # the lower median, not 4.5 rounded down
+        ([4, 1, 3, 2], 0.75, 3),
+        ([7, 9, 5], 0.0, 5),
+        ([7, 9, 5], 1.0, 9),
+        (list(range(101)), 0.29, 29),  # 0.29 * 100 is a little less than 29 in floats
+        ([0, 0, 0, 6], 0.25, 1),  # never nothing
+        ([8], 0.25, 8),
+    ],
+)
+def test_quota(counts: list[int], quantile: float, quota: int) -> None:
+    assert quota_of(torch.tensor(counts), quantile) == quota
+
+
+def test_confident_predictions_join_only_above_the_threshold() -> None:
+    allowed_NC = torch.tensor([[True, False, False]]).repeat(4, 1)
+    predicted_NC = torch.tensor([[0.2, 0.5, 0.3], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3], [0.9, 0.1, 0.0]])
+    added_NC = add_confident(allowed_NC, predicted_NC, 0.5)
+    assert added_NC.tolist() == [[True, False, False], [True, False, True], [True, False, False], [True, False, False]]
+    assert allowed_NC.sum() == 4, "the input stays as it was"
+
+
+@pytest.mark.parametrize("weighting", ["exp", "cosine"])
+@pytest.mark.parametrize("vote_on", ["pseudo", "candidates"])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("crowd", [False, True])
+@pytest.mark.parametrize("confident", [False, True])
+def test_the_whole_step_equals_the_slow_one(
+    weighting: str, vote_on: str, include_self: bool, crowd: bool, confident: bool
+) -> None:
+    for seed, quantile in enumerate((0.25, 0.5, 0.8)):
+        features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(seed, 40, 5)
+        options: dict[str, Any] = {"weighting": weighting, "vote_on": vote_on, "include_self": include_self}
+        options |= {"neighbors": 6, "temperature": 0.2}
+        if crowd:
+            options["prior_NC"] = prior_NC
+        wider_NC = allowed_NC
+        if confident:
+            for i, row in enumerate(predicted_NC.tolist()):
+                if max(row) > 0.45:
+                    wider_NC = wider_NC.clone()
+                    wider_NC[i, row.index(max(row))] = True
+            assert (wider_NC != allowed_NC).any()
+        pseudo, beliefs = slow_beliefs(features_ND, wider_NC, options)
+        if confident:
+            options |= {"predicted_NC": predicted_NC, "threshold": 0.45}
+        found = pseudo_label(features_ND, allowed_NC, quantile=quantile, **options)
+        assert found.pseudo_N.tolist() == pseudo
+        torch.testing.assert_close(found.belief_NC, torch.tensor(beliefs), atol=1e-5, rtol=0)
+        # Beliefs of the fast step, since the order of two that differ by rounding alone is anyone's.
+        quota, label = slow_selection(found.belief_NC.tolist(), wider_NC, quantile)
+        assert (found.quota, found.label_N.tolist()) == (quota, label)
+
+
+PROBLEM = st.tuples(st.integers(0, 2**31), st.integers(3, 30), st.integers(1, 6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    PROBLEM,
+    st.sampled_from(["exp", "cosine"]),
+    st.sampled_from(["pseudo", "candidates"]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
+)
+def test_what_always_holds(
+    problem: tuple[int, int, int], weighting: Any, vote_on: Any, crowd: bool, include_self: bool, quantile: float
+) -> None:
+    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(*problem)
+    found = pseudo_label(
+        features_ND,
+        allowed_NC,
+        neighbors=2,
+        weighting=weighting,
+        vote_on=vote_on,
+        include_self=include_self,
+        quantile=quantile,
+        prior_NC=prior_NC if crowd else None,
+        predicted_NC=predicted_NC,
+        threshold=0.4,
+    )
+    items, classes = allowed_NC.shape
+    wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
+    torch.testing.assert_close(found.belief_NC.sum(dim=1), torch.ones(items))
+    assert (found.belief_NC >= 0).all()
+    assert torch.equal(found.chosen_N, found.label_N >= 0)
+    assert wider_NC[found.chosen_N, found.label_N[found.chosen_N]].all()
+    assert found.chosen_N.any()
+    assert 1 <= found.quota <= items
+    assert torch.bincount(found.label_N[found.chosen_N], minlength=classes).max() <= found.quota
+
+
+def assert_same(found: Labeling, expected: Labeling) -> None:
+    torch.testing.assert_close(found.belief_NC, expected.belief_NC, atol=1e-6, rtol=1e-5)
+    for name in ("pseudo_N", "chosen_N", "label_N"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
+    assert found.quota == expected.quota
+
+
+def has_ties(belief_NC: Tensor, allowed_NC: Tensor) -> bool:
+    """Whether two candidates of a class, or two classes of an item, are believed (nearly) alike."""
+    gap = 1e-5
+    pools = (belief_NC[allowed_NC[:, c], c] for c in range(belief_NC.shape[1]))
+    best_N2 = belief_NC.sort(dim=1).values[:, -2:]
+    return any(bool((pool.sort().values.diff() < gap).any()) for pool in pools) or bool((best_N2.diff(dim=1) < gap).any())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(st.integers(0, 2**31), st.integers(3, 30), st.integers(2, 6)))
+def test_without_ties_the_order_of_items_and_classes_does_not_matter(problem: tuple[int, int, int]) -> None:
+    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(*problem)
+    # Several candidates each, with uneven shares: else most beliefs would be one or zero, and tie.
+    allowed_NC |= predicted_NC > 0.05
+    prior_NC = prior_NC + predicted_NC
+    options: dict[str, Any] = {"neighbors": 2, "vote_on": "candidates", "temperature": 0.5}
+    whole = pseudo_label(features_ND, allowed_NC, prior_NC=prior_NC, **options)
+    assume(not has_ties(whole.belief_NC, allowed_NC))
+    generator = torch.Generator().manual_seed(problem[0])
+    item_N = torch.randperm(len(allowed_NC), generator=generator)
+    moved = pseudo_label(features_ND[item_N], allowed_NC[item_N], prior_NC=prior_NC[item_N], **options)
+    parts = (whole.pseudo_N, whole.belief_NC, whole.chosen_N, whole.label_N)
+    assert_same(moved, Labeling(*(part[item_N] for part in parts), whole.quota))
+
+    class_C = torch.randperm(allowed_NC.shape[1], generator=generator)
+    back_C = class_C.argsort()
+    renamed = pseudo_label(features_ND, allowed_NC[:, class_C], prior_NC=prior_NC[:, class_C], **options)
+    label_N = torch.where(whole.chosen_N, back_C[whole.label_N.clamp_min(0)], -1)
+    expected = Labeling(back_C[whole.pseudo_N], whole.belief_NC[:, class_C], whole.chosen_N, label_N, whole.quota)
+    assert_same(renamed, expected)
+
+
+def test_ties_are_filled_in_order() -> None:
+    belief_NC = torch.tensor([[0.5], [0.9], [0.5], [0.5], [0.1], [0.5]])
+    for quota, chosen in (
+        (1, [1]),
+        (2, [0, 1]),
+        (3, [0, 1, 2]),
+        (5, [0, 1, 2, 3, 5]),
+        (6, [0, 1, 2, 3, 4, 5]),
+        (99, [*range(6)]),
+    ):
+        chosen_N, _ = select_reliable(belief_NC, torch.ones(6, 1, dtype=torch.bool), quota)
+        assert chosen_N.nonzero().flatten().tolist() == chosen
+    allowed_NC = torch.tensor([[False], [True], [False], [True], [True], [True]])
+    assert select_reliable(belief_NC, allowed_NC, 2)[0].nonzero().flatten().tolist() == [1, 3]
+
+
+def test_duplicates_are_taken_from_the_first_on() -> None:
+    features_ND = torch.tensor([[1.0, 0.0]] * 6 + [[0.0, 1.0]] * 3)
+    allowed_NC = torch.tensor([[True, False]] * 6 + [[False, True]] * 3)
+    found = pseudo_label(features_ND, allowed_NC, neighbors=2, quantile=0.0)
+    assert found.belief_NC.tolist() == allowed_NC.float().tolist()
+    assert found.quota == 3
+    assert found.label_N.tolist() == [0] * 3 + [-1] * 3 + [1] * 3
+
+
+def test_an_item_wanted_by_several_classes_goes_where_it_believes_most() -> None:
+    allowed_NC = torch.ones(2, 3, dtype=torch.bool)
+    chosen_N, label_N = select_reliable(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.45, 0.45]]), allowed_NC, 2)
+    assert chosen_N.all()
+    assert label_N.tolist() == [1, 1]
+
+
+def test_classes_with_one_candidate_or_none() -> None:
+    features_ND, allowed_NC, _, _ = random_problem(0, 12, 4)
+    allowed_NC[:, 2:] = False
+    allowed_NC[5] = torch.tensor([False, False, True, False])
+    allowed_NC[:, 0] |= ~allowed_NC.any(dim=1)
+    for quantile in (0.0, 0.5, 1.0):
+        found = pseudo_label(features_ND, allowed_NC, neighbors=3, quantile=quantile)
+        assert found.label_N[5] == 2
+        assert (found.label_N == 2).sum() == 1
+        assert (found.label_N != 3).all()
+
+
+def test_pools_left_unfilled_take_no_outsider() -> None:
+    allowed_NC = torch.tensor([[True, False], [True, False], [False, True]])
+    belief_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    chosen_N, label_N = select_reliable(belief_NC, allowed_NC, 3)
+    assert chosen_N.all()
+    assert label_N.tolist() == [0, 0, 1]
+
+
+def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> None:
+    features_ND = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    allowed_NC = torch.tensor([[True, False, False]] * 2 + [[False, True, False]] * 2)
+    predicted_NC = torch.tensor([[0.0, 0.0, 1.0]] + [[0.4, 0.3, 0.3]] * 3)
+    options: dict[str, Any] = {"neighbors": 1, "quantile": 1.0, "predicted_NC": predicted_NC, "threshold": 0.5}
+    crowd = pseudo_label(features_ND, allowed_NC, prior_NC=allowed_NC.float(), vote_on="candidates", **options)
+    assert crowd.belief_NC[:, 2].tolist() == [0.0] * 4
+    plain = pseudo_label(features_ND, allowed_NC, vote_on="candidates", **options)
+    assert (plain.belief_NC[:2, 2] > 0).all()
+    # Class 2 has no other candidate, so it takes item 0; class 0 is believed more and keeps it.
+    only_NC = torch.tensor([[False, True, False]] * 2 + [[True, False, False]] * 2)
+    moved = pseudo_label(features_ND, only_NC, prior_NC=only_NC.float(), **(options | {"quantile": 0.0}))
+    assert moved.quota == 1
+    assert moved.label_N.tolist() == [1, -1, 0, -1]
+
+
+def test_opposite_neighbours_leave_the_belief_uniform() -> None:
+    features_ND = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
+    allowed_NC = torch.eye(3, dtype=torch.bool)
+    found = pseudo_label(features_ND, allowed_NC, neighbors=1, include_self=False, weighting="cosine")
+    torch.testing.assert_close(found.belief_NC[0], torch.full((3,), 1 / 3))
+    assert found.pseudo_N[1:].tolist() == [2, 1]
+    assert found.chosen_N.any()
+
+
+def test_a_very_low_temperature_is_no_trouble() -> None:
+    features_ND, allowed_NC, _, _ = random_problem(3, 30, 4)
+    found = pseudo_label(features_ND, allowed_NC, neighbors=4, temperature=1e-3)
+    torch.testing.assert_close(found.belief_NC.sum(dim=1), torch.ones(30))
+    assert found.belief_NC.amax(dim=1).min() > 0.99
+
+
+def test_candidates_may_be_zeros_and_ones_and_nothing_is_changed() -> None:
+    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(4, 30, 4)
+    options: dict[str, Any] = {"prior_NC": prior_NC, "predicted_NC": predicted_NC, "threshold": 0.4, "neighbors": 4}
+    given_before = [features_ND.clone(), allowed_NC.clone(), prior_NC.clone(), predicted_NC.clone()]
+    expected = pseudo_label(features_ND, allowed_NC, **options)
+    for dtype in (torch.int64, torch.uint8, torch.float32):
+        assert_same(pseudo_label(features_ND.requires_grad_(), allowed_NC.to(dtype), **options), expected)
+    assert all(map(torch.equal, given_before, [features_ND, allowed_NC, prior_NC, predicted_NC]))
+
+
+def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
+    items, classes, k = 400, 50, 15
+    features_ND, allowed_NC, _, predicted_NC = random_problem(5, items, classes)
+    index_NK, similarity_NK = nearest(features_ND, k)
+    with Allocations() as seen:
+        weight_NK = neighbor_weight(similarity_NK)
+        wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
+        pseudo_N = vote(index_NK, weight_NK, wider_NC).argmax(dim=1)
+        belief_NC = belief(index_NK, weight_NK, pseudo_N, classes)
+        select_reliable(belief_NC, wider_NC, quota_of(agreeing_counts(belief_NC, wider_NC), 0.25))
+    assert seen.largest <= 8 * items * max(classes, k + 1)
+    assert seen.total < 4 * items * classes * (k + 1)  # all tables ever made: less than one gather of N x K x C
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"allowed_NC": torch.ones(4, 3)}, r"shape \(4, 3\), the features \(5, 2\)"),
+        ({"allowed_NC": torch.ones(5)}, r"shape \(5,\)"),
+        ({"features_ND": torch.ones(())}, r"the features \(\)"),
+        ({"features_ND": torch.ones(5)}, r"features have shape \(5,\)"),
+        ({"features_ND": torch.full((5, 2), float("nan"))}, "Row 0 of the features holds NaN"),
+        (
+            {"allowed_NC": torch.tensor([[1, 0, 0]] * 2 + [[2, 0, 0]] * 3)},
+            "Row 2 of the candidate matrix holds something other",
+        ),
+        ({"allowed_NC": torch.tensor([[1.0, 0, 0]] * 4 + [[math.nan, 1, 0]])}, "Row 4 of the candidate matrix holds something"),
+        ({"allowed_NC": torch.tensor([[1, 0, 0]] + [[0, 0, 0]] * 4)}, "Row 1 of the candidate matrix is empty"),
+        ({"prior_NC": torch.ones(5, 2)}, r"vote frequencies have shape \(5, 2\)"),
+        ({"prior_NC": -torch.ones(5, 3)}, "Row 0 of the vote frequencies"),
+        ({"predicted_NC": torch.full((5, 3), math.nan), "threshold": 0.4}, "Row 0 of the predictions holds NaN"),
+        ({"predicted_NC": torch.ones(5, 3)}, "predicted_NC and threshold together"),
+        ({"threshold": 0.4}, "predicted_NC and threshold together"),
+        ({"neighbors": 5}, "5 items have 4 others"),
+        ({"temperature": 0.0}, "temperature is 0.0"),
+        ({"quantile": 1.5}, "quantile is 1.5"),
+        ({"weighting": "cosin"}, "did you mean 'cosine'"),
+        ({"vote_on": "candidate"}, "did you mean 'candidates'"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"features_ND": torch.ones(5, 2), "allowed_NC": torch.ones(5, 3), "neighbors": 2}
+    pseudo_label(**good)
+    with pytest.raises(InputError, match=message):
+        pseudo_label(**(good | changes))
+
+
+@pytest.mark.gpu
+def test_the_gpu_labels_alike_and_the_same_each_time() -> None:
+    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(6, 3000, 20)
+    options: dict[str, Any] = {"prior_NC": prior_NC, "predicted_NC": predicted_NC, "threshold": 0.4}
+    on_cpu = pseudo_label(features_ND, allowed_NC, **options)
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, second = (pseudo_label(features_ND.to("cuda"), allowed_NC, **options) for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert first.label_N.is_cuda
+    assert torch.equal(first.belief_NC, second.belief_NC)
+    assert torch.equal(first.label_N, second.label_N)
+    assert_same(
+        Labeling(*(part.cpu() for part in (first.pseudo_N, first.belief_NC, first.chosen_N, first.label_N)), first.quota),
+        on_cpu,
+    )

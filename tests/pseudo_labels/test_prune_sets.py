@@ -1,0 +1,171 @@
+"""CLSP: the check values of its sheet, a slow loop beside the tables, and what must hold of any sets and features."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from _allocations import Allocations
+from pals.labels.candidates import CandidateSets, Truth
+from pals.labels.metrics import grade_pruning
+from pals.pseudo_labels.prune_sets import listed_by, neighbors_for, prune, pruned_by, threshold
+from pals.util.errors import InputError
+
+SETS = [{0, 1, 2, 3}, {0, 3}, {0, 1}, {1, 3}, {2}]
+ALLOWED_NC = torch.tensor([[c in labels for c in range(5)] for labels in SETS])
+INDEX_NK = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2], [0, 1, 2]])
+AGAINST = [[1, 1, 3, 1, 0], [1, 0, 0, 1, 0], [1, 1, 0, 0, 0], [0, 1, 0, 1, 0], [0, 0, 2, 0, 0]]
+
+
+def sets_of(allowed_NC: Tensor) -> list[set[int]]:
+    return [set(row.nonzero().flatten().tolist()) for row in allowed_NC]
+
+
+def test_down_votes_of_the_sheet() -> None:
+    against_NC = (3 - listed_by(ALLOWED_NC, INDEX_NK)) * ALLOWED_NC
+    assert against_NC.tolist() == AGAINST
+    assert threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.2).tolist() == [1, 1, 1, 1, 2]
+    assert threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.6).tolist() == [1, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("tau", [0.2, 0.6])
+def test_only_the_label_that_no_neighbour_lists_goes(tau: float) -> None:
+    """With 0.6 two might go, but the next three are level: ties protect."""
+    assert sets_of(pruned_by(ALLOWED_NC, INDEX_NK, tau)) == [{0, 1, 3}, *SETS[1:]]
+
+
+@pytest.mark.parametrize(
+    ("size", "tau", "goes"), [(31, 0.1, 3), (6, 0.2, 1), (6, 0.6, 3), (6, 0.61, 4), (6, 0.0, 0), (6, 1.0, 5), (1, 1.0, 0)]
+)
+def test_how_many_may_go(size: int, tau: float, goes: int) -> None:
+    """All down-votes differ, so as many go as may."""
+    against_NC = torch.arange(40.0, 0.0, -1).where(torch.arange(40) < size, 0.0)[None]
+    assert int((against_NC > threshold(against_NC, torch.tensor([size]), tau)[:, None]).sum()) == goes
+
+
+def slow_prune(allowed: list[set[int]], index: list[list[int]], classes: int, tau: float, spare: bool) -> list[set[int]]:
+    kept = []
+    for own, found in zip(allowed, index, strict=True):
+        against = [sum(c not in allowed[j] for j in found) if c in own else 0 for c in range(classes)]
+        listed = [sum(c in allowed[j] for j in found) for c in range(classes)]
+        level = sorted(against, reverse=True)[math.ceil(round(tau * (len(own) - 1), 9))]
+        outside = spare and max(listed) > max(listed[c] for c in own)
+        kept.append(set(own) if outside else {c for c in own if against[c] <= level})
+    return kept
+
+
+def random_problem(seed: int, items: int = 40, classes: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    allowed_NC = torch.rand(items, classes, generator=generator) < 0.45
+    allowed_NC[torch.arange(items), torch.randint(classes, (items,), generator=generator)] = True
+    return allowed_NC, torch.randn(items, 4, generator=generator)
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_against_a_slow_loop(seed: int, spare: bool) -> None:
+    allowed_NC, features_ND = random_problem(seed)
+    unit_ND = torch.nn.functional.normalize(features_ND.double(), dim=1)
+    distance_NN = torch.cdist(unit_ND, unit_ND).fill_diagonal_(torch.inf)
+    index = distance_NN.argsort(dim=1)[:, :7].tolist()
+    for tau in (0.1, 0.3, 0.6, 1.0):
+        found_NC = prune(allowed_NC, features_ND, tau=tau, neighbors=7, class_share=None, spare=spare)
+        assert sets_of(found_NC) == slow_prune(sets_of(allowed_NC), index, 6, tau, spare)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10_000), st.integers(3, 30), st.integers(2, 8), st.floats(0, 1), st.floats(0, 1), st.booleans()
+)  # fmt: skip
+def test_what_must_hold_of_all(seed: int, items: int, classes: int, tau: float, more: float, spare: bool) -> None:
+    """Part of the set and not empty, no more than allowed, nothing for tau = 0, and the more the larger tau."""
+    allowed_NC, features_ND = random_problem(seed, items, classes)
+    low, high = sorted((tau, more))
+    options = {"neighbors": min(5, items - 1), "class_share": None, "spare": spare}
+    few_NC, many_NC = (prune(allowed_NC, features_ND, tau=t, **options) for t in (low, high))
+    assert few_NC.dtype == torch.bool
+    assert not (few_NC & ~allowed_NC).any()
+    assert many_NC.any(dim=1).all()
+    assert not (many_NC & ~few_NC).any()
+    size_N = allowed_NC.sum(dim=1)
+    assert ((allowed_NC & ~many_NC).sum(dim=1) <= (high * (size_N - 1)).ceil()).all()
+    assert torch.equal(prune(allowed_NC, features_ND, tau=0.0, **options), allowed_NC)
+
+
+def test_identical_sets_lose_nothing() -> None:
+    allowed_NC = torch.tensor([[True, True, False, True]]).expand(30, 4)
+    assert torch.equal(prune(allowed_NC, torch.randn(30, 3), tau=1.0), allowed_NC)
+
+
+def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
+    """Four items in one place: each is judged by the three others, whichever the search finds first."""
+    allowed_NC = torch.tensor([[True, True], [True, False], [True, False], [True, False]])
+    found_NC = prune(allowed_NC, torch.ones(4, 2), tau=1.0, neighbors=3, class_share=None)
+    assert found_NC.tolist() == [[True, False]] * 4
+
+
+def test_a_set_that_the_neighbours_contradict_is_spared() -> None:
+    """Three neighbours say 0; the item has 1 and 2, of which one neighbour lists 1 as well."""
+    allowed_NC = torch.tensor([[False, True, True], [True, True, False], [True, False, False], [True, False, False]])
+    index_NK = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
+    assert sets_of(pruned_by(allowed_NC, index_NK, 1.0, spare=False))[0] == {1}
+    assert sets_of(pruned_by(allowed_NC, index_NK, 1.0, spare=True))[0] == {1, 2}
+    level_NC = allowed_NC | torch.tensor([[False], [False], [False], [True]]) & torch.tensor([[False, True, False]])
+    level_NC[2, 1] = True  # now all three list 1 as well: level with 0, so it lies inside
+    assert sets_of(pruned_by(level_NC, index_NK, 1.0, spare=True))[0] == {1}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "items", "classes", "share", "voting"),
+    [(150, 50_000, 10, 0.25, 150), (150, 50_000, 100, 0.25, 125), (150, 1000, 10, 0.25, 25), (5, 12, 10, 0.25, 1),
+     (150, 50_000, 100, None, 150), (150, 1000, 10, 0.3, 30)],
+)  # fmt: skip
+def test_neighbourhoods_are_no_larger_than_a_quarter_of_a_class(
+    wanted: int, items: int, classes: int, share: float | None, voting: int
+) -> None:
+    assert neighbors_for(wanted, items, classes, share) == voting
+
+
+def test_memory_does_not_hold_the_neighbours_sets() -> None:
+    """N x K x C numbers would be 40 times N x C."""
+    items, classes, k = 400, 50, 40
+    allowed_NC, features_ND = random_problem(3, items, classes)
+    with Allocations() as seen:
+        prune(allowed_NC, features_ND, neighbors=k, class_share=None)
+    assert seen.largest <= 8 * items * max(classes, items)  # the block of similarities is the largest
+    index_NK = torch.randint(items, (items, k))
+    with Allocations() as seen:
+        pruned_by(allowed_NC, index_NK, 0.4, spare=True)
+    assert seen.largest <= 8 * items * classes
+
+
+@pytest.mark.parametrize("tau", [-0.1, 1.1, math.nan])
+def test_a_share_is_a_share(tau: float) -> None:
+    with pytest.raises(InputError, match="tau is"):
+        prune(ALLOWED_NC, torch.randn(5, 2), tau=tau, neighbors=3)
+
+
+def test_sets_must_fit_the_features() -> None:
+    with pytest.raises(InputError, match="expected one row per item"):
+        prune(ALLOWED_NC, torch.randn(4, 2))
+    with pytest.raises(InputError, match="Row 1 of the candidate matrix is empty"):
+        prune(torch.tensor([[True, True], [False, False], [True, False]]), torch.randn(3, 2), neighbors=1)
+
+
+def test_grades_by_hand() -> None:
+    """Sets {0,1,2}, {0,1}, {1,2}, {2} with the truth 0, 1, 0, 2; label 2 of the first, 1 of the second and 1 of the third go.
+    Of the five false candidates (1 2, 0, 1 2, none) two are gone; one of four items has lost its true label."""
+    allowed = [[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 1]]
+    left = [[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
+    grades = grade_pruning(*(torch.tensor(sets).bool() for sets in (allowed, left)), Truth.of([0, 1, 0, 2]))
+    assert grades == pytest.approx({"coverage": 0.4, "error": 0.25, "f": 1.25 * 0.75 * 0.4 / (0.25 * 0.75 + 0.4)})
+
+
+def test_grades_where_nothing_is_false() -> None:
+    sets = CandidateSets.from_truth(Truth.of([0, 1, 2]))
+    assert grade_pruning(sets.allowed_NC, sets.allowed_NC, Truth.of([0, 1, 2]))["error"] == 0

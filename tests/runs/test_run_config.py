@@ -1,0 +1,119 @@
+"""Settings of a run as a whole: schedules of another length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pals.methods import METHODS, find_method
+from pals.runs.published_settings import published_settings
+from pals.runs.run_config import RunConfig, never_comes, shortened
+
+
+def full(data: str, method: str, **sections: Any) -> dict[str, Any]:
+    return RunConfig.of({"data": {"name": data}, "method": {"name": method}, **sections}).to_dict()
+
+
+def test_a_schedule_of_the_same_length_is_the_same() -> None:
+    for method in METHODS:
+        values = full("cifar10", method)
+        assert shortened(values, values["train"]["epochs"]) == values
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("data", ["digits", "cifar10", "cifar100"])
+@pytest.mark.parametrize("epochs", [1, 2, 30])
+def test_every_method_can_be_trained_for_few_epochs(data: str, method: str, epochs: int) -> None:
+    short = shortened(full(data, method), epochs)
+    assert RunConfig.of(short).to_dict() == short
+    assert short["train"]["epochs"] == epochs
+    assert all(milestone <= epochs for milestone in short["train"]["milestones"])
+
+
+def test_what_counts_epochs_changes_in_proportion_and_nothing_else() -> None:
+    values = full("cifar10", "elr+")  # 200 epochs, a milestone at 150, a ramp of 40,000 steps
+    short = shortened(values, 50)
+    assert (short["train"]["milestones"], short["method"]["slow_ramp"]) == ([38], 10_000)
+    values["train"]["warmup"] = 10.0
+    assert shortened(values, 50)["train"]["warmup"] == 2.5
+    values["train"]["warmup"] = 0.0
+    for section, changed in (("train", {"epochs", "milestones", "period"}), ("method", {"slow_ramp", "memory_ramp"})):
+        same = {key for key in values[section] if values[section][key] == short[section][key]}
+        assert set(values[section]) - same <= changed
+    assert {key: short[key] for key in ("data", "network", "engine", "seed")} == {
+        key: values[key] for key in ("data", "network", "engine", "seed")
+    }
+
+
+def test_a_first_epoch_stays_behind_the_first() -> None:
+    """PiCO's prototypes vote from epoch 2 of 800 on: never at once; PiCO+'s neighbours from 101 on, an eighth of the way."""
+    assert shortened(full("cifar10", "pico"), 8)["method"]["prototypes_from"] == 2
+    assert shortened(full("cifar10", "pico+"), 80)["method"]["neighbors_from"] == 11
+
+
+def test_only_options_that_exist_are_counted_in_epochs() -> None:
+    for name in METHODS:
+        options = full("digits", name)["method"]
+        assert set(find_method(name).counted_in_epochs) <= set(options)
+    assert any(find_method(name).counted_in_epochs for name in published_settings()["methods"]["cifar10"])
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "epochs", "late"),
+    [
+        ("pico+", {}, 20, ["prototypes_from", "neighbors_from"]),
+        ("pico+", {}, 21, ["neighbors_from"]),
+        ("pico+", {}, 41, []),
+        ("alim-scale", {}, 20, ["adjust_from"]),  # what is set after the last epoch serves nobody
+        ("alim-scale", {}, 21, []),
+        ("irnet", {"correct_from": None}, 2, []),
+        ("irnet", {"correct_from": 3}, 2, ["correct_from"]),
+        ("dividemix", {"warm_up": 5}, 5, ["warm_up"]),
+        ("dividemix", {"warm_up": 5}, 6, []),
+        ("apl", {}, 1, []),
+        ("pals", {}, 1, []),
+    ],
+)
+def test_what_lies_behind_the_last_epoch(method: str, options: dict[str, Any], epochs: int, late: list[str]) -> None:
+    values = {"data": {"name": "digits"}, "method": {"name": method, **options}, "train": {"epochs": epochs}}
+    assert never_comes(RunConfig.of(values)) == late
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_shortened_schedule_still_has_all_its_stages(method: str) -> None:
+    for data in ("digits", "cifar10", "cifar100"):
+        assert never_comes(RunConfig.of(shortened(full(data, method), 30))) == []
+
+
+def test_sets_alike_have_settings_alike() -> None:
+    """Whatever was not published there; what authors choose by the rates is left open where the rates are not known."""
+    for method in METHODS:
+        hundred, by_class = full("cifar100", method), full("cifar100h", method)
+        assert {**hundred, "data": 0} == {**by_class, "data": 0}
+        ten, answers = full("cifar10", method), full("cifar10n", method)
+        if method in published_settings()["methods"]["cifar10"]:
+            assert (ten["network"], ten["train"]) == (answers["network"], answers["train"])
+    assert full("cifar10n", "irnet")["method"]["tau"] is None
+    assert full("cifar10n", "pico+")["method"]["delta"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "epochs"),
+    [
+        ("cifar10", {}, 500),
+        ("cifar10", {"preset": "official"}, 500),
+        ("cifar10", {"preset": "fast"}, 125),
+        ("digits", {"preset": "fast"}, 60),  # asks for no more
+    ],
+)
+def test_a_preset_has_epochs_of_its_own(data: str, options: dict[str, Any], epochs: int) -> None:
+    values = RunConfig.of({"data": {"name": data}, "method": {"name": "srse", **options}}).to_dict()
+    assert values["train"]["epochs"] == epochs
+    assert RunConfig.of(values).to_dict() == values
+
+
+def test_epochs_that_are_given_win_over_the_presets() -> None:
+    values = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "srse", "preset": "fast"}, "train": {"epochs": 300}})
+    assert values.train.epochs == 300
+    assert values.method.start == "patches"
