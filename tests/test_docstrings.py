@@ -73,7 +73,9 @@ def test_every_name_has_an_example() -> None:
 
 
 def test_every_function_lists_its_parameters() -> None:
-    assert {name: missing for name in FUNCTIONS if (missing := unlisted(getattr(pals, name))) and name not in WITHOUT_ARGS} == {}
+    assert {
+        name: missing for name in FUNCTIONS if (missing := unlisted(getattr(pals, name))) and name not in WITHOUT_ARGS
+    } == {}
 
 
 def test_the_rules_can_fail(capsys: pytest.CaptureFixture[str]) -> None:
