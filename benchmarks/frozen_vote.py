@@ -34,7 +34,7 @@ LOCAL = {"weighting": "local", "self_weight": "auto", "neighbors": "auto"}
 
 def belief(features_ND: Tensor, allowed_NC: Tensor, **options: object) -> Tensor:
     """The class that each item believes in most after one labelling step."""
-    return pals.pseudo_label(features_ND, allowed_NC, **options).belief_NC.argmax(dim=1)  # type: ignore[arg-type]
+    return pals.pseudo_label(features_ND, allowed_NC, **options).posterior_NC.argmax(dim=1)  # type: ignore[arg-type]
 
 
 ROWS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -21,7 +21,7 @@ fit update next_answers read_votes Votes Taxonomy load_model predict_folder Mode
 CandidateSets Truth make_candidates official_candidates draw_annotators pseudo_label prune nearest
 majority_vote dawid_skene closed_form encode
 METHODS DATASETS READERS NETWORKS ENCODERS KnownEncoder Run RunConfig load_dataset load_plugin
-Method Problem Plan Group Selection Batch Context Phase Network Output MethodView ImageSteps View STRICT InputError
+Method Problem EpochPlan Group Selection Batch Context Phase Network Output MethodView ImageSteps View STRICT InputError
 Dataset Items Loader Views image_views vector_views list_images load_images image_statistics
 ItemSource Pictures ShardPictures open_array
 Source Records Table

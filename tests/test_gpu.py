@@ -98,7 +98,7 @@ def test_pseudo_labels_agree_with_those_of_a_cpu() -> None:
     on_cpu = pseudo_label(features_ND, allowed_NC)
     on_gpu = pseudo_label(features_ND.to("cuda"), allowed_NC)
     assert float((on_cpu.pseudo_N == on_gpu.pseudo_N.cpu()).double().mean()) >= 0.999
-    assert float((on_cpu.chosen_N == on_gpu.chosen_N.cpu()).double().mean()) >= 0.999
+    assert float((on_cpu.selected_N == on_gpu.selected_N.cpu()).double().mean()) >= 0.999
     found = nearest(features_ND.to("cuda"), 15).index_NK.cpu()
     same_N = (found.sort(dim=1).values == nearest(features_ND, 15).index_NK.sort(dim=1).values).all(dim=1)
     assert float(same_N.double().mean()) >= 0.999

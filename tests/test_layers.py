@@ -289,7 +289,7 @@ def test_every_file_says_what_it_is(path: Path) -> None:
         ("report/render.py", "from pals.report import sections", False),
         ("report/data.py", "from pals.pipeline.stages.findings import Findings", False),
         ("methods/bases/holdout.py", "from pals.methods.pico import PiCO", True),
-        ("methods/bases/holdout.py", "from pals.methods.method import Plan", False),
+        ("methods/bases/holdout.py", "from pals.methods.method import EpochPlan", False),
         ("methods/parts/losses.py", "from pals.methods.bases.holdout import Robust", True),
         ("bench/report/layout.py", "from pals.bench.run_records import Result", True),
         ("bench/report/tabulate.py", "from pals.bench.run_records import Result", False),

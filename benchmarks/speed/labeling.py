@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
-from pals.pseudo_labels import Labeling, agreeing_counts, belief, neighbor_weight, quota_of, select_reliable, vote
+from pals.pseudo_labels import Labeling, agreeing_counts, neighbor_weight, quota_of, select_reliable, vote, vote_posterior
 from pals.pseudo_labels.knn import SCREENED_FROM, Neighbors, _is_screened, nearest, nearest_to
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -33,9 +33,9 @@ def ours(near: Neighbors, allowed_NC: Tensor) -> Labeling:
     """The part of `pals.pseudo_labels.pseudo_label` that follows the neighbour search."""
     weight_NK = neighbor_weight(near.similarity_NK)
     pseudo_N = vote(near.index_NK, weight_NK, allowed_NC).argmax(dim=1)
-    belief_NC = belief(near.index_NK, weight_NK, pseudo_N, allowed_NC.shape[1])
-    quota = quota_of(agreeing_counts(belief_NC, allowed_NC), 0.25)
-    return Labeling(pseudo_N, belief_NC, *select_reliable(belief_NC, allowed_NC, quota), quota)
+    posterior_NC = vote_posterior(near.index_NK, weight_NK, pseudo_N, allowed_NC.shape[1])
+    quota = quota_of(agreeing_counts(posterior_NC, allowed_NC), 0.25)
+    return Labeling(pseudo_N, posterior_NC, *select_reliable(posterior_NC, allowed_NC, quota), quota)
 
 
 def straightforward(near: Neighbors, allowed_NC: Tensor) -> Labeling:
@@ -45,44 +45,44 @@ def straightforward(near: Neighbors, allowed_NC: Tensor) -> Labeling:
     weight_NK1 = (near.similarity_NK / 0.1).exp().unsqueeze(2)
     pseudo_N = (weight_NK1 * label_NC[near.index_NK]).sum(dim=1).argmax(dim=1)
     one_hot_NC = F.one_hot(pseudo_N, classes).to(torch.float32)
-    belief_NC = (weight_NK1 * one_hot_NC[near.index_NK]).sum(dim=1)
-    belief_NC = belief_NC / belief_NC.sum(dim=1, keepdim=True)
-    best_N = belief_NC.argmax(dim=1)
+    posterior_NC = (weight_NK1 * one_hot_NC[near.index_NK]).sum(dim=1)
+    posterior_NC = posterior_NC / posterior_NC.sum(dim=1, keepdim=True)
+    best_N = posterior_NC.argmax(dim=1)
     agrees_N = allowed_NC[torch.arange(items, device=best_N.device), best_N]
     counts = torch.stack([(agrees_N & (best_N == c)).sum() for c in range(classes)]).to(torch.float32)
     quota = int(torch.quantile(counts, 0.25))
-    loss_NC = torch.full_like(belief_NC, float("inf"))
+    loss_NC = torch.full_like(posterior_NC, float("inf"))
     for c in range(classes):
         pool_P = allowed_NC[:, c].nonzero().flatten()
-        doubt_P = -belief_NC[pool_P, c].clamp(0.01, 0.99).log()
+        doubt_P = -posterior_NC[pool_P, c].clamp(0.01, 0.99).log()
         kept_M = doubt_P.topk(min(quota, len(pool_P)), largest=False)
         loss_NC[pool_P[kept_M.indices], c] = kept_M.values
     least_N, label_N = loss_NC.min(dim=1)
-    chosen_N = torch.isfinite(least_N)
-    return Labeling(pseudo_N, belief_NC, chosen_N, torch.where(chosen_N, label_N, -1), quota)
+    selected_N = torch.isfinite(least_N)
+    return Labeling(pseudo_N, posterior_NC, selected_N, torch.where(selected_N, label_N, -1), quota)
 
 
 def check_agreement(a: Labeling, b: Labeling, allowed_NC: Tensor) -> None:
     """Same pseudo-labels, beliefs and quota; the same items chosen but for ties of the clamped belief."""
     assert torch.equal(a.pseudo_N, b.pseudo_N)
-    torch.testing.assert_close(a.belief_NC, b.belief_NC, atol=1e-5, rtol=0)
+    torch.testing.assert_close(a.posterior_NC, b.posterior_NC, atol=1e-5, rtol=0)
     assert a.quota == b.quota > 1
-    score_NC = torch.where(allowed_NC, b.belief_NC.clamp(0.01, 0.99), -1.0)
+    score_NC = torch.where(allowed_NC, b.posterior_NC.clamp(0.01, 0.99), -1.0)
     lowest_C = score_NC.topk(a.quota, dim=0).values[-1]
     near_zero = 1e-5  # rounding: the two versions scale their weights differently
     certain_N = (score_NC > lowest_C + near_zero).any(dim=1)
     possible_N = (allowed_NC & (score_NC >= lowest_C - near_zero)).any(dim=1)
     for found in (a, b):
-        assert found.chosen_N[certain_N].all()
-        assert possible_N[found.chosen_N].all()
-        assert allowed_NC.gather(1, found.label_N.clamp_min(0)[:, None])[found.chosen_N].all()
-    same_N = a.chosen_N & b.chosen_N
+        assert found.selected_N[certain_N].all()
+        assert possible_N[found.selected_N].all()
+        assert allowed_NC.gather(1, found.label_N.clamp_min(0)[:, None])[found.selected_N].all()
+    same_N = a.selected_N & b.selected_N
     differ_N = same_N & (a.label_N != b.label_N)
     # A label may differ only where another class's tie took or left the item, or where clamping made two classes equal.
     assert (a.label_N[same_N] == b.label_N[same_N]).float().mean() > 0.98, int(differ_N.sum())
     print(
-        f"both agree: quota {a.quota}, {int(certain_N.sum())} items certain, chosen {int(a.chosen_N.sum())} and "
-        f"{int(b.chosen_N.sum())}, {int(same_N.sum())} in common, {int(differ_N.sum())} of them with another label"
+        f"both agree: quota {a.quota}, {int(certain_N.sum())} items certain, chosen {int(a.selected_N.sum())} and "
+        f"{int(b.selected_N.sum())}, {int(same_N.sum())} in common, {int(differ_N.sum())} of them with another label"
     )
 
 

@@ -77,7 +77,7 @@ def measure(name: str, dataset: Dataset, args: argparse.Namespace) -> dict[str, 
         "warm_up_s": sum(record["seconds"] for record in before),
         "theory": method.cost,
         "captured": run.trainer.engine.compiled and method.capturable,
-        "path": method.path,
+        "path": method.graph_key,
         "steps": [record["steps"] for record in timed],
         "statistics": dict(method.statistics()),
     }

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pals.methods import METHODS as METHODS
     from pals.methods import Batch as Batch
     from pals.methods import Context as Context
+    from pals.methods import EpochPlan as EpochPlan
     from pals.methods import Group as Group
     from pals.methods import Method as Method
     from pals.methods import Phase as Phase
-    from pals.methods import Plan as Plan
     from pals.methods import Problem as Problem
     from pals.methods import Selection as Selection
     from pals.model import Model as Model
@@ -88,7 +88,7 @@ _NAMES = {
     "pals.labels.candidates": ("CandidateSets", "Truth"),
     "pals.labels.noise": ("draw_annotators", "make_candidates", "official_candidates"),
     "pals.labels.taxonomy": ("Taxonomy",),
-    "pals.methods": ("METHODS", "Batch", "Context", "Group", "Method", "Phase", "Plan", "Problem", "Selection"),
+    "pals.methods": ("METHODS", "Batch", "Context", "Group", "Method", "Phase", "EpochPlan", "Problem", "Selection"),
     "pals.model": ("Model", "load_model", "predict_folder"),
     "pals.readers": ("READERS", "Records", "Source", "Table", "Votes", "read_votes"),
     "pals.runs": ("Run", "RunConfig"),

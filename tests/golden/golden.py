@@ -42,9 +42,9 @@ from _toy import run_all, toy_trainer
 from pals import METHODS, InputError, fit, nearest, pseudo_label
 from pals.pseudo_labels import neighbor_weight, vote
 
-LABELING = {"pseudo": "pseudo_N", "posterior": "belief_NC", "selected": "chosen_N", "label": "label_N", "quota": "quota"}
+LABELING = {"pseudo": "pseudo_N", "posterior": "posterior_NC", "selected": "selected_N", "label": "label_N", "quota": "quota"}
 """Name in the recording and attribute of what `pseudo_label` returns."""
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {"belief": "posterior"}
 """Recorded name of a column, key, file or cell, and its name now: `{"worker": "annotator"}`; `{"right: ": "correct: "}` for the
 beginning of `right: dark`."""
 LEFT_OUT = {"seconds", "created", "version", "title", "command", "settings", "thumbs"}

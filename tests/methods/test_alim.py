@@ -245,7 +245,7 @@ def test_partners_are_another_pass_over_the_data(toy: Dataset) -> None:
         assert not torch.equal(main, partners)
         assert plan.groups["partners"].views == ("pico_weak",)
         assert plan.drop_last
-    assert list(toy_method("alim-scale", toy_candidates(toy), {"mixup_weight": 0.0}).draw(None, 3)) == []  # type: ignore[arg-type]
+    assert list(toy_method("alim-scale", toy_candidates(toy), {"mixup_weight": 0.0}).random_inputs(None, 3)) == []  # type: ignore[arg-type]
 
 
 def test_confidences_rest_until_their_epoch(toy: Dataset) -> None:
@@ -253,7 +253,7 @@ def test_confidences_rest_until_their_epoch(toy: Dataset) -> None:
     method: Any = trainer.method
     first, paths = method.confidence_NC.clone(), []
     for record in trainer.epochs():
-        paths.append(method.path)
+        paths.append(method.graph_key)
         assert torch.equal(method.confidence_NC, first) == (record["epoch"] < 3)
     assert paths == ["uniform"] * 2 + ["settled"] * 2
 

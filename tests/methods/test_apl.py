@@ -196,9 +196,9 @@ def test_warm_up_is_with_cross_entropy() -> None:
     original = method.loss
 
     def spy(batch: Batch) -> Tensor:
-        loss, total_B = original(batch), label_losses(method.path, method.network(batch.views[0]).logits).sum(dim=1)
-        assert bool(((total_B - 4).abs() < 1e-5).all()) == (method.path == "mae")
-        paths.append(method.path)
+        loss, total_B = original(batch), label_losses(method.graph_key, method.network(batch.views[0]).logits).sum(dim=1)
+        assert bool(((total_B - 4).abs() < 1e-5).all()) == (method.graph_key == "mae")
+        paths.append(method.graph_key)
         return loss
 
     method.loss = spy  # type: ignore[method-assign]

@@ -126,7 +126,7 @@ def test_votes_are_those_of_a_slow_loop_on_a_thousand_points() -> None:
     expected_NC = torch.from_numpy(own_NC / np.where(total_N1 > 0, total_N1, 1)).float()
     silent_N = torch.from_numpy(total_N1 == 0).flatten()
     expected_NC[silent_N] = uniform_on(allowed_NC[silent_N])
-    torch.testing.assert_close(method.belief(), expected_NC, atol=1e-6, rtol=0)
+    torch.testing.assert_close(method.posterior(), expected_NC, atol=1e-6, rtol=0)
 
 
 def test_with_one_candidate_each_it_is_a_weighted_neighbour_classifier() -> None:
@@ -143,7 +143,7 @@ def test_where_everything_is_a_candidate_the_first_class_wins() -> None:
     features_ND, _ = cloud(40, 6, 4)
     method = fitted(PLKNN, features_ND, torch.ones(40, 4, dtype=torch.bool))
     assert (method.answer(features_ND).argmax(dim=1) == 0).all()
-    torch.testing.assert_close(method.belief(), torch.full((40, 4), 0.25))
+    torch.testing.assert_close(method.posterior(), torch.full((40, 4), 0.25))
 
 
 def test_duplicates_count_fully() -> None:
@@ -167,7 +167,7 @@ def test_the_item_itself_may_vote() -> None:
     index_NK, similarity_NK = nearest(features_ND, 5, include_self=True, metric="euclidean")
     assert torch.equal(index_NK[:, 0], torch.arange(60))
     score_NC = vote(index_NK, linear_weight(-similarity_NK), allowed_NC)
-    torch.testing.assert_close(method.belief(), restricted(score_NC, allowed_NC))
+    torch.testing.assert_close(method.posterior(), restricted(score_NC, allowed_NC))
     assert (linear_weight(-similarity_NK)[:, 0] == 1).all()
 
 
@@ -184,8 +184,8 @@ def test_unit_length_gives_the_order_of_the_cosine() -> None:
     features_ND, allowed_NC = cloud(60, 6, 4)
     scale_N1 = torch.linspace(0.1, 10, 60)[:, None]
     plain, scaled = (fitted(PLKNN, x, allowed_NC, unit_norm=True) for x in (features_ND, features_ND * scale_N1))
-    torch.testing.assert_close(plain.belief(), scaled.belief())
-    assert not torch.allclose(fitted(PLKNN, features_ND * scale_N1, allowed_NC).belief(), plain.belief())
+    torch.testing.assert_close(plain.posterior(), scaled.posterior())
+    assert not torch.allclose(fitted(PLKNN, features_ND * scale_N1, allowed_NC).posterior(), plain.posterior())
     found = nearest(features_ND, 10, include_self=False)
     by_length = nearest(method_rows(plain), 10, include_self=False, metric="euclidean")
     assert torch.equal(found.index_NK, by_length.index_NK)
@@ -299,7 +299,7 @@ def test_ipal_is_what_a_slow_loop_gives(block: int, monkeypatch: pytest.MonkeyPa
     method = fitted(IPAL, features_ND, allowed_NC)
     assert method.label_N.tolist() == label_N.tolist()
     torch.testing.assert_close(
-        fitted(IPAL, features_ND, allowed_NC, correct_mass=False).belief(), torch.from_numpy(final_NC).float()
+        fitted(IPAL, features_ND, allowed_NC, correct_mass=False).posterior(), torch.from_numpy(final_NC).float()
     )
     logits_MC = method.answer(query_MD)
     torch.testing.assert_close(logits_MC, torch.from_numpy(-np.log(residual_MC)).float(), atol=1e-5, rtol=1e-5)
@@ -353,7 +353,7 @@ def test_the_stop_rule_is_the_spectral_norm() -> None:
         fitted(IPAL, features_ND, allowed_NC, tolerance=tolerance).statistics()["rounds"] for tolerance in (1e-1, 1e-3, 0.0)
     ]
     assert rounds[0] < rounds[1] < rounds[2] == 100
-    torch.testing.assert_close(fitted(IPAL, features_ND, allowed_NC, iterations=0).belief(), uniform_on(allowed_NC))
+    torch.testing.assert_close(fitted(IPAL, features_ND, allowed_NC, iterations=0).posterior(), uniform_on(allowed_NC))
 
 
 def test_a_class_without_mass_stays_without() -> None:
@@ -367,7 +367,7 @@ def test_an_item_of_zeros_is_survived() -> None:
     features_ND[4] = 0
     allowed_NC[4] = torch.tensor([True, True, False])
     method = fitted(IPAL, features_ND, allowed_NC, correct_mass=False)
-    torch.testing.assert_close(method.belief()[4], torch.tensor([0.5, 0.5, 0.0]))
+    torch.testing.assert_close(method.posterior()[4], torch.tensor([0.5, 0.5, 0.0]))
     logits_C = method.answer(torch.zeros(1, 6)).squeeze(0)
     assert torch.isfinite(logits_C).all()
     assert (logits_C == logits_C[0]).all()
@@ -382,9 +382,9 @@ def test_a_training_item_gets_one_of_its_candidates(cls: type[FromFeatures], see
     features_ND, allowed_NC = cloud(items, 4, 3, seed)
     method = fitted(cls, features_ND.round(decimals=1), allowed_NC, neighbors=5)
     assert allowed_NC[torch.arange(items), method.label_found_N].all()
-    assert (method.belief()[~allowed_NC] == 0).all()
-    torch.testing.assert_close(method.belief().sum(dim=1), torch.ones(items))
-    assert torch.equal(method.belief().argmax(dim=1), method.label_found_N)
+    assert (method.posterior()[~allowed_NC] == 0).all()
+    torch.testing.assert_close(method.posterior().sum(dim=1), torch.ones(items))
+    assert torch.equal(method.posterior().argmax(dim=1), method.label_found_N)
 
 
 @BOTH
@@ -392,7 +392,7 @@ def test_rotation_and_scale_do_not_matter(cls: type[FromFeatures]) -> None:
     features_ND, allowed_NC = cloud(80, 6, 4)
     query_MD = cloud(20, 6, 4, seed=1)[0]
     plain, turned = (fitted(cls, x, allowed_NC) for x in (features_ND, 3.7 * features_ND @ rotation(6)))
-    torch.testing.assert_close(plain.belief(), turned.belief(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(plain.posterior(), turned.posterior(), atol=1e-4, rtol=0)
     torch.testing.assert_close(plain.answer(query_MD), turned.answer(3.7 * query_MD @ rotation(6)), atol=1e-4, rtol=1e-4)
 
 
@@ -402,7 +402,7 @@ def test_the_order_of_the_items_does_not_matter(cls: type[FromFeatures]) -> None
     query_MD = cloud(20, 6, 4, seed=1)[0]
     order_N = torch.randperm(80, generator=torch.Generator().manual_seed(2))
     plain, mixed = (fitted(cls, features_ND[order], allowed_NC[order]) for order in (torch.arange(80), order_N))
-    torch.testing.assert_close(mixed.belief(), plain.belief()[order_N], atol=1e-5, rtol=0)
+    torch.testing.assert_close(mixed.posterior(), plain.posterior()[order_N], atol=1e-5, rtol=0)
     assert torch.equal(mixed.label_found_N, plain.label_found_N[order_N])
     torch.testing.assert_close(mixed.answer(query_MD), plain.answer(query_MD), atol=1e-4, rtol=1e-4)
 
@@ -410,7 +410,7 @@ def test_the_order_of_the_items_does_not_matter(cls: type[FromFeatures]) -> None
 @BOTH
 def test_one_epoch_without_a_step(cls: type[FromFeatures], toy: Dataset) -> None:
     trainer = toy_trainer(cls, toy, options={"neighbors": 5})
-    assert trainer.method.belief() is None
+    assert trainer.method.posterior() is None
     (record,) = run_all(trainer)
     assert (record["phase"], record["steps"], record["loss"]) == ("fit", 0, None)
     assert record["selected"] == 90
@@ -484,7 +484,7 @@ def test_a_gpu_gives_the_same(cls: type[FromFeatures]) -> None:
     here = fitted(cls, features_ND, allowed_NC)
     there = fitted(cls, features_ND, allowed_NC).to("cuda")
     assert torch.equal(there.fit().cpu(), here.label_found_N)
-    torch.testing.assert_close(there.belief().cpu(), here.belief(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(there.posterior().cpu(), here.posterior(), atol=1e-5, rtol=0)
     with torch.autocast("cuda", torch.bfloat16):  # as in a run
         logits_MC = there(query_MD.to("cuda")).logits
     torch.testing.assert_close(logits_MC.cpu(), here.answer(query_MD), atol=1e-4, rtol=1e-4)

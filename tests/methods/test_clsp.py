@@ -30,7 +30,7 @@ def test_sets_are_pruned_once_and_trained_on(toy: Dataset, noisy: CandidateSets)
     for record in trainer.epochs():
         assert torch.equal(method.allowed_NC, expected_NC)
         assert record["pruned"] == int((noisy.allowed_NC & ~expected_NC).sum())
-        assert not method.belief()[~expected_NC].any()
+        assert not method.posterior()[~expected_NC].any()
     assert noisy.allowed_NC.sum() > expected_NC.sum()
 
 
@@ -38,7 +38,7 @@ def test_the_first_target_is_uniform_on_what_is_left(toy: Dataset, noisy: Candid
     trainer = toy_trainer("clsp", toy, noisy, options={"tau": 0.6, "update": "naive"})
     run_all(trainer)
     left_NC = trainer.method.allowed_NC.float()
-    torch.testing.assert_close(trainer.method.belief(), left_NC / left_NC.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(trainer.method.posterior(), left_NC / left_NC.sum(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize(

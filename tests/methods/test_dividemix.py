@@ -346,7 +346,7 @@ def test_warm_up_on_both_networks(toy: Dataset) -> None:
     assert sorted(first.tolist()) == list(range(90))
     assert set(second.tolist()) == set(range(90))
     assert not torch.equal(first, second[:90])
-    assert method.belief() is None and "labeled_0" not in records[-1]
+    assert method.posterior() is None and "labeled_0" not in records[-1]
 
 
 def test_each_learns_from_what_the_other_found(toy: Dataset) -> None:
@@ -423,7 +423,7 @@ def test_belief_is_label_and_prediction(toy: Dataset) -> None:
     next(epochs)
     clean = (kept[0].groups["main"].target + kept[0].groups["second"].target) / 2
     expected = clean[:, None] * torch.eye(3)[method.label_N] + (1 - clean[:, None]) * share
-    torch.testing.assert_close(method.belief(), expected)
+    torch.testing.assert_close(method.posterior(), expected)
 
 
 def test_losses_are_averaged_over_the_last_epochs(toy: Dataset) -> None:
@@ -451,7 +451,7 @@ def test_all_steps_have_one_shape() -> None:
     """However the items divide: a captured step is made for one."""
     steps = main_steps(toy_data(items=50), warm_up=0)
     assert len({tuple(tensor.shape for tensor in batch.tensors()) for _, batch in steps}) == 1
-    assert len({method.path for method, _ in steps}) == 1
+    assert len({method.graph_key for method, _ in steps}) == 1
 
 
 def test_the_weight_grows_within_an_epoch(toy: Dataset) -> None:

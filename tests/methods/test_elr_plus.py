@@ -278,12 +278,12 @@ def test_both_see_all_items_in_orders_of_their_own(toy: Dataset) -> None:
 def test_belief_is_what_is_remembered(toy: Dataset) -> None:
     trainer = toy_trainer("elr+", toy, train={"epochs": 2})
     method: Any = trainer.method
-    assert method.belief() is None
+    assert method.posterior() is None
     run_all(trainer)
     total = method.memory_2NC[0] + method.memory_2NC[1]
-    torch.testing.assert_close(method.belief(), total / total.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(method.posterior(), total / total.sum(dim=1, keepdim=True))
     method.memory_2NC[:, 3] = 0
-    assert method.belief()[3].tolist() == pytest.approx([1 / 3] * 3)
+    assert method.posterior()[3].tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:

@@ -107,7 +107,7 @@ def test_a_step_is_three_passes_with_statistics_of_their_own(toy: Dataset) -> No
         target, allowed = method.confidence_NC[batch.index_B], method.allowed_NC[batch.index_B]
         parameters = list(method.network.parameters())
         got = torch.autograd.grad(loss, parameters, retain_graph=True)
-        agree, wrong, temperature = (1.0, 1.0, 1.0) if method.path == "warm-up" else (10.0, 0.1, 3.0)
+        agree, wrong, temperature = (1.0, 1.0, 1.0) if method.graph_key == "warm-up" else (10.0, 0.1, 3.0)
         expected = torch.zeros(())
         for view in batch.views:
             log_share = (method.network(view).logits / temperature).log_softmax(dim=1)
@@ -118,7 +118,7 @@ def test_a_step_is_three_passes_with_statistics_of_their_own(toy: Dataset) -> No
         torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
         for a, b in zip(got, torch.autograd.grad(expected, parameters), strict=True):
             torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
-        seen.append(method.path)
+        seen.append(method.graph_key)
         return loss
 
     method.loss = spy  # type: ignore[method-assign]
@@ -296,7 +296,7 @@ def test_the_warm_up_ends_with_a_look_at_all_items(toy: Dataset) -> None:
     seen = []
 
     def spy(batch: Batch) -> Tensor:
-        if method.path == "main" and not seen:
+        if method.graph_key == "main" and not seen:
             share = trainer.infer(copy.deepcopy(method.network), trainer.inputs).logits.softmax(dim=1)
             torch.testing.assert_close(method.posterior_NC, share)
             assert (method.confidence_NC[~method.allowed_NC] == 0).all()
@@ -355,7 +355,7 @@ def test_with_closed_thresholds_it_is_crdpll_with_a_constant_weight(toy: Dataset
             other.confidence_NC.copy_(method.confidence_NC)
         steps += 1
         other.network, allowed = copy.deepcopy(method.network), method.allowed_NC[batch.index_B]
-        other.weight.fill_(1.0 if method.path == "warm-up" else 10.0)
+        other.weight.fill_(1.0 if method.graph_key == "warm-up" else 10.0)
         strong = [other.network(view).logits for view in batch.views[1:]]
         more = torch.stack([wrong_label_loss(logits, allowed) for logits in strong]).sum(dim=0).mean()
         expected = other.loss(batch) + more

@@ -247,12 +247,12 @@ def test_a_tau_that_nothing_reaches_corrects_nothing(toy: Dataset) -> None:
     still = replace(toy, views=Views(dict.fromkeys(toy.views.table, toy.views.table["eval"]), toy.views.finish))
     trainer = toy_trainer("irnet", still, options={"correct_from": 2, "tau": 1.0})
     records = run_all(trainer)
-    assert trainer.method.path == "settled, correcting"
+    assert trainer.method.graph_key == "settled, correcting"
     assert {record["added"] for record in records} == {0.0}
     assert torch.equal(trainer.method.working_NC, trainer.method.allowed_NC)  # type: ignore[arg-type]
     pico = toy_trainer("pico", still, options={"prototypes_from": 1})
     assert [r["loss"] for r in records] == [r["loss"] for r in run_all(pico)]
-    assert_same(trainer.method.belief(), pico.method.belief())
+    assert_same(trainer.method.posterior(), pico.method.posterior())
 
 
 def test_the_symmetric_loss_replaces_that_of_the_classification(toy: Dataset) -> None:
@@ -400,7 +400,7 @@ def test_tau_may_change_in_a_line(toy: Dataset) -> None:
     limits, paths = [], []
     for _ in trainer.epochs():
         limits.append(float(method.limit))
-        paths.append(method.path)
+        paths.append(method.graph_key)
     assert limits[2:] == pytest.approx([0.02, 0.0175, 0.015, 0.0125, 0.01])
     assert paths == ["settled"] * 2 + ["settled, correcting"] * 5
 

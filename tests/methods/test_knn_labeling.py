@@ -93,7 +93,7 @@ def test_untrained_features_are_patches_of_pictures_and_vectors_as_they_are() ->
     beliefs = []
     for trainer in of_pictures:
         next(trainer.epochs())
-        beliefs.append(trainer.method.belief())
+        beliefs.append(trainer.method.posterior())
     assert torch.equal(*beliefs)
     trainer = toy_trainer("pals", options={"start": "untrained", "include_self": False})
     next(trainer.epochs())
@@ -102,7 +102,7 @@ def test_untrained_features_are_patches_of_pictures_and_vectors_as_they_are() ->
     expected = pseudo_label(
         vectors_ND, trainer.method.allowed_NC, neighbors=trainer.method.config.neighbors, include_self=False
     )
-    assert torch.equal(trainer.method.belief(), expected.belief_NC)
+    assert torch.equal(trainer.method.posterior(), expected.posterior_NC)
 
 
 def test_patches_need_pictures() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from _toy import WIDTH, assert_same, assert_same_state, logged_epochs, run_all, toy_trainer, without_seconds
 from pals.data import Dataset
-from pals.methods import Batch, Context, Group, Method, Phase, Plan, Problem
+from pals.methods import Batch, Context, EpochPlan, Group, Method, Phase, Problem
 from pals.methods.parts.losses import soft_cross_entropy, uniform_on
 from pals.methods.parts.sampling import shuffled
 from pals.vision.networks import MLP, Output
@@ -146,10 +146,10 @@ class Restarts(Plain):
     def begin_phase(self, number: int) -> None:
         self.network = self.fresh()
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         if ctx.epoch == 2:
             self.target_NC.lerp_(ctx.probabilities(), 0.5)
-        return Plan.of(shuffled(torch.arange(self.num_items), ctx.generator), self.target_NC)
+        return EpochPlan.of(shuffled(torch.arange(self.num_items), ctx.generator), self.target_NC)
 
     def loss(self, batch: Batch) -> Tensor:
         assert batch.target is not None
@@ -163,11 +163,11 @@ class SideGroups(Plain):
         super().__init__(config, problem)
         self.seen: list[Batch] = []  # for the test
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         everything = torch.arange(self.num_items)
         target_NC = uniform_on(self.allowed_NC)
         few_M = shuffled(everything, ctx.generator)[:7]
-        return Plan(
+        return EpochPlan(
             {
                 "main": Group(shuffled(everything, ctx.generator), target_NC),
                 "partners": Group(shuffled(everything, ctx.generator), target_NC),
@@ -246,11 +246,11 @@ class NearestMean(Method):
     def phase(self, number: int) -> Phase | None:
         return Phase("look", epochs=1) if number == 0 else None
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         x_ND = ctx.outputs(self.lens).features
         weight_NC = uniform_on(self.allowed_NC)
         self.mean_CD.copy_(weight_NC.T @ x_ND / weight_NC.sum(dim=0)[:, None])
-        return Plan.of(torch.zeros(0, dtype=torch.int64))
+        return EpochPlan.of(torch.zeros(0, dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Output:
         return Output(-torch.cdist(x, self.mean_CD), x)
@@ -375,10 +375,10 @@ def test_a_fresh_network_is_the_one_that_learns(toy: Dataset) -> None:
 
 def test_side_groups_keep_their_size_and_go_round(toy: Dataset) -> None:
     trainer = toy_trainer(SideGroups, toy, train={"epochs": 1})
-    plans: list[Plan] = []
+    plans: list[EpochPlan] = []
     original = trainer.method.plan_epoch
 
-    def spy(ctx: Context) -> Plan | None:
+    def spy(ctx: Context) -> EpochPlan | None:
         plans.append(original(ctx))  # type: ignore[arg-type]
         return plans[-1]
 

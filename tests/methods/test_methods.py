@@ -198,14 +198,14 @@ def test_survives(name: str, case: str) -> None:
 def test_belief_is_a_distribution(name: str, toy: Dataset) -> None:
     trainer = toy_trainer(name, toy)
     for record in trainer.epochs():
-        belief_NC = trainer.method.belief()
-        if belief_NC is None:
-            assert "belief" not in record
+        posterior_NC = trainer.method.posterior()
+        if posterior_NC is None:
+            assert "posterior" not in record
             continue
-        assert belief_NC.shape == (90, 3)
-        assert (belief_NC >= 0).all()
-        torch.testing.assert_close(belief_NC.sum(dim=1), torch.ones(90), atol=1e-5, rtol=0)
-        assert sum(sum(counts) for counts in record["belief"].values()) == 90
+        assert posterior_NC.shape == (90, 3)
+        assert (posterior_NC >= 0).all()
+        torch.testing.assert_close(posterior_NC.sum(dim=1), torch.ones(90), atol=1e-5, rtol=0)
+        assert sum(sum(counts) for counts in record["posterior"].values()) == 90
 
 
 def steps_of(name: str, data: Dataset, wanted: int = 2) -> list[tuple[Method, Batch]]:

@@ -147,9 +147,9 @@ def test_labelling_options_reach_the_labelling(
     assert found is not None
     expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, **{"neighbors": 5, **call})
     usual = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5)
-    assert torch.equal(found.belief_NC, expected.belief_NC)
+    assert torch.equal(found.posterior_NC, expected.posterior_NC)
     assert torch.equal(found.label_N, expected.label_N)
-    assert not (torch.equal(found.belief_NC, usual.belief_NC) and torch.equal(found.label_N, usual.label_N))
+    assert not (torch.equal(found.posterior_NC, usual.posterior_NC) and torch.equal(found.label_N, usual.label_N))
 
 
 def test_the_number_of_neighbours_is_found_once_and_kept(noisy: CandidateSets) -> None:
@@ -163,7 +163,7 @@ def test_the_number_of_neighbours_is_found_once_and_kept(noisy: CandidateSets) -
     resumed.load_state_dict({**method.state_dict(), "found_neighbors": torch.tensor(7)})
     resumed.plan_epoch(ctx)
     expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=7)
-    assert torch.equal(resumed.labeling.belief_NC, expected.belief_NC)
+    assert torch.equal(resumed.labeling.posterior_NC, expected.posterior_NC)
     assert "found_neighbors" not in pals(noisy).state_dict()
     with pytest.raises(InputError, match="leave it out"):
         pals(noisy, neighbors="auto", neighbors_start=9)
@@ -175,8 +175,8 @@ def test_people_who_disagree_weigh_in_the_posterior(noisy: CandidateSets) -> Non
     share_NC = torch.tensor([[0.75, 0.25, 0.0]]).repeat(40, 1)
     features_ND = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     options: dict[str, Any] = {"neighbors": 5, "self_weight": "auto", "vote_on": "posterior"}
-    plain = pseudo_label(features_ND, allowed_NC, **options).belief_NC
-    counted = pseudo_label(features_ND, allowed_NC, prior_NC=share_NC, **options).belief_NC
+    plain = pseudo_label(features_ND, allowed_NC, **options).posterior_NC
+    counted = pseudo_label(features_ND, allowed_NC, prior_NC=share_NC, **options).posterior_NC
     torch.testing.assert_close(plain[:, 0], plain[:, 1])
     assert (counted[:, 0] > counted[:, 1] + 0.1).all()
 
@@ -188,12 +188,12 @@ def test_vote_frequencies_are_used_unless_switched_off(noisy: CandidateSets) -> 
     for use in (True, False):
         method = pals(counted, use_frequencies=use)
         method.plan_epoch(context(counted))
-        beliefs.append(method.belief())
+        beliefs.append(method.posterior())
         assert ("prior_NC" in method.state_dict()) == use
     ctx = context(counted)
     with_share = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5, prior_NC=counted.frequency_NC)
-    assert torch.equal(beliefs[0], with_share.belief_NC)
-    assert torch.equal(beliefs[1], pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5).belief_NC)
+    assert torch.equal(beliefs[0], with_share.posterior_NC)
+    assert torch.equal(beliefs[1], pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5).posterior_NC)
     assert not torch.equal(*beliefs)
 
 
@@ -211,12 +211,12 @@ def test_the_threshold_falls_and_one_turns_it_off(noisy: CandidateSets) -> None:
     method = pals(noisy)
     method.plan_epoch(ctx)
     expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5, predicted_NC=ctx.predicted_NC, threshold=0.40)
-    assert torch.equal(method.labeling.belief_NC, expected.belief_NC)
+    assert torch.equal(method.labeling.posterior_NC, expected.posterior_NC)
     off = pals(noisy, threshold_high=1.0, threshold_low=1.0)
     off.plan_epoch(context(noisy, epoch=6))
     plain = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5)
-    assert torch.equal(off.labeling.belief_NC, plain.belief_NC)
-    assert not torch.equal(plain.belief_NC, expected.belief_NC)
+    assert torch.equal(off.labeling.posterior_NC, plain.posterior_NC)
+    assert not torch.equal(plain.posterior_NC, expected.posterior_NC)
 
 
 def test_the_view_for_confidence_can_be_the_weak_one(noisy: CandidateSets) -> None:
@@ -235,10 +235,10 @@ def test_draws_with_replacement_fill_the_epoch(noisy: CandidateSets) -> None:
     method = pals(noisy)
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
-    chosen_N = method.labeling.chosen_N
-    assert 0 < int(chosen_N.sum()) < len(noisy)
+    selected_N = method.labeling.selected_N
+    assert 0 < int(selected_N.sum()) < len(noisy)
     assert len(order_M) == len(noisy)
-    assert chosen_N[order_M].all()
+    assert selected_N[order_M].all()
     assert len(order_M.unique()) < len(order_M)
 
 
@@ -246,7 +246,7 @@ def test_one_pass_visits_each_chosen_item_once(noisy: CandidateSets) -> None:
     method = pals(noisy, draws="once")
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
-    assert order_M.sort().values.tolist() == method.labeling.chosen_N.nonzero().flatten().tolist()
+    assert order_M.sort().values.tolist() == method.labeling.selected_N.nonzero().flatten().tolist()
     assert order_M.tolist() != sorted(order_M.tolist())
     assert torch.equal(plan.groups["main"].target, method.labeling.label_N)
     assert (plan.groups["main"].target[order_M] >= 0).all()
@@ -278,7 +278,9 @@ def test_only_the_views_of_the_method_are_made(
 
 def test_mixup_draws(noisy: CandidateSets) -> None:
     """One weight and one permutation per step and view; folded weights are the larger halves of the same draws."""
-    folded, plain, off = (pals(noisy, **o).draw(context(noisy), 50) for o in ({}, {"fold_mixup": False}, {"mixup": False}))
+    folded, plain, off = (
+        pals(noisy, **o).random_inputs(context(noisy), 50) for o in ({}, {"fold_mixup": False}, {"mixup": False})
+    )
     assert folded["weight"].shape == (50, 2)
     assert folded["uniform"].shape == (50, 2, 8)
     assert folded["weight"].min() >= 0.5
@@ -286,9 +288,9 @@ def test_mixup_draws(noisy: CandidateSets) -> None:
     torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
     assert folded["weight"].unique().numel() == 100
     assert off == {}
-    narrow = pals(noisy, zeta=100.0, fold_mixup=False).draw(context(noisy), 50)["weight"]
+    narrow = pals(noisy, zeta=100.0, fold_mixup=False).random_inputs(context(noisy), 50)["weight"]
     assert (narrow - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
-    assert pals(noisy, consistency=False).draw(context(noisy), 3)["weight"].shape == (3, 1)
+    assert pals(noisy, consistency=False).random_inputs(context(noisy), 3)["weight"].shape == (3, 1)
 
 
 class Linear(Network):
@@ -348,7 +350,7 @@ def test_loss_against_a_slow_loop(view_loss: str, smoothing: float, mixup: bool,
     method = pals(noisy, view_loss=view_loss, smoothing=smoothing, mixup=mixup)
     method.network = Linear(matrix)
     ctx = context(noisy, batch_size=8)  # larger than the batch: the last one of an epoch may be short
-    random = {name: values[0] for name, values in method.draw(ctx, 1).items()}
+    random = {name: values[0] for name, values in method.random_inputs(ctx, 1).items()}
     loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
     weights = random["weight"].tolist() if mixup else [1.0, 1.0]
     uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
@@ -373,8 +375,8 @@ def test_the_log_says_what_was_selected(toy: Dataset) -> None:
     trainer = toy_trainer("pals", toy)
     for record in trainer.epochs():
         labeling = trainer.method.labeling
-        right_N = labeling.chosen_N & (labeling.label_N == toy.truth.label_N)
-        assert record["selected"] == int(labeling.chosen_N.sum())
+        right_N = labeling.selected_N & (labeling.label_N == toy.truth.label_N)
+        assert record["selected"] == int(labeling.selected_N.sum())
         assert record["correct"] == int(right_N.sum())
         assert record["quota"] == labeling.quota
 

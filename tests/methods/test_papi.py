@@ -161,7 +161,7 @@ def test_the_quirk_is_off_unless_asked_for(noisy: CandidateSets) -> None:
 def test_confidences_stay_on_the_candidates(toy: Dataset, noisy: CandidateSets) -> None:
     trainer = toy_trainer("papi", toy, noisy)
     list(trainer.epochs())
-    assert not trainer.method.belief()[~noisy.allowed_NC].any()
+    assert not trainer.method.posterior()[~noisy.allowed_NC].any()
     torch.testing.assert_close(trainer.method.prototype_CD.norm(dim=1), torch.ones(3))
 
 

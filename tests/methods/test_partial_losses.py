@@ -105,9 +105,9 @@ def test_first_and_second_visit(name: str) -> None:
     loss, gradient = loss_and_gradient(method, LOGITS)
     assert loss == pytest.approx(1.1512925, abs=1e-6)
     close(gradient, [[0.0, 0.3, -0.3]])
-    close(method.belief(), [[0.5, 0.0, 0.5]])
+    close(method.posterior(), [[0.5, 0.0, 0.5]])
     assert step(method, batch_of(LOGITS), lr=0.0) == pytest.approx(1.1512925, abs=1e-6)
-    close(method.belief(), [SECOND])
+    close(method.posterior(), [SECOND])
     loss, gradient = loss_and_gradient(method, LOGITS)
     assert loss == pytest.approx(0.9549445, abs=1e-6)
     close(gradient, [[-0.2142857, 0.3, -0.0857143]])
@@ -119,7 +119,7 @@ def test_cc_by_hand() -> None:
     assert loss == pytest.approx(0.3566749, abs=1e-6)
     close(gradient, [[-0.2142857, 0.3, -0.0857143]])
     step(method, batch_of(LOGITS), lr=0.0)
-    close(method.belief(), [SECOND])
+    close(method.posterior(), [SECOND])
 
 
 SCORES = torch.tensor([[1.0, -0.5, 0.0, 2.0]])
@@ -146,10 +146,10 @@ def test_lws_by_hand(kind: str, visit: int, inside: float, outside: float) -> No
 def test_lws_weights_by_hand() -> None:
     method = method_on("lws", sets_of([1, 0, 1, 0]))
     assert method.confidence_NC.tolist() == [[0.25] * 4]
-    close(method.belief(), [[0.5, 0.0, 0.5, 0.0]])
+    close(method.posterior(), [[0.5, 0.0, 0.5, 0.0]])
     step(method, batch_of(SCORES), lr=0.0)
     close(method.confidence_NC, [[0.7310586, 0.0758582, 0.2689414, 0.9241418]])
-    close(method.belief(), [[0.7310586, 0.0, 0.2689414, 0.0]])
+    close(method.posterior(), [[0.7310586, 0.0, 0.2689414, 0.0]])
 
 
 def test_lws_learning_rate() -> None:
@@ -172,7 +172,7 @@ def test_which_network_the_confidences_come_from() -> None:
         step(method, batch_of(inputs), lr=5.0)
         after = masked_softmax(method.network(inputs).logits.detach(), sets.allowed_NC)
         assert (before - after).abs().max() > 0.1
-        torch.testing.assert_close(method.belief(), before if name in ("proden", "cc") else after)
+        torch.testing.assert_close(method.posterior(), before if name in ("proden", "cc") else after)
 
 
 def test_two_steps_part_rc_from_proden() -> None:
@@ -210,7 +210,7 @@ def test_mode_of_the_second_pass(noisy: CandidateSets) -> None:
         if name == "rc":
             method.network.train(mode == "train")
             expected = masked_softmax(method.network(inputs).logits, noisy.allowed_NC[:9])
-            torch.testing.assert_close(method.belief()[:9], expected.detach())
+            torch.testing.assert_close(method.posterior()[:9], expected.detach())
 
 
 # The variants of PRODEN
@@ -221,19 +221,19 @@ def test_steps_that_leave_confidences_alone(update: str) -> None:
     method = method_on("proden", sets_of([1, 0, 1]), update=update)
     for _ in range(2):
         assert step(method, batch_of(LOGITS), lr=0.0) == pytest.approx(1.1512925, abs=1e-6)
-    assert method.belief().tolist() == [[0.5, 0.0, 0.5]]
+    assert method.posterior().tolist() == [[0.5, 0.0, 0.5]]
 
 
 def test_sudden_update_picks_the_likeliest_candidate() -> None:
     method = method_on("proden", sets_of([0, 1, 1], [1, 0, 1]), update="sudden")
     step(method, batch_of(LOGITS.repeat(2, 1)), lr=0.0)
-    assert method.belief().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    assert method.posterior().tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
 
 
 def test_momentum_keeps_a_share() -> None:
     method = method_on("proden", sets_of([1, 0, 1]), momentum=0.25)
     step(method, batch_of(LOGITS), lr=0.0)
-    close(method.belief(), [[0.25 * 0.5 + 0.75 * SECOND[0], 0.0, 0.25 * 0.5 + 0.75 * SECOND[2]]])
+    close(method.posterior(), [[0.25 * 0.5 + 0.75 * SECOND[0], 0.0, 0.25 * 0.5 + 0.75 * SECOND[2]]])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.25])
@@ -245,7 +245,7 @@ def test_iterative_update_of_all_items_now_and_then(momentum: float, toy: Datase
         if record["epoch"] % 2 == 0:
             logits = trainer.infer(trainer.method.predictor, toy.train.inputs).logits
             held = torch.lerp(masked_softmax(logits, noisy.allowed_NC), held, momentum)
-        torch.testing.assert_close(trainer.method.belief(), held)
+        torch.testing.assert_close(trainer.method.posterior(), held)
     assert (held - start).abs().max() > 0.1
 
 
@@ -268,7 +268,7 @@ def test_proden_identifies_the_labels_of_three_clouds() -> None:
         method = method_on("proden", sets, 0.1 * torch.randn(2, 3))
         settings = {"epochs": 10, "batch_size": 50, "lr": 0.1, "weight_decay": 0.0, "schedule": "constant"}
         run_all(toy_trainer(method, data, sets, train=settings))
-        top_N, label_N = method.belief().max(dim=1)
+        top_N, label_N = method.posterior().max(dim=1)
         assert top_N.mean() > 0.98
         assert torch.equal(label_N, data.truth.label_N)
 
@@ -280,10 +280,10 @@ def test_proden_identifies_the_labels_of_three_clouds() -> None:
 def test_rows_are_distributions_on_the_candidates(name: str, toy: Dataset, noisy: CandidateSets) -> None:
     trainer = toy_trainer(name, toy, noisy, train={"lr": 1.0, "epochs": 3})
     for _ in trainer.epochs():
-        belief_NC = trainer.method.belief()
-        torch.testing.assert_close(belief_NC.sum(dim=1), torch.ones(90), atol=1e-6, rtol=0)
-        assert (belief_NC >= 0).all()
-        assert (belief_NC[~noisy.allowed_NC] == 0).all()
+        posterior_NC = trainer.method.posterior()
+        torch.testing.assert_close(posterior_NC.sum(dim=1), torch.ones(90), atol=1e-6, rtol=0)
+        assert (posterior_NC >= 0).all()
+        assert (posterior_NC[~noisy.allowed_NC] == 0).all()
 
 
 @each
@@ -302,8 +302,8 @@ def test_an_item_twice_in_a_batch_keeps_one_of_its_rows(name: str) -> None:
     inputs = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     step(method, batch_of(inputs, [1, 1]), lr=0.0)
     rows = masked_softmax(inputs, torch.tensor([[True, True, False]] * 2))
-    assert any(torch.allclose(method.belief()[1], row) for row in rows)
-    assert method.belief()[0].tolist() == [0.5, 0.0, 0.5]
+    assert any(torch.allclose(method.posterior()[1], row) for row in rows)
+    assert method.posterior()[0].tolist() == [0.5, 0.0, 0.5]
 
 
 @each
@@ -333,7 +333,7 @@ def test_singletons_are_ordinary_labels(name: str, toy: Dataset) -> None:
     for _ in range(2):
         torch.testing.assert_close(method.loss(batch_of(logits)), F.cross_entropy(logits, toy.truth.label_N))
         step(method, batch_of(logits), lr=0.0)
-        assert torch.equal(method.belief(), sets.allowed_NC.float())
+        assert torch.equal(method.posterior(), sets.allowed_NC.float())
 
 
 @each
@@ -342,7 +342,7 @@ def test_full_sets_believe_the_softmax(name: str) -> None:
     method = method_on(name, sets_of([1, 1, 1], [1, 1, 1]))
     logits = torch.randn(2, 3, generator=torch.Generator().manual_seed(7))
     step(method, batch_of(logits), lr=0.0)
-    torch.testing.assert_close(method.belief(), logits.softmax(dim=1))
+    torch.testing.assert_close(method.posterior(), logits.softmax(dim=1))
     loss, gradient = loss_and_gradient(method, logits)
     if name == "cc":
         assert loss == 0
@@ -361,7 +361,7 @@ def test_huge_scores_are_finite(name: str, options: Mapping[str, Any]) -> None:
         assert torch.isfinite(gradient).all()
         assert math.isfinite(loss)
         step(method, batch_of(logits), lr=0.0)
-        close(method.belief().sum(dim=1), [1.0] * 4)
+        close(method.posterior().sum(dim=1), [1.0] * 4)
 
 
 @each
@@ -374,7 +374,7 @@ def test_numbers_of_classes_mean_nothing(name: str, noisy: CandidateSets) -> Non
     other = method_on(name, CandidateSets.from_matrix(noisy.allowed_NC[:, order]), matrix[:, order])
     for _ in range(3):
         assert step(method, batch_of(inputs), lr=0.5) == pytest.approx(step(other, batch_of(inputs), lr=0.5), rel=1e-5)
-    torch.testing.assert_close(method.belief()[:, order], other.belief(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(method.posterior()[:, order], other.posterior(), atol=1e-5, rtol=1e-4)
 
 
 ROWS = st.lists(st.tuples(st.floats(-20, 20, width=32), st.booleans()), min_size=3, max_size=5)

@@ -264,7 +264,7 @@ def test_step_is_the_authors_in_slow_motion(toy: Dataset) -> None:
         expected = (soft_cross_entropy(logits, target) + 0.5 * contrast).mean()
         torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
         losses.append(loss)
-        seen_paths.append(method.path)
+        seen_paths.append(method.graph_key)
         parameters = list(method.query.parameters())
         got = torch.autograd.grad(loss, parameters, retain_graph=True)
         for a, b in zip(got, torch.autograd.grad(expected, list(twin[0].parameters())), strict=True):
@@ -308,7 +308,7 @@ def test_targets_rest_until_the_prototypes_vote(toy: Dataset) -> None:
     method: Any = trainer.method
     uniform, paths, changed = method.confidence_NC.clone(), [], []
     for _ in trainer.epochs():
-        paths.append(method.path)
+        paths.append(method.graph_key)
         changed.append(not torch.equal(method.confidence_NC, uniform))
     assert paths == ["moco"] * 3 + ["prototypes"]
     assert changed == [False] * 3 + [True]

@@ -203,7 +203,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
     paths: list[str] = []
 
     def look(method: Any, batch: Batch, loss: Tensor) -> Callable[[], None]:
-        paths.append(method.path)
+        paths.append(method.graph_key)
         epoch, rows = (len(paths) + 1) // 2, torch.arange(10)
         allowed, reliable = method.allowed_NC[batch.index_B], method.reliable_N[batch.index_B]
         prototypes, phi = method.prototype_CD.clone(), 0.95 - 0.15 * (epoch - 2) / 5

@@ -236,15 +236,15 @@ def test_the_whole_step_against_a_slow_loop(seed: int, share: float, eta: float)
 def test_what_must_hold_of_all(seed: int, items: int, classes: int, share: float, eta: float) -> None:
     allowed_NC, logits_NC, features_ND = random_problem(seed, items, classes)
     groups, made_NC = whole_step(allowed_NC, logits_NC, features_ND, share, eta)
-    chosen_N, full_N = groups.normal_N | groups.noisy_N, allowed_NC.all(dim=1)
+    selected_N, full_N = groups.normal_N | groups.noisy_N, allowed_NC.all(dim=1)
     assert not (groups.normal_N & groups.noisy_N).any()
     assert made_NC.any(dim=1).all()
     size_N, given_N = made_NC.sum(dim=1), allowed_NC.sum(dim=1)
-    assert (size_N <= given_N)[chosen_N].all()
+    assert (size_N <= given_N)[selected_N].all()
     assert not (made_NC & ~allowed_NC)[groups.normal_N].any()
     assert not (made_NC & allowed_NC)[groups.noisy_N & ~full_N].any()
-    assert torch.equal(size_N[~chosen_N], given_N[~chosen_N])
-    assert ((made_NC & ~allowed_NC).sum(dim=1)[~chosen_N & ~full_N] == 1).all()
+    assert torch.equal(size_N[~selected_N], given_N[~selected_N])
+    assert ((made_NC & ~allowed_NC).sum(dim=1)[~selected_N & ~full_N] == 1).all()
 
 
 def test_a_hopeless_prediction_is_not_taken_for_agreement() -> None:

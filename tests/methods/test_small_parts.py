@@ -240,20 +240,20 @@ def test_scores_by_hand() -> None:
 
 
 def test_grading_a_selection() -> None:
-    chosen_N = torch.tensor([True, True, False, True])
+    selected_N = torch.tensor([True, True, False, True])
     label_N = torch.tensor([0, 1, -1, 2])
-    assert grade_selection(chosen_N, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 3, "correct": 2}
+    assert grade_selection(selected_N, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 3, "correct": 2}
     nobody = torch.zeros(4, dtype=torch.bool)
     assert grade_selection(nobody, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 0, "correct": 0}
 
 
 def test_belief_histogram_by_hand() -> None:
-    belief_NC = torch.tensor([[1.0, 0.0], [0.52, 0.48], [0.26, 0.74], [0.0, 1.0]])
-    counts = belief_histogram(belief_NC, Truth.of([0, 1, 1, 0]))
+    posterior_NC = torch.tensor([[1.0, 0.0], [0.52, 0.48], [0.26, 0.74], [0.0, 1.0]])
+    counts = belief_histogram(posterior_NC, Truth.of([0, 1, 1, 0]))
     assert len(counts["right"]) == len(counts["wrong"]) == BINS == 20
     assert {b: n for b, n in enumerate(counts["right"]) if n} == {19: 1, 14: 1}  # 1.0 belongs to the last bin
     assert {b: n for b, n in enumerate(counts["wrong"]) if n} == {10: 1, 19: 1}
-    assert belief_histogram(belief_NC, None)["all"] == [a + b for a, b in zip(counts["right"], counts["wrong"], strict=True)]
+    assert belief_histogram(posterior_NC, None)["all"] == [a + b for a, b in zip(counts["right"], counts["wrong"], strict=True)]
 
 
 def test_mean_and_std() -> None:

@@ -92,19 +92,19 @@ def test_c_first_vote() -> None:
 def test_d_blend_second_vote_and_selection() -> None:
     assert model_share(6, 0.5, 10) == 0.25
     near(sureness(first_vote(), P_NC), [0.473107, 0.533089, 0.473107, 0.464435, 0.387892, 0.356275])
-    blend_NC, belief_NC = second_vote()
+    blend_NC, posterior_NC = second_vote()
     near(blend_NC[0], [0.694558, 0.231316, 0.074126])
     near(blend_NC[5], [0.767193, 0.167605, 0.065202])
-    near(belief_NC[0], [0.624531, 0.192019, 0.183450])
-    near(belief_NC[5], [0.310667, 0.464049, 0.225284])
-    assert belief_NC.argmax(dim=1).tolist() == [0, 0, 0, 1, 1, 1]
-    pool_C = agreeing_counts(belief_NC, ALLOWED_NC)
+    near(posterior_NC[0], [0.624531, 0.192019, 0.183450])
+    near(posterior_NC[5], [0.310667, 0.464049, 0.225284])
+    assert posterior_NC.argmax(dim=1).tolist() == [0, 0, 0, 1, 1, 1]
+    pool_C = agreeing_counts(posterior_NC, ALLOWED_NC)
     assert pool_C.tolist() == [3, 2, 0]  # item 5 is not eligible: 1 is not in {0}
     assert [own_quota(pool_C, delta) for delta in (0.25, 0.5, 1.0)] == [1, 2, 3]
     for quota, most in [(0, 0), (1, 2), (2, 4), (3, 5), (9, 5)]:
-        chosen_N = select_own(belief_NC, ALLOWED_NC, quota)
-        assert int(chosen_N.sum()) == most
-        assert not chosen_N[5]
+        selected_N = select_own(posterior_NC, ALLOWED_NC, quota)
+        assert int(selected_N.sum()) == most
+        assert not selected_N[5]
 
 
 def test_e_the_exponential_kernel_makes_the_vote_hard() -> None:
@@ -206,8 +206,8 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         ballot_NC = allowed_NC.float()
         vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
         blend_NC = blended(vote_NC, predicted_NC, ballot_NC, 0.3)
-        belief_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
-        select_own(belief_NC, allowed_NC, own_quota(agreeing_counts(belief_NC, allowed_NC), 0.25))
+        posterior_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
+        select_own(posterior_NC, allowed_NC, own_quota(agreeing_counts(posterior_NC, allowed_NC), 0.25))
     assert seen.largest <= 8 * items * classes
 
 
@@ -257,16 +257,16 @@ def slow_selection(belief: list[list[float]], allowed: list[list[bool]], quota: 
 def test_selection_against_a_slow_loop(seed: int) -> None:
     """With beliefs in steps of a tenth, so that many are equal."""
     _, allowed_NC, predicted_NC = random_problem(seed, items=40)
-    belief_NC = (predicted_NC * 10).round() / 10
+    posterior_NC = (predicted_NC * 10).round() / 10
     for quota in (0, 1, 2, 5, 100):
-        chosen_N = select_own(belief_NC, allowed_NC, quota)
-        assert set(chosen_N.nonzero().flatten().tolist()) == slow_selection(belief_NC.tolist(), allowed_NC.tolist(), quota)
+        selected_N = select_own(posterior_NC, allowed_NC, quota)
+        assert set(selected_N.nonzero().flatten().tolist()) == slow_selection(posterior_NC.tolist(), allowed_NC.tolist(), quota)
 
 
 def test_no_class_is_filled_up() -> None:
     """Class 1 is a candidate of all but nobody's winner: it selects nothing, where PALS would pad it."""
-    belief_NC = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]])
-    assert select_own(belief_NC, torch.ones(3, 2, dtype=torch.bool), 1).tolist() == [True, False, False]
+    posterior_NC = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]])
+    assert select_own(posterior_NC, torch.ones(3, 2, dtype=torch.bool), 1).tolist() == [True, False, False]
 
 
 # ---- prototypes and consensus ----
@@ -334,7 +334,7 @@ def srse(candidates: CandidateSets, **options: Any) -> SRSE:
 def belief_of(candidates: CandidateSets, **options: Any) -> Tensor:
     method = srse(candidates, **options)
     method.plan_epoch(context(candidates))
-    found = method.belief()
+    found = method.posterior()
     assert found is not None
     return found
 
@@ -380,11 +380,11 @@ def test_the_worked_example_through_the_method() -> None:
     ctx = StubContext(FEATURES_ND, P_NC, epoch=6)
     method = SRSE(method_options("srse", {"neighbors": 2}), Problem(sets, lambda: Linear(torch.eye(2, 3))))
     plan = method.plan_epoch(ctx)
-    found, belief_NC = method.found, second_vote()[1]
+    found, posterior_NC = method.found, second_vote()[1]
     assert found is not None
-    torch.testing.assert_close(found.belief_NC, belief_NC, atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.posterior_NC, posterior_NC, atol=1e-6, rtol=0)
     assert found.quota == 1
-    best = [max(items, key=lambda i, c=c: float(belief_NC[i, c])) for c, items in enumerate(([0, 1, 2], [3, 4]))]
+    best = [max(items, key=lambda i, c=c: float(posterior_NC[i, c])) for c, items in enumerate(([0, 1, 2], [3, 4]))]
     assert found.reliable_N.nonzero().flatten().tolist() == best
     assert found.label_N[best].tolist() == [0, 1]
     assert set(plan.groups["main"].order_M.tolist()) == set(best)
@@ -446,7 +446,7 @@ def test_neighbours_in_the_opposite_direction_count_as_if_at_right_angles(noisy:
     assert float(found.similarity_NK.min()) < -0.5
     weight_NK = kernel_weight(found.index_NK, found.similarity_NK.clamp_min(0), few.allowed_NC.float())
     expected_NC = soft_vote(found.index_NK, weight_NK, few.allowed_NC.float())
-    torch.testing.assert_close(method.belief(), expected_NC, atol=1e-6, rtol=0)
+    torch.testing.assert_close(method.posterior(), expected_NC, atol=1e-6, rtol=0)
 
 
 def test_the_quantile_sets_how_many_are_selected(noisy: CandidateSets) -> None:
@@ -454,9 +454,9 @@ def test_the_quantile_sets_how_many_are_selected(noisy: CandidateSets) -> None:
     for delta in (0.0, 0.5, 1.0):
         method = srse(noisy, delta=delta)
         plan = method.plan_epoch(context(noisy))
-        pool_C = agreeing_counts(method.found.belief_NC, noisy.allowed_NC)
+        pool_C = agreeing_counts(method.found.posterior_NC, noisy.allowed_NC)
         assert method.found.quota == own_quota(pool_C, delta) >= 1
-        counts.append(int(plan.selection.chosen_N.sum()))
+        counts.append(int(plan.selection.selected_N.sum()))
         assert counts[-1] == int(pool_C.clamp_max(method.found.quota).sum())
     assert counts[0] < counts[1] < counts[2]
 
@@ -487,7 +487,7 @@ def test_features_and_predictions_come_from_one_pass(view: str, asked: list[str]
     mean_NC = (ctx.predicted_NC + ctx.strong_NC) / 2 if view == "both" else ctx.predicted_NC
     same = srse(noisy)
     same.plan_epoch(replace(ctx, predicted_NC=mean_NC))
-    torch.testing.assert_close(method.belief(), same.belief(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(method.posterior(), same.posterior(), atol=1e-6, rtol=0)
 
 
 def test_an_epoch_draws_as_many_items_as_there_are(toy: Dataset, noisy: CandidateSets) -> None:
@@ -496,7 +496,7 @@ def test_an_epoch_draws_as_many_items_as_there_are(toy: Dataset, noisy: Candidat
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
     assert len(order_M) == len(noisy) > len(order_M.unique())
-    assert plan.selection.chosen_N[order_M].all()
+    assert plan.selection.selected_N[order_M].all()
     assert (plan.groups["main"].target[order_M] >= 0).all()
     assert [record["steps"] for record in run_all(toy_trainer("srse", toy, train={"epochs": 2}))] == [2, 2]
 
@@ -507,7 +507,7 @@ def test_where_a_quarter_of_the_classes_win_nothing_each_still_selects_one() -> 
     ctx = StubContext(torch.rand(12, 16), torch.tensor([[0.7, 0.1, 0.1, 0.1]]).expand(12, 4), epoch=20)
     method = srse(sets)
     plan = method.plan_epoch(ctx)
-    assert own_quota(agreeing_counts(method.belief(), sets.allowed_NC), 0.25) == 0
+    assert own_quota(agreeing_counts(method.posterior(), sets.allowed_NC), 0.25) == 0
     assert method.statistics() == {"quota": 1, "reliable": 1, "salvaged": 0}
     assert len(plan.groups["main"].order_M) == 12
 
@@ -516,11 +516,11 @@ def test_where_nobody_wins_a_candidate_all_take_their_best(noisy: CandidateSets,
     allowed_NC = noisy.allowed_NC & torch.tensor([True, True, False])
     allowed_NC[~allowed_NC.any(dim=1), 1] = True
     sets = replace(noisy, allowed_NC=allowed_NC)
-    belief_NC = torch.tensor([[0.3, 0.2, 0.5]]).expand(len(sets), 3)
+    posterior_NC = torch.tensor([[0.3, 0.2, 0.5]]).expand(len(sets), 3)
     method = srse(sets)
-    monkeypatch.setattr(method, "_believe", lambda *_: belief_NC)
+    monkeypatch.setattr(method, "_believe", lambda *_: posterior_NC)
     plan = method.plan_epoch(context(sets))
-    assert plan.selection.chosen_N.all()
+    assert plan.selection.selected_N.all()
     assert plan.selection.label_N.tolist() == [0 if first else 1 for first in allowed_NC[:, 0].tolist()]
 
 
@@ -571,7 +571,7 @@ def two_clouds() -> tuple[CandidateSets, StubContext]:
 def planned(method: SRSE, ctx: StubContext, epoch: int, **changes: Any) -> tuple[bool, int]:
     """Whether item 0 is trained on in this epoch, and with which label."""
     plan = method.plan_epoch(replace(ctx, epoch=epoch, **changes))
-    return bool(plan.selection.chosen_N[0]), int(plan.selection.label_N[0])
+    return bool(plan.selection.selected_N[0]), int(plan.selection.label_N[0])
 
 
 def test_an_item_whose_set_lacks_the_label_is_salvaged_after_five_epochs() -> None:
@@ -675,7 +675,7 @@ def test_loss_against_a_slow_loop(smoothing: float, mixup: bool, noisy: Candidat
     labels = [0, 2, 1, 1, 0]
     method = srse(noisy, smoothing=smoothing, mixup=mixup)
     method.network = Linear(matrix)
-    random = {name: values[0] for name, values in method.draw(context(noisy, batch_size=8), 1).items()}
+    random = {name: values[0] for name, values in method.random_inputs(context(noisy, batch_size=8), 1).items()}
     loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
     weights = random["weight"].tolist() if mixup else [1.0, 1.0]
     uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
@@ -686,13 +686,15 @@ def test_loss_against_a_slow_loop(smoothing: float, mixup: bool, noisy: Candidat
 
 def test_mixup_draws(noisy: CandidateSets) -> None:
     """One weight and one permutation per step and view, not folded unless asked for."""
-    plain, folded, off = (srse(noisy, **o).draw(context(noisy), 50) for o in ({}, {"fold_mixup": True}, {"mixup": False}))
+    plain, folded, off = (
+        srse(noisy, **o).random_inputs(context(noisy), 50) for o in ({}, {"fold_mixup": True}, {"mixup": False})
+    )
     assert plain["weight"].shape == (50, 2)
     assert plain["uniform"].shape == (50, 2, 8)
     assert plain["weight"].min() < 0.5 <= folded["weight"].min()
     torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
     assert off == {}
-    narrow = srse(noisy, zeta=100.0).draw(context(noisy), 50)["weight"]
+    narrow = srse(noisy, zeta=100.0).random_inputs(context(noisy), 50)["weight"]
     assert (narrow - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
 
 

@@ -293,7 +293,7 @@ def test_groups_of_a_step(toy: Dataset) -> None:
     original, seen = method.loss, []
 
     def spy(batch: Batch) -> Tensor:
-        seen.append((method.path, batch))
+        seen.append((method.graph_key, batch))
         return original(batch)
 
     method.loss = spy
@@ -364,7 +364,7 @@ def test_items_held_out_have_a_belief(toy: Dataset) -> None:
     method: Any = trainer.method
     held = method.held_out.held_M
     share = trainer.infer(method.slow, trainer.inputs).logits.softmax(dim=1)[held] * method.allowed_NC[held]
-    torch.testing.assert_close(method.belief()[held], share / share.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(method.posterior()[held], share / share.sum(dim=1, keepdim=True))
 
 
 @pytest.mark.parametrize("stop", rest_slow(3, (5, 2, 8, 1, 3, 4, 6, 7)))

@@ -136,10 +136,10 @@ def test_on_features_little_alike_the_own_set_counts_as_it_should(partial: float
     official = pseudo_label(features_ND, allowed_NC)
     auto = pseudo_label(features_ND, allowed_NC, weighting="local", self_weight="auto")
     soft = pseudo_label(features_ND, allowed_NC, neighbors="auto", **SMALL)
-    before = right(official.belief_NC.argmax(dim=1), truth_N)
-    assert right(auto.belief_NC.argmax(dim=1), truth_N) > before + gain
-    assert right(soft.belief_NC.argmax(dim=1), truth_N) > before + gain
-    torch.testing.assert_close(soft.belief_NC.sum(dim=1), torch.ones(len(truth_N)))
+    before = right(official.posterior_NC.argmax(dim=1), truth_N)
+    assert right(auto.posterior_NC.argmax(dim=1), truth_N) > before + gain
+    assert right(soft.posterior_NC.argmax(dim=1), truth_N) > before + gain
+    torch.testing.assert_close(soft.posterior_NC.sum(dim=1), torch.ones(len(truth_N)))
 
 
 def test_local_weights_do_not_depend_on_the_scale_of_the_cosines() -> None:
@@ -157,11 +157,11 @@ def test_a_self_weight_counts_beside_neighbours_that_count_one(own: float) -> No
     weight_NK = neighbor_weight(near.similarity_NK)
     score_NC = vote(near.index_NK, weight_NK, allowed_NC) + own * allowed_NC
     found = pseudo_label(features_ND, allowed_NC, neighbors=5, self_weight=own, vote_on="candidates")
-    torch.testing.assert_close(found.belief_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(found.posterior_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
     scaled = pseudo_label(features_ND, allowed_NC, neighbors=5, self_weight=own, weighting="cosine", vote_on="candidates")
     cosine_NK = near.similarity_NK.relu()
     score_NC = vote(near.index_NK, cosine_NK / cosine_NK.sum(dim=1, keepdim=True), allowed_NC) + own * allowed_NC
-    torch.testing.assert_close(scaled.belief_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(scaled.posterior_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
 
 
 def test_with_local_weights_the_item_votes_as_its_nearest_neighbour() -> None:
@@ -170,7 +170,7 @@ def test_with_local_weights_the_item_votes_as_its_nearest_neighbour() -> None:
     weight_NK = neighbor_weight(near.similarity_NK, "local")
     score_NC = vote(near.index_NK, weight_NK, allowed_NC) + weight_NK[:, :1] * allowed_NC
     found = pseudo_label(features_ND, allowed_NC, neighbors=5, weighting="local", vote_on="candidates")
-    torch.testing.assert_close(found.belief_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
+    torch.testing.assert_close(found.posterior_NC, score_NC / score_NC.sum(dim=1, keepdim=True))
 
 
 def test_more_noise_asks_for_more_neighbours() -> None:
@@ -186,10 +186,10 @@ def test_more_noise_asks_for_more_neighbours() -> None:
 def test_without_a_quota_those_are_chosen_who_agree() -> None:
     features_ND, allowed_NC, _ = problem(0.4, 0.3)
     found = pseudo_label(features_ND, allowed_NC, **SMALL)
-    best_N = found.belief_NC.argmax(dim=1)
+    best_N = found.posterior_NC.argmax(dim=1)
     agrees_N = allowed_NC[torch.arange(len(best_N)), best_N]
     assert 0 < agrees_N.sum() < len(best_N)
-    assert torch.equal(found.chosen_N, agrees_N)
+    assert torch.equal(found.selected_N, agrees_N)
     assert torch.equal(found.label_N, torch.where(agrees_N, best_N, -1))
 
 

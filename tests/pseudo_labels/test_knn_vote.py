@@ -15,13 +15,13 @@ from pals.pseudo_labels import (
     Labeling,
     add_confident,
     agreeing_counts,
-    belief,
     neighbor_weight,
     pseudo_label,
     quota_of,
     select_reliable,
     threshold_at,
     vote,
+    vote_posterior,
 )
 from pals.pseudo_labels.knn import nearest
 from pals.util.errors import InputError
@@ -58,7 +58,7 @@ def test_worked_example_neighbours_weights_and_vote() -> None:
     weight_NK = neighbor_weight(similarity_NK)
     torch.testing.assert_close(weight_NK, raw_NK / raw_NK.sum(dim=1, keepdim=True))
     assert vote(index_NK, weight_NK, ALLOWED_NC).argmax(dim=1).tolist() == PSEUDO
-    torch.testing.assert_close(belief(index_NK, weight_NK, torch.tensor(PSEUDO), 3), BELIEF_NC, atol=6e-5, rtol=0)
+    torch.testing.assert_close(vote_posterior(index_NK, weight_NK, torch.tensor(PSEUDO), 3), BELIEF_NC, atol=6e-5, rtol=0)
     assert agreeing_counts(BELIEF_NC, ALLOWED_NC).tolist() == [2, 3, 3]
 
 
@@ -75,12 +75,12 @@ def test_worked_example_neighbours_weights_and_vote() -> None:
 def test_worked_example_selection(quantile: float, quota: int, label: list[int]) -> None:
     found = pseudo_label(FEATURES_ND, ALLOWED_NC, neighbors=2, quantile=quantile)
     assert found.pseudo_N.tolist() == PSEUDO
-    torch.testing.assert_close(found.belief_NC, BELIEF_NC, atol=6e-5, rtol=0)
+    torch.testing.assert_close(found.posterior_NC, BELIEF_NC, atol=6e-5, rtol=0)
     assert found.quota == quota
     assert found.label_N.tolist() == label
-    assert found.chosen_N.tolist() == [c >= 0 for c in label]
-    assert (found.pseudo_N.dtype, found.belief_NC.dtype) == (torch.int64, torch.float32)
-    assert (found.chosen_N.dtype, found.label_N.dtype) == (torch.bool, torch.int64)
+    assert found.selected_N.tolist() == [c >= 0 for c in label]
+    assert (found.pseudo_N.dtype, found.posterior_NC.dtype) == (torch.int64, torch.float32)
+    assert (found.selected_N.dtype, found.label_N.dtype) == (torch.bool, torch.int64)
 
 
 def test_thresholds_fall_in_a_line() -> None:
@@ -145,9 +145,9 @@ def test_the_whole_step_equals_the_slow_one(
             options |= {"predicted_NC": predicted_NC, "threshold": 0.45}
         found = pseudo_label(features_ND, allowed_NC, quantile=quantile, **options)
         assert found.pseudo_N.tolist() == pseudo
-        torch.testing.assert_close(found.belief_NC, torch.tensor(beliefs), atol=1e-5, rtol=0)
+        torch.testing.assert_close(found.posterior_NC, torch.tensor(beliefs), atol=1e-5, rtol=0)
         # Beliefs of the fast step, since the order of two that differ by rounding alone is anyone's.
-        quota, label = slow_selection(found.belief_NC.tolist(), wider_NC, quantile)
+        quota, label = slow_selection(found.posterior_NC.tolist(), wider_NC, quantile)
         assert (found.quota, found.label_N.tolist()) == (quota, label)
 
 
@@ -181,27 +181,27 @@ def test_what_always_holds(
     )
     items, classes = allowed_NC.shape
     wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
-    torch.testing.assert_close(found.belief_NC.sum(dim=1), torch.ones(items))
-    assert (found.belief_NC >= 0).all()
-    assert torch.equal(found.chosen_N, found.label_N >= 0)
-    assert wider_NC[found.chosen_N, found.label_N[found.chosen_N]].all()
-    assert found.chosen_N.any()
+    torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(items))
+    assert (found.posterior_NC >= 0).all()
+    assert torch.equal(found.selected_N, found.label_N >= 0)
+    assert wider_NC[found.selected_N, found.label_N[found.selected_N]].all()
+    assert found.selected_N.any()
     assert 1 <= found.quota <= items
-    assert torch.bincount(found.label_N[found.chosen_N], minlength=classes).max() <= found.quota
+    assert torch.bincount(found.label_N[found.selected_N], minlength=classes).max() <= found.quota
 
 
 def assert_same(found: Labeling, expected: Labeling) -> None:
-    torch.testing.assert_close(found.belief_NC, expected.belief_NC, atol=1e-6, rtol=1e-5)
-    for name in ("pseudo_N", "chosen_N", "label_N"):
+    torch.testing.assert_close(found.posterior_NC, expected.posterior_NC, atol=1e-6, rtol=1e-5)
+    for name in ("pseudo_N", "selected_N", "label_N"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
     assert found.quota == expected.quota
 
 
-def has_ties(belief_NC: Tensor, allowed_NC: Tensor) -> bool:
+def has_ties(posterior_NC: Tensor, allowed_NC: Tensor) -> bool:
     """Whether two candidates of a class, or two classes of an item, are believed (nearly) alike."""
     gap = 1e-5
-    pools = (belief_NC[allowed_NC[:, c], c] for c in range(belief_NC.shape[1]))
-    best_N2 = belief_NC.sort(dim=1).values[:, -2:]
+    pools = (posterior_NC[allowed_NC[:, c], c] for c in range(posterior_NC.shape[1]))
+    best_N2 = posterior_NC.sort(dim=1).values[:, -2:]
     return any(bool((pool.sort().values.diff() < gap).any()) for pool in pools) or bool((best_N2.diff(dim=1) < gap).any())
 
 
@@ -214,23 +214,23 @@ def test_without_ties_the_order_of_items_and_classes_does_not_matter(problem: tu
     prior_NC = prior_NC + predicted_NC
     options: dict[str, Any] = {"neighbors": 2, "vote_on": "candidates", "temperature": 0.5}
     whole = pseudo_label(features_ND, allowed_NC, prior_NC=prior_NC, **options)
-    assume(not has_ties(whole.belief_NC, allowed_NC))
+    assume(not has_ties(whole.posterior_NC, allowed_NC))
     generator = torch.Generator().manual_seed(problem[0])
     item_N = torch.randperm(len(allowed_NC), generator=generator)
     moved = pseudo_label(features_ND[item_N], allowed_NC[item_N], prior_NC=prior_NC[item_N], **options)
-    parts = (whole.pseudo_N, whole.belief_NC, whole.chosen_N, whole.label_N)
+    parts = (whole.pseudo_N, whole.posterior_NC, whole.selected_N, whole.label_N)
     assert_same(moved, Labeling(*(part[item_N] for part in parts), whole.quota))
 
     class_C = torch.randperm(allowed_NC.shape[1], generator=generator)
     back_C = class_C.argsort()
     renamed = pseudo_label(features_ND, allowed_NC[:, class_C], prior_NC=prior_NC[:, class_C], **options)
-    label_N = torch.where(whole.chosen_N, back_C[whole.label_N.clamp_min(0)], -1)
-    expected = Labeling(back_C[whole.pseudo_N], whole.belief_NC[:, class_C], whole.chosen_N, label_N, whole.quota)
+    label_N = torch.where(whole.selected_N, back_C[whole.label_N.clamp_min(0)], -1)
+    expected = Labeling(back_C[whole.pseudo_N], whole.posterior_NC[:, class_C], whole.selected_N, label_N, whole.quota)
     assert_same(renamed, expected)
 
 
 def test_ties_are_filled_in_order() -> None:
-    belief_NC = torch.tensor([[0.5], [0.9], [0.5], [0.5], [0.1], [0.5]])
+    posterior_NC = torch.tensor([[0.5], [0.9], [0.5], [0.5], [0.1], [0.5]])
     for quota, chosen in (
         (1, [1]),
         (2, [0, 1]),
@@ -239,25 +239,25 @@ def test_ties_are_filled_in_order() -> None:
         (6, [0, 1, 2, 3, 4, 5]),
         (99, [*range(6)]),
     ):
-        chosen_N, _ = select_reliable(belief_NC, torch.ones(6, 1, dtype=torch.bool), quota)
-        assert chosen_N.nonzero().flatten().tolist() == chosen
+        selected_N, _ = select_reliable(posterior_NC, torch.ones(6, 1, dtype=torch.bool), quota)
+        assert selected_N.nonzero().flatten().tolist() == chosen
     allowed_NC = torch.tensor([[False], [True], [False], [True], [True], [True]])
-    assert select_reliable(belief_NC, allowed_NC, 2)[0].nonzero().flatten().tolist() == [1, 3]
+    assert select_reliable(posterior_NC, allowed_NC, 2)[0].nonzero().flatten().tolist() == [1, 3]
 
 
 def test_duplicates_are_taken_from_the_first_on() -> None:
     features_ND = torch.tensor([[1.0, 0.0]] * 6 + [[0.0, 1.0]] * 3)
     allowed_NC = torch.tensor([[True, False]] * 6 + [[False, True]] * 3)
     found = pseudo_label(features_ND, allowed_NC, neighbors=2, quantile=0.0)
-    assert found.belief_NC.tolist() == allowed_NC.float().tolist()
+    assert found.posterior_NC.tolist() == allowed_NC.float().tolist()
     assert found.quota == 3
     assert found.label_N.tolist() == [0] * 3 + [-1] * 3 + [1] * 3
 
 
 def test_an_item_wanted_by_several_classes_goes_where_it_believes_most() -> None:
     allowed_NC = torch.ones(2, 3, dtype=torch.bool)
-    chosen_N, label_N = select_reliable(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.45, 0.45]]), allowed_NC, 2)
-    assert chosen_N.all()
+    selected_N, label_N = select_reliable(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.45, 0.45]]), allowed_NC, 2)
+    assert selected_N.all()
     assert label_N.tolist() == [1, 1]
 
 
@@ -275,9 +275,9 @@ def test_classes_with_one_candidate_or_none() -> None:
 
 def test_pools_left_unfilled_take_no_outsider() -> None:
     allowed_NC = torch.tensor([[True, False], [True, False], [False, True]])
-    belief_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    chosen_N, label_N = select_reliable(belief_NC, allowed_NC, 3)
-    assert chosen_N.all()
+    posterior_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    selected_N, label_N = select_reliable(posterior_NC, allowed_NC, 3)
+    assert selected_N.all()
     assert label_N.tolist() == [0, 0, 1]
 
 
@@ -287,9 +287,9 @@ def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> No
     predicted_NC = torch.tensor([[0.0, 0.0, 1.0]] + [[0.4, 0.3, 0.3]] * 3)
     options: dict[str, Any] = {"neighbors": 1, "quantile": 1.0, "predicted_NC": predicted_NC, "threshold": 0.5}
     crowd = pseudo_label(features_ND, allowed_NC, prior_NC=allowed_NC.float(), vote_on="candidates", **options)
-    assert crowd.belief_NC[:, 2].tolist() == [0.0] * 4
+    assert crowd.posterior_NC[:, 2].tolist() == [0.0] * 4
     plain = pseudo_label(features_ND, allowed_NC, vote_on="candidates", **options)
-    assert (plain.belief_NC[:2, 2] > 0).all()
+    assert (plain.posterior_NC[:2, 2] > 0).all()
     # Class 2 has no other candidate, so it takes item 0; class 0 is believed more and keeps it.
     only_NC = torch.tensor([[False, True, False]] * 2 + [[True, False, False]] * 2)
     moved = pseudo_label(features_ND, only_NC, prior_NC=only_NC.float(), **(options | {"quantile": 0.0}))
@@ -301,16 +301,16 @@ def test_opposite_neighbours_leave_the_belief_uniform() -> None:
     features_ND = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
     allowed_NC = torch.eye(3, dtype=torch.bool)
     found = pseudo_label(features_ND, allowed_NC, neighbors=1, include_self=False, weighting="cosine")
-    torch.testing.assert_close(found.belief_NC[0], torch.full((3,), 1 / 3))
+    torch.testing.assert_close(found.posterior_NC[0], torch.full((3,), 1 / 3))
     assert found.pseudo_N[1:].tolist() == [2, 1]
-    assert found.chosen_N.any()
+    assert found.selected_N.any()
 
 
 def test_a_very_low_temperature_is_no_trouble() -> None:
     features_ND, allowed_NC, _, _ = random_problem(3, 30, 4)
     found = pseudo_label(features_ND, allowed_NC, neighbors=4, temperature=1e-3)
-    torch.testing.assert_close(found.belief_NC.sum(dim=1), torch.ones(30))
-    assert found.belief_NC.amax(dim=1).min() > 0.99
+    torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(30))
+    assert found.posterior_NC.amax(dim=1).min() > 0.99
 
 
 def test_candidates_may_be_zeros_and_ones_and_nothing_is_changed() -> None:
@@ -331,8 +331,8 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         weight_NK = neighbor_weight(similarity_NK)
         wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
         pseudo_N = vote(index_NK, weight_NK, wider_NC).argmax(dim=1)
-        belief_NC = belief(index_NK, weight_NK, pseudo_N, classes)
-        select_reliable(belief_NC, wider_NC, quota_of(agreeing_counts(belief_NC, wider_NC), 0.25))
+        posterior_NC = vote_posterior(index_NK, weight_NK, pseudo_N, classes)
+        select_reliable(posterior_NC, wider_NC, quota_of(agreeing_counts(posterior_NC, wider_NC), 0.25))
     assert seen.largest <= 8 * items * max(classes, k + 1)
     assert seen.total < 4 * items * classes * (k + 1)  # all tables ever made: less than one gather of N x K x C
 
@@ -381,9 +381,9 @@ def test_the_gpu_labels_alike_and_the_same_each_time() -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert first.label_N.is_cuda
-    assert torch.equal(first.belief_NC, second.belief_NC)
+    assert torch.equal(first.posterior_NC, second.posterior_NC)
     assert torch.equal(first.label_N, second.label_N)
     assert_same(
-        Labeling(*(part.cpu() for part in (first.pseudo_N, first.belief_NC, first.chosen_N, first.label_N)), first.quota),
+        Labeling(*(part.cpu() for part in (first.pseudo_N, first.posterior_NC, first.selected_N, first.label_N)), first.quota),
         on_cpu,
     )

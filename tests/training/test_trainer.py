@@ -24,7 +24,7 @@ from _toy import (
 )
 from pals.data import Dataset, Items
 from pals.labels.candidates import CandidateSets
-from pals.methods import Batch, Context, Group, Phase, Plan, Problem
+from pals.methods import Batch, Context, EpochPlan, Group, Phase, Problem
 from pals.methods.average import Average
 from pals.training import trainer as trainer_module
 from pals.training.batches import BatchMaker
@@ -246,8 +246,8 @@ def test_the_whole_run_against_a_plain_loop(toy: Dataset, noisy: CandidateSets) 
         torch.testing.assert_close(trainer.method.network.state_dict()[name], value, rtol=1e-4, atol=1e-6)
 
 
-def plan(items: int, *, drop_last: bool = False, batch_size: int | None = None) -> Plan:
-    return Plan({"main": Group(torch.arange(items), batch_size=batch_size)}, drop_last=drop_last)
+def plan(items: int, *, drop_last: bool = False, batch_size: int | None = None) -> EpochPlan:
+    return EpochPlan({"main": Group(torch.arange(items), batch_size=batch_size)}, drop_last=drop_last)
 
 
 @pytest.mark.parametrize(
@@ -264,13 +264,13 @@ def test_steps_of_an_epoch(items: int, drop: bool, steps: int) -> None:
 class Recorder(Average):
     """Remembers its batches, and follows the plan it is given."""
 
-    made: Plan | None = None
+    made: EpochPlan | None = None
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
         self.seen: list[Batch] = []
 
-    def plan_epoch(self, ctx: Context) -> Plan | None:
+    def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         return self.made
 
     def loss(self, batch: Batch) -> Tensor:
@@ -278,7 +278,7 @@ class Recorder(Average):
         return super().loss(batch)
 
 
-def batches_of(toy: Dataset, made: Plan | None, **train: Any) -> tuple[list[Batch], list[dict[str, Any]]]:
+def batches_of(toy: Dataset, made: EpochPlan | None, **train: Any) -> tuple[list[Batch], list[dict[str, Any]]]:
     trainer = toy_trainer(Recorder, toy, train={"epochs": 1, **train})
     trainer.method.made = made
     records = run_all(trainer)
@@ -293,14 +293,14 @@ def test_short_last_batch_is_kept(toy: Dataset) -> None:
 
 
 def test_short_last_batch_is_dropped_on_demand(toy: Dataset) -> None:
-    seen, records = batches_of(toy, Plan.of(torch.arange(90), drop_last=True))
+    seen, records = batches_of(toy, EpochPlan.of(torch.arange(90), drop_last=True))
     assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.arange(64))
     assert records[0]["steps"] == 2
 
 
 def test_short_last_batch_is_filled_on_demand(toy: Dataset) -> None:
     order = torch.arange(90).flip(0)
-    seen, records = batches_of(toy, Plan.of(order), tail="fill")
+    seen, records = batches_of(toy, EpochPlan.of(order), tail="fill")
     assert [len(batch.index_B) for batch in seen] == [32, 32, 32]
     assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.cat([order, order[:6]]))
     assert records[0]["steps"] == 3
@@ -311,7 +311,7 @@ def test_short_last_batch_is_filled_on_demand(toy: Dataset) -> None:
 
 def test_an_epoch_with_nothing_to_train_on(toy: Dataset) -> None:
     trainer = toy_trainer(Recorder, toy, train={"epochs": 2})
-    trainer.method.made = Plan.of(torch.zeros(0, dtype=torch.int64))
+    trainer.method.made = EpochPlan.of(torch.zeros(0, dtype=torch.int64))
     before = {key: value.clone() for key, value in trainer.method.state_dict().items()}
     records = run_all(trainer)
     assert [(r["steps"], r["loss"]) for r in records] == [(0, None), (0, None)]
@@ -323,7 +323,7 @@ def test_the_size_of_the_chunks_changes_no_batch(chunk: int, toy: Dataset, monke
     """Views are made for many steps at once; which items meet in which step does not depend on how many."""
     monkeypatch.setattr(Engine, "chunk", chunk)
     target_N = torch.arange(90) * 10
-    made = Plan({"main": Group(torch.arange(90).flip(0), target_N), "side": Group(torch.arange(7), batch_size=4)})
+    made = EpochPlan({"main": Group(torch.arange(90).flip(0), target_N), "side": Group(torch.arange(7), batch_size=4)})
     seen, _ = batches_of(toy, made, batch_size=16)
     assert [len(batch.index_B) for batch in seen] == [16] * 5 + [10]
     assert torch.cat([batch.index_B for batch in seen]).tolist() == list(range(89, -1, -1))
@@ -337,7 +337,7 @@ def test_the_size_of_the_chunks_changes_no_batch(chunk: int, toy: Dataset, monke
 
 def test_random_numbers_come_row_by_row(toy: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     class Drawn(Recorder):
-        def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+        def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
             assert (ctx.batch_size, ctx.epoch, ctx.epochs, ctx.phase) == (32, 1, 1, "main")
             return {"number": torch.arange(steps * 2).view(steps, 2)}
 
@@ -377,7 +377,7 @@ def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: Can
     assert trainer.evaluate() == {}
     assert not any(key.startswith("test_") or key == "correct" for key in record)
     assert record["selected"] > 0
-    assert sum(record["belief"]["all"]) == 90
+    assert sum(record["posterior"]["all"]) == 90
     assert not trainer.resume()
 
 

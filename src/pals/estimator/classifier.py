@@ -287,14 +287,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _keep(self, trainer: Trainer, target: Target) -> None:
         method = trainer.method
         output = trainer.infer(method.predictor, trainer.inputs)
-        belief_NC = method.belief()
-        if belief_NC is None:
-            belief_NC = masked_softmax(output.logits, method.allowed_NC)
+        posterior_NC = method.posterior()
+        if posterior_NC is None:
+            posterior_NC = masked_softmax(output.logits, method.allowed_NC)
         self.classes_ = target.classes
-        self.belief_ = belief_NC.double().cpu().numpy()
+        self.belief_ = posterior_NC.double().cpu().numpy()
         self.belief_ /= self.belief_.sum(axis=1, keepdims=True)
         self.labels_ = self.classes_[self.belief_.argmax(axis=1)]
-        self.doubt_ = doubt_of(output.features, belief_NC, target)
+        self.doubt_ = doubt_of(output.features, posterior_NC, target)
         doubtful = (self.doubt_ > 0.5).nonzero()[0]
         self.doubtful_ = doubtful[np.argsort(-self.doubt_[doubtful], kind="stable")]
         predictor = copy.deepcopy(method.predictor).eval().cpu()  # a copy has nothing compiled or captured about it

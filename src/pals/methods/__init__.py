@@ -21,7 +21,7 @@ from pals.methods.fredis import FREDIS
 from pals.methods.ipal import IPAL
 from pals.methods.irnet import IRNet
 from pals.methods.lws import LWS
-from pals.methods.method import Batch, Context, Group, Method, Phase, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Group, Method, Phase, Problem, Selection
 from pals.methods.pals import PALS
 from pals.methods.papi import PaPi
 from pals.methods.pico import PiCO
@@ -42,10 +42,10 @@ __all__ = [
     "METHODS",
     "Batch",
     "Context",
+    "EpochPlan",
     "Group",
     "Method",
     "Phase",
-    "Plan",
     "Problem",
     "Selection",
     "find_method",

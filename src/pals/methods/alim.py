@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pals.methods.bases.holdout import Robust
 from pals.methods.bases.prototypes import Seen, members, similarity, supervised_contrast
-from pals.methods.method import Batch, Context, Group, Kind, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Group, Kind, Problem
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.mixup import draw_weights
 from pals.methods.parts.sampling import part, shuffled
@@ -75,7 +75,7 @@ class ALIM(Robust):
     def wants_held_out(self) -> bool:
         return self.config.noise_rate is None and self.config.lambda_step is None
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         plan = super().plan_epoch(ctx)
         self.margin_N.fill_(-1.0)
         if not self.config.mixup_weight:
@@ -83,7 +83,7 @@ class ALIM(Robust):
         partners = Group(shuffled(self.trained_on(), ctx.generator), views=self.views[:1])
         return replace(plan, groups={**plan.groups, "partners": partners})
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not self.config.mixup_weight:
             return {}
         return {"weight": draw_weights((steps,), self.config.zeta, ctx.rng, fold=True).to(self.allowed_NC.device)}

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.average import Average
-from pals.methods.method import Batch, Context, Kind, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem
 from pals.methods.parts.losses import (
     absolute_error,
     focal_loss,
@@ -61,10 +61,10 @@ class APL(Average):
         self.averaged = config.loss  # set anew each epoch
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return self.averaged
 
-    def plan_epoch(self, ctx: Context) -> Plan | None:
+    def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         self.averaged = "ce" if ctx.epoch <= self.config.warm_up else self.config.loss
         return None
 

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.bases.frozen_features import Frozen, frozen_features
-from pals.methods.method import Context, Plan, Problem, check_neighbors
+from pals.methods.method import Context, EpochPlan, Problem, check_neighbors
 from pals.methods.parts.losses import uniform_on
 from pals.methods.proden import PRODEN
 from pals.pseudo_labels.prune_sets import CLASS_SHARE, NEIGHBORS, TAU, neighbors_for, prune
@@ -50,7 +50,7 @@ class CLSP(PRODEN):
         self.pruned: Tensor
         self.register_buffer("pruned", torch.zeros((), dtype=torch.int64))  # candidates that are gone
 
-    def plan_epoch(self, ctx: Context) -> Plan | None:
+    def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         if ctx.epoch == 1:
             self._prune(frozen_features(ctx, self.config.features, self.num_items, self.allowed_NC.device))
         return super().plan_epoch(ctx)

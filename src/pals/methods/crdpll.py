@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.bases.confidences import Confidence
-from pals.methods.method import Batch, Context, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Problem
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
 from pals.util.config import STRICT
 from pals.vision.augment.method_views import CRDPLL_VIEWS
@@ -55,7 +55,7 @@ class CRDPLL(Confidence):
         self.weight: Tensor  # a tensor, because a number would be frozen into a captured step
         self.register_buffer("weight", torch.zeros(()))
 
-    def plan_epoch(self, ctx: Context) -> Plan | None:
+    def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         self.weight.fill_(self.config.consistency_weight * min((ctx.epoch - 1) / self.config.ramp, 1.0))
         return None
 

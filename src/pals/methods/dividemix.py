@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.bases.two_networks import TwoNetworks
-from pals.methods.method import Batch, Context, Group, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Group, Problem, Selection
 from pals.methods.parts.losses import negative_entropy, soft_cross_entropy
 from pals.methods.parts.mixup import blend, partners
 from pals.methods.parts.sampling import passes
@@ -74,18 +74,18 @@ class DivideMix(TwoNetworks):
         self.register_buffer("loss_2HN", torch.zeros(2, config.history, self.num_items))
         self.warm = True  # set anew each epoch, as are the next three
         self.own_steps: tuple[int, ...] = ()  # of each network
-        self.belief_NC: Tensor | None = None
+        self.posterior_NC: Tensor | None = None
         self.counted: Mapping[str, float] = {}
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "warm-up" if self.warm else "main"
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.warm = ctx.epoch <= self.config.warm_up
         if self.warm:
             size = 2 * ctx.batch_size
-            return Plan(
+            return EpochPlan(
                 {name: Group(o, batch_size=size, views=("weak",)) for name, o in zip(LABELED, self.orders(ctx), strict=True)}
             )
         size, threshold = ctx.batch_size, self.config.threshold
@@ -99,7 +99,7 @@ class DivideMix(TwoNetworks):
             labeled_M, unlabeled_M = splits[1 - k]
             groups[LABELED[k]] = Group(passes(labeled_M, length, ctx.generator), clean_2N[1 - k])
             groups[UNLABELED[k]] = Group(passes(unlabeled_M, length, ctx.generator))
-        return Plan(groups, Selection(clean_2N.mean(dim=0) > threshold, self.label_N))
+        return EpochPlan(groups, Selection(clean_2N.mean(dim=0) > threshold, self.label_N))
 
     def _clean_probabilities(self, ctx: Context) -> Tensor:
         """Of both networks: how likely each label is to be right."""
@@ -113,10 +113,10 @@ class DivideMix(TwoNetworks):
         clean_2N = torch.stack([clean_probability(loss_N, int(ctx.rng.integers(2**31))) for loss_N in mean_2N])
         share_NC = torch.stack(logits).softmax(dim=2).mean(dim=0)
         everything = torch.arange(self.num_items, device=self.label_N.device)
-        self.belief_NC = torch.lerp(share_NC, self.targets(everything), clean_2N.mean(dim=0)[:, None])
+        self.posterior_NC = torch.lerp(share_NC, self.targets(everything), clean_2N.mean(dim=0)[:, None])
         return clean_2N
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if self.warm:
             return {}
         c, device, rows = self.config, self.label_N.device, 4 * ctx.batch_size  # two views of labelled and unlabelled items
@@ -173,8 +173,8 @@ class DivideMix(TwoNetworks):
         temperature = self.config.temperature
         return sharpened(refined_BC, temperature), sharpened((u + u2 + v + v2) / 4, temperature)
 
-    def belief(self) -> Tensor | None:
-        return self.belief_NC
+    def posterior(self) -> Tensor | None:
+        return self.posterior_NC
 
     def statistics(self) -> Mapping[str, float]:
         return self.counted

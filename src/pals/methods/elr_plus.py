@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.bases.two_networks import Pair, TwoNetworks
-from pals.methods.method import Batch, Context, Group, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Group, Problem
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.mixup import blend, partners
 from pals.util.config import STRICT
@@ -63,11 +63,11 @@ class ELRPlus(TwoNetworks):
         self.memory_2NC: Tensor
         self.register_buffer("memory_2NC", torch.zeros(2, self.num_items, self.num_classes))
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         first_M, second_M = self.orders(ctx)
-        return Plan({"main": Group(first_M), "second": Group(second_M)})
+        return EpochPlan({"main": Group(first_M), "second": Group(second_M)})
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         c = self.config
         step_M = torch.arange(steps, dtype=torch.float64) + (ctx.epoch - 1) * steps  # as many in each epoch
         rows = {
@@ -110,7 +110,7 @@ class ELRPlus(TwoNetworks):
             memory_NC[part.index_B] = memory_BC
         move_average(self.slow, self.pair, batch.random["slow_share"])
 
-    def belief(self) -> Tensor | None:
+    def posterior(self) -> Tensor | None:
         """What both remember, scaled; uniform for an item that was never visited."""
         if not self.memory_2NC.any():
             return None

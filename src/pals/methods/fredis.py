@@ -15,7 +15,7 @@ from torch import Tensor
 from pals.methods.bases.confidences import Confidence
 from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import divergence, wrong_label_loss
-from pals.methods.method import Batch, Context, Kind, Phase, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Phase, Problem
 from pals.methods.parts.losses import masked_softmax
 from pals.methods.parts.sampling import shuffled
 from pals.util.config import STRICT
@@ -110,14 +110,14 @@ class FREDIS(Confidence):
         return (warm_up, Phase("main", modules=[self.network]), None)[min(number, 2)]
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "warm-up" if self.warm else "main"
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.warm, self.counted = ctx.phase == "warm-up", {}
         if not self.warm and ctx.epoch == 1:
             self._take_over(ctx)
-        return Plan.of(shuffled(self.held_out.trained_M, ctx.generator), drop_last=True)
+        return EpochPlan.of(shuffled(self.held_out.trained_M, ctx.generator), drop_last=True)
 
     def _take_over(self, ctx: Context) -> None:
         """From the warm-up: confidences and probabilities of the network as it now is, for all items alike."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pals.methods.bases.holdout import Robust
 from pals.methods.bases.prototypes import Seen, best_of, members, similarity, supervised_contrast
-from pals.methods.method import Batch, Context, Kind, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.util.config import STRICT
 
@@ -99,10 +99,10 @@ class IRNet(Robust):
         return self.config.correct_from is None or self.wants_rate
 
     @property
-    def path(self) -> str:
-        return f"{super().path}, correcting" if self.correcting else super().path
+    def graph_key(self) -> str:
+        return f"{super().graph_key}, correcting" if self.correcting else super().graph_key
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         plan = super().plan_epoch(ctx)
         started = int(self.started)
         self.correcting = 0 < started <= ctx.epoch

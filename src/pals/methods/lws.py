@@ -56,7 +56,7 @@ class LWS(Confidence):
         scores_BC = self.network(batch.views[0]).logits
         self.remember(batch, masked_softmax(scores_BC, allowed_BC) + masked_softmax(scores_BC, ~allowed_BC))
 
-    def belief(self) -> Tensor:
+    def posterior(self) -> Tensor:
         inside_NC = self.confidence_NC * self.allowed_NC
         return inside_NC / inside_NC.sum(dim=1, keepdim=True)
 

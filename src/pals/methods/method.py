@@ -46,12 +46,12 @@ class Group:
 class Selection:
     """The items trusted in this epoch, with their labels: for the log and for grading, not for training."""
 
-    chosen_N: Tensor  # bool
+    selected_N: Tensor  # bool
     label_N: Tensor
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpochPlan:
     """What to train on in an epoch. The group `main` sets the number of steps; the others repeat as often as needed."""
 
     groups: Mapping[str, Group]
@@ -59,7 +59,7 @@ class Plan:
     drop_last: bool = False  # leave out a short last batch
 
     @classmethod
-    def of(cls, order_M: Tensor, target: Tensor | None = None, **more: Any) -> Plan:
+    def of(cls, order_M: Tensor, target: Tensor | None = None, **more: Any) -> EpochPlan:
         """The common case: one group."""
         return cls({"main": Group(order_M, target)}, **more)
 
@@ -69,7 +69,7 @@ class Plan:
         full, rest = divmod(len(main.order_M), main.batch_size or batch_size)
         return full if self.drop_last and full else full + (rest > 0)
 
-    def filled(self, batch_size: int) -> Plan:
+    def filled(self, batch_size: int) -> EpochPlan:
         """The same plan with a full last batch."""
         main = self.groups["main"]
         length = len(main.order_M)
@@ -85,7 +85,7 @@ class Batch:
     index_B: Tensor
     views: tuple[Tensor, ...]
     target: Tensor | None
-    random: Mapping[str, Tensor] = field(default_factory=dict)  # this step's row of `Method.draw`
+    random: Mapping[str, Tensor] = field(default_factory=dict)  # this step's row of `Method.random_inputs`
     groups: Mapping[str, Batch] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
@@ -210,7 +210,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         """Name of the code path that `loss` currently takes. If the loss switches in Python (say, after a warm-up), the name
         must change too; otherwise a captured step would repeat the old path."""
         return ""
@@ -223,11 +223,11 @@ class Method(nn.Module):
         """Called once before the phase's first epoch: make fresh networks, reset buffers. A resumed run calls it on the new
         object for every phase begun so far, before it loads the saved state."""
 
-    def plan_epoch(self, ctx: Context) -> Plan | None:
+    def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         """The items to train on, their order and targets. None: one shuffled pass over all items, without targets."""
         return None
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         """All random numbers that `loss` needs in this epoch, one row per step."""
         return {}
 
@@ -242,7 +242,7 @@ class Method(nn.Module):
         """A decision after the epoch; True ends the phase early."""
         return False
 
-    def belief(self) -> Tensor | None:
+    def posterior(self) -> Tensor | None:
         """N x C: how likely the method currently considers each label, for reports. None before it has an opinion."""
         return None
 

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.bases.knn_labeling import ByNeighbors
-from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
 from pals.methods.parts.losses import smoothed_cross_entropy
 from pals.methods.parts.mixup import draw_mixup, mixed
 from pals.methods.parts.sampling import drawn, shuffled
@@ -112,13 +112,13 @@ class PALS(ByNeighbors):
             self.views = (config.single_view,)
         self.labeling: Labeling | None = None  # of the current epoch; made anew each epoch, so not part of the state
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.labeling = labeling = self._label(ctx)
         if self.config.draws == "resample":
-            order_M = drawn(labeling.chosen_N, self.num_items, ctx.generator)
+            order_M = drawn(labeling.selected_N, self.num_items, ctx.generator)
         else:
-            order_M = shuffled(labeling.chosen_N.nonzero().flatten(), ctx.generator)
-        return Plan.of(order_M, labeling.label_N, selection=Selection(labeling.chosen_N, labeling.label_N))
+            order_M = shuffled(labeling.selected_N.nonzero().flatten(), ctx.generator)
+        return EpochPlan.of(order_M, labeling.label_N, selection=Selection(labeling.selected_N, labeling.label_N))
 
     def _label(self, ctx: Context) -> Labeling:
         c = self.config
@@ -141,7 +141,7 @@ class PALS(ByNeighbors):
             backend=c.neighbor_backend,
         )
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         c, shape = self.config, (steps, len(self.views))
         return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
 
@@ -171,8 +171,8 @@ class PALS(ByNeighbors):
             return self.network(torch.cat(list(views))).logits.chunk(len(views))
         return [output.logits for output in self.network.each(views)]
 
-    def belief(self) -> Tensor | None:
-        return None if self.labeling is None else self.labeling.belief_NC
+    def posterior(self) -> Tensor | None:
+        return None if self.labeling is None else self.labeling.posterior_NC
 
     def statistics(self) -> Mapping[str, float]:
         if self.labeling is None:

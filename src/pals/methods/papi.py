@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from pals.methods.bases.prototypes import FIRST_PHI, Embedder, best_of, members, moved_prototypes, phi_at, similarity
-from pals.methods.method import Batch, Context, Kind, Method, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Method, Problem
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import shuffled
@@ -95,15 +95,15 @@ class PaPi(Method):
         """The items of an epoch, in order."""
         return torch.arange(self.num_items, device=self.allowed_NC.device)
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         """All items, shuffled; a short last batch is left out, as published."""
         c = self.config
         self.phi.fill_(phi_at(ctx.epoch, ctx.epochs, c.phi_high, c.phi_low))
         self.momentum.fill_(phi_at(ctx.epoch, ctx.epochs, c.prototype_high, c.prototype_low))
         self.weight.fill_(c.prototype_weight * min((ctx.epoch - 1) / c.ramp_up, 1.0))
-        return Plan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
+        return EpochPlan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         device = self.allowed_NC.device
         weight = draw_weights((steps,), self.config.zeta, ctx.rng, fold=False).to(device)
         return {"weight": weight, "uniform": torch.rand(steps, ctx.batch_size, generator=ctx.generator, device=device)}
@@ -136,7 +136,7 @@ class PaPi(Method):
         target_BC = masked_softmax(seen.logits_BC, self.sets(index_B))
         self.confidence_NC[index_B] = torch.lerp(target_BC, self.confidence_NC[index_B], self.phi)
 
-    def belief(self) -> Tensor:
+    def posterior(self) -> Tensor:
         return self.confidence_NC
 
 

@@ -17,7 +17,7 @@ from pals.methods.bases.prototypes import (
     similarity,
     supervised_contrast,
 )
-from pals.methods.method import Batch, Context, Kind, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.util.config import STRICT
 
@@ -49,10 +49,10 @@ class PiCO(Contrastive):
         self.settled = False  # set anew each epoch
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "prototypes" if self.settled else "moco"
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.settled = ctx.epoch >= self.config.prototypes_from
         return super().plan_epoch(ctx)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pals.methods.bases.holdout import estimate_noise_rate
 from pals.methods.bases.prototypes import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
-from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import part
@@ -89,10 +89,10 @@ class PiCOPlus(PiCO):
         self.register_buffer("rate", torch.tensor(-1.0))  # of noise, estimated; -1: not yet
 
     @property
-    def path(self) -> str:
-        return "neighbors" if self.settled and self.use_neighbors else super().path
+    def graph_key(self) -> str:
+        return "neighbors" if self.settled and self.use_neighbors else super().graph_key
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         plan = super().plan_epoch(ctx)
         self.use_neighbors = ctx.epoch >= self.config.neighbors_from
         if not self.settled:
@@ -112,7 +112,7 @@ class PiCOPlus(PiCO):
     def statistics(self) -> Mapping[str, float]:
         return {"noise_rate": float(self.rate), **super().statistics()} if self.rate >= 0 else super().statistics()
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not (self.settled and self.config.mixup_weight):
             return {}
         device = self.allowed_NC.device

@@ -14,7 +14,7 @@ from torch import Tensor
 from pals.methods.bases.frozen_features import frozen_features
 from pals.methods.bases.noise_rate import NoiseRate, partial_rate_of
 from pals.methods.bases.prototypes import best_of
-from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection, check_neighbors
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection, check_neighbors
 from pals.methods.papi import PaPi
 from pals.methods.parts import reconstruction
 from pals.methods.parts.losses import uniform_on
@@ -86,7 +86,7 @@ class PLRC(PaPi):
     def trained_on(self) -> Tensor:
         return self.noise.trained_on()
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         if ctx.epoch == 1 and self.config.features == "network":
             self.features_ND.copy_(ctx.features())
         if ctx.epoch <= self.config.warm_up:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pals.methods.bases.prototypes import best_of, members
 from pals.methods.bases.two_networks import Pair, single_labels, vote_shares
-from pals.methods.method import Batch, Context, Group, Kind, Method, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Group, Kind, Method, Problem, Selection
 from pals.methods.parts.fmix import draw_clouds, mask_of, put_together
 from pals.methods.parts.losses import negative_entropy, set_loss, soft_cross_entropy
 from pals.methods.parts.mixup import draw_weights
@@ -161,7 +161,7 @@ class ProMix(Method):
         heads = [nn.Linear(own.feature_width, self.num_classes) for own in self.trained if config.auxiliary]
         self.auxiliary = nn.ModuleDict({"classifier": nn.ModuleList(heads)})  # so called for the optimiser
         self.warm = True  # set anew each epoch, as are the next two
-        self.belief_NC: Tensor | None = None
+        self.posterior_NC: Tensor | None = None
         self.counted: dict[str, float] = {}
         self.seen: Sequence[tuple[Tensor, Side]] = ()
 
@@ -175,17 +175,17 @@ class ProMix(Method):
         return self.model.both() if isinstance(self.model, Pair) else (self.model,)
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "warm-up" if self.warm else "main"
 
     # ---- before an epoch
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.warm = ctx.epoch <= self.config.warm_up
         everything = torch.arange(self.num_items, device=self.label_N.device)
         order_N = shuffled(everything, ctx.generator)
         if self.warm:
-            return Plan({"main": Group(order_N, views=("weak",))})
+            return EpochPlan({"main": Group(order_N, views=("weak",))})
         self.tally_Q2.zero_()
         logits_QNC = torch.stack([ctx.outputs(network).logits for network in self.trained])
         share_QNC = logits_QNC.softmax(dim=2)
@@ -193,10 +193,10 @@ class ProMix(Method):
         base_QN = self._base_sets(logits_QNC, label_QN, ctx.epoch - 1)
         self.counted = {"base": float(base_QN.sum() / len(base_QN))}
         one_hot_QNC = label_QN[..., None] == torch.arange(self.num_classes, device=label_QN.device)
-        self.belief_NC = torch.where(base_QN[..., None], one_hot_QNC.float(), share_QNC).mean(dim=0)
+        self.posterior_NC = torch.where(base_QN[..., None], one_hot_QNC.float(), share_QNC).mean(dim=0)
         trusted_N = torch.stack([b | self.matched(s, everything) for b, s in zip(base_QN, share_QNC, strict=True)]).all(dim=0)
         selection = Selection(trusted_N, self.own_labels(share_QNC.mean(dim=0), everything))
-        return Plan.of(order_N, base_QN.T.contiguous(), selection=selection)
+        return EpochPlan.of(order_N, base_QN.T.contiguous(), selection=selection)
 
     def _base_sets(self, logits_QNC: Tensor, label_QN: Tensor, epochs_done: int) -> Tensor:
         """Of each network its own."""
@@ -225,7 +225,7 @@ class ProMix(Method):
         """Bool: where what was given has a probability above tau."""
         return (share_BC * self.given(index_B)).sum(dim=1) > self.config.tau
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if self.warm:
             return {}
         c, done = self.config, ctx.epoch - 1
@@ -347,8 +347,8 @@ class ProMix(Method):
                 share_C.copy_(moved_share(share_C, seen_BC, chosen_B, momentum))
             tally_2.add_(torch.stack([side.kept_B.sum(), side.joined_B.sum()]))
 
-    def belief(self) -> Tensor | None:
-        return self.belief_NC
+    def posterior(self) -> Tensor | None:
+        return self.posterior_NC
 
     def statistics(self) -> Mapping[str, float]:
         if self.warm:

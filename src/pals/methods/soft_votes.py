@@ -46,7 +46,7 @@ class SoftVotes(Method):
     def predictor(self) -> nn.Module:
         return self.network
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not self.config.mixup:
             return {}
         device = self.share_NC.device

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pals.methods.bases.knn_labeling import ByNeighbors
 from pals.methods.bases.prototypes import best_of, members
-from pals.methods.method import Batch, Context, Kind, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.mixup import blend, draw_mixup, mixed
 from pals.methods.parts.sampling import drawn
@@ -31,7 +31,7 @@ SMALLEST_SHARE = 1e-8  # of the votes, for a candidate that nobody named
 class Extraction:
     """What one labelling step found; made anew each epoch, so not part of the state."""
 
-    belief_NC: Tensor
+    posterior_NC: Tensor
     reliable_N: Tensor  # bool
     salvaged_N: Tensor  # bool; never one of the reliable
     label_N: Tensor  # int64: the label to train on, -1 where neither
@@ -125,11 +125,11 @@ class SRSE(ByNeighbors):
         self.recall: float | None = None  # of an approximate search for neighbours
         self.seen_BD: Tensor
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.found = found = self._extract(ctx)
         active_N = found.reliable_N | found.salvaged_N
         order_M = drawn(active_N, self.num_items, ctx.generator)
-        return Plan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
+        return EpochPlan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
 
     def _extract(self, ctx: Context) -> Extraction:
         c = self.config
@@ -138,18 +138,18 @@ class SRSE(ByNeighbors):
         searched_ND = unit_ND if start_ND is None else start_ND
         found = nearest(searched_ND, self.voters(ctx, searched_ND), backend=c.neighbor_backend)
         self.recall = recall_of(found.index_NK, searched_ND, c.neighbor_backend)
-        belief_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
-        quota = max(1, soft_vote.own_quota(agreeing_counts(belief_NC, self.allowed_NC), c.delta))
-        reliable_N = soft_vote.select_own(belief_NC, self.allowed_NC, quota)
-        label_N = torch.where(reliable_N, belief_NC.argmax(dim=1), -1)
+        posterior_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
+        quota = max(1, soft_vote.own_quota(agreeing_counts(posterior_NC, self.allowed_NC), c.delta))
+        reliable_N = soft_vote.select_own(posterior_NC, self.allowed_NC, quota)
+        label_N = torch.where(reliable_N, posterior_NC.argmax(dim=1), -1)
         self._move_prototypes(unit_ND, label_N)
-        consensus_N = soft_vote.consensus(predicted_NC, belief_NC, unit_ND, self.prototype_CD)
+        consensus_N = soft_vote.consensus(predicted_NC, posterior_NC, unit_ND, self.prototype_CD)
         self._remember(reliable_N, consensus_N)
         salvaged_N = self._salvaged(ctx.epochs)
         label_N = torch.where(salvaged_N, self.consensus_N, label_N)
         if not bool((label_N >= 0).any()):  # nobody's winner is a candidate: each takes the best of its own
-            reliable_N, label_N = torch.ones_like(reliable_N), best_of(belief_NC, self.allowed_NC)
-        return Extraction(belief_NC, reliable_N, salvaged_N, label_N, quota)
+            reliable_N, label_N = torch.ones_like(reliable_N), best_of(posterior_NC, self.allowed_NC)
+        return Extraction(posterior_NC, reliable_N, salvaged_N, label_N, quota)
 
     def _look(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Features at unit length, and class probabilities, from the same pass."""
@@ -205,7 +205,7 @@ class SRSE(ByNeighbors):
         lasting_N = (self.unreliable_N >= window) & (self.agreed_N >= window)
         return lasting_N if self.config.salvage else torch.zeros_like(lasting_N)
 
-    def draw(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
+    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         c, shape = self.config, (steps, len(self.views))
         return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
 
@@ -242,8 +242,8 @@ class SRSE(ByNeighbors):
             assert batch.target is not None
             self._move_prototypes(self.seen_BD, batch.target)
 
-    def belief(self) -> Tensor | None:
-        return None if self.found is None else self.found.belief_NC
+    def posterior(self) -> Tensor | None:
+        return None if self.found is None else self.found.posterior_NC
 
     def statistics(self) -> Mapping[str, float]:
         if self.found is None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
-from pals.methods.method import Batch, Context, Group, Kind, Phase, Plan, Problem, Selection
+from pals.methods.method import Batch, Context, EpochPlan, Group, Kind, Phase, Problem, Selection
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
 from pals.methods.parts.sampling import part, passes, shuffled
 from pals.util.config import STRICT
@@ -120,7 +120,7 @@ class UPLLRS(CRDPLL):
         return self.slow if self.learning else self.separator
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "separation" if self.separating else "main"
 
     def phase(self, number: int) -> Phase | None:
@@ -138,12 +138,12 @@ class UPLLRS(CRDPLL):
             fresh = self.fresh_network(self.config.separator)
         self.separator.load_state_dict(fresh.state_dict())  # in the same module: nothing has to be compiled again
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.separating = ctx.phase != "main"
         reliable_M = self.reliable_N.nonzero().flatten()
         self.counted = {"reliable": len(reliable_M)}
         if self.separating:
-            return Plan({"main": Group(shuffled(reliable_M, ctx.generator), views=("eval",))})
+            return EpochPlan({"main": Group(shuffled(reliable_M, ctx.generator), views=("eval",))})
         super().plan_epoch(ctx)
         self.learning.fill_(True)
         trained_M = self.held_out.trained_M
@@ -154,7 +154,7 @@ class UPLLRS(CRDPLL):
             other_M = passes(other_M, (len(trained_M) // ctx.batch_size + 1) * size, ctx.generator)
             groups["unreliable"] = Group(other_M, batch_size=size, views=(self.config.view, "fixmatch_strong"))
         selection = Selection(self.reliable_N, self.confidence_NC.argmax(dim=1))
-        return Plan(groups, selection, drop_last=True)
+        return EpochPlan(groups, selection, drop_last=True)
 
     def loss(self, batch: Batch) -> Tensor:
         if not self.separating:

@@ -1,4 +1,4 @@
-"""The labelling step of PALS: nearest neighbours, their votes, the belief, and the selection of items worth training on.
+"""The labelling step of PALS: nearest neighbours, their votes, the posterior, and the selection of items worth training on.
 
 Pure functions on tensors: no network, no training loop, no files, and never the truth. `pseudo_label` is the whole step.
 In `prune_sets`, before all that, labels leave candidate sets.
@@ -14,7 +14,6 @@ from pals.pseudo_labels.knn_vote import (
     Weighting,
     add_confident,
     agreeing_counts,
-    belief,
     likeliest_neighbors,
     neighbor_weight,
     pseudo_label,
@@ -23,6 +22,7 @@ from pals.pseudo_labels.knn_vote import (
     share_,
     threshold_at,
     vote,
+    vote_posterior,
 )
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "Weighting",
     "add_confident",
     "agreeing_counts",
-    "belief",
     "likeliest_neighbors",
     "nearest",
     "nearest_to",
@@ -46,4 +45,5 @@ __all__ = [
     "share_",
     "threshold_at",
     "vote",
+    "vote_posterior",
 ]

@@ -39,8 +39,8 @@ class Labeling:
     """What one labelling step found."""
 
     pseudo_N: Tensor  # int64: what the neighbours' candidates say; any class, not only the item's own candidates
-    belief_NC: Tensor  # float32, rows sum to one
-    chosen_N: Tensor  # bool: the items worth training on
+    posterior_NC: Tensor  # float32, rows sum to one
+    selected_N: Tensor  # bool: the items worth training on
     label_N: Tensor  # int64: the label to train on, -1 where not chosen
     quota: int  # the most items a class could get
     recall: float | None = None  # share of the true neighbours that an approximate search found, on a sample
@@ -104,15 +104,15 @@ def pseudo_label(
     if self_weight == "auto":
         model = fit_sets(voters.vote(ballot_NC), given_NC)
         if vote_on == "posterior":
-            pseudo_N, belief_NC = posterior_belief(voters, ballot_NC, given_NC, model)
-            return replace(_selected(pseudo_N, belief_NC, allowed_NC, quantile), recall=recall)
+            pseudo_N, posterior_NC = posterior_belief(voters, ballot_NC, given_NC, model)
+            return replace(_selected(pseudo_N, posterior_NC, allowed_NC, quantile), recall=recall)
         self_weight = model.own_weight
     if self_weight != "kernel":
         voters = voters.with_self(self_weight)
     score_NC = voters.vote(ballot_NC)
     pseudo_N = score_NC.argmax(dim=1)
-    belief_NC = belief(*voters, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
-    return replace(_selected(pseudo_N, belief_NC, allowed_NC, quantile), recall=recall)
+    posterior_NC = vote_posterior(*voters, pseudo_N, score_NC.shape[1]) if vote_on == "pseudo" else share_(score_NC)
+    return replace(_selected(pseudo_N, posterior_NC, allowed_NC, quantile), recall=recall)
 
 
 class Voters(NamedTuple):
@@ -180,15 +180,15 @@ def posterior_belief(voters: Voters, ballot_NC: Tensor, given_NC: Tensor, model:
     return first_NC.argmax(dim=1), replace(model, sharpness=sharpness).posterior(second_NC, own_NC)
 
 
-def _selected(pseudo_N: Tensor, belief_NC: Tensor, allowed_NC: Tensor, quantile: Quantile) -> Labeling:
-    agreement_C = agreeing_counts(belief_NC, allowed_NC)
+def _selected(pseudo_N: Tensor, posterior_NC: Tensor, allowed_NC: Tensor, quantile: Quantile) -> Labeling:
+    agreement_C = agreeing_counts(posterior_NC, allowed_NC)
     if quantile == "all":
-        best_N = belief_NC.argmax(dim=1)
-        chosen_N = is_candidate(allowed_NC, best_N)
-        return Labeling(pseudo_N, belief_NC, chosen_N, torch.where(chosen_N, best_N, -1), int(agreement_C.max()))
+        best_N = posterior_NC.argmax(dim=1)
+        selected_N = is_candidate(allowed_NC, best_N)
+        return Labeling(pseudo_N, posterior_NC, selected_N, torch.where(selected_N, best_N, -1), int(agreement_C.max()))
     quota = quota_of(agreement_C, quantile)
-    chosen_N, label_N = select_reliable(belief_NC, allowed_NC, quota)
-    return Labeling(pseudo_N, belief_NC, chosen_N, label_N, quota)
+    selected_N, label_N = select_reliable(posterior_NC, allowed_NC, quota)
+    return Labeling(pseudo_N, posterior_NC, selected_N, label_N, quota)
 
 
 def threshold_at(epoch: int, epochs: int, high: float = 0.45, low: float = 0.35, first: int = 2) -> float | None:
@@ -230,7 +230,7 @@ def vote(neighbor_NK: Tensor, weight_NK: Tensor, label_NC: Tensor) -> Tensor:
     return F.embedding_bag(neighbor_NK, label_NC.to(weight_NK.dtype), per_sample_weights=weight_NK, mode="sum")
 
 
-def belief(neighbor_NK: Tensor, weight_NK: Tensor, pseudo_N: Tensor, num_classes: int) -> Tensor:
+def vote_posterior(neighbor_NK: Tensor, weight_NK: Tensor, pseudo_N: Tensor, num_classes: int) -> Tensor:
     """The share of the neighbours' weight that each class has by their pseudo-labels."""
     # Looked up by class in a small identity table: a vote over N one-hot rows without ever writing them down.
     one_hot_CC = torch.eye(num_classes, dtype=weight_NK.dtype, device=weight_NK.device)
@@ -244,10 +244,10 @@ def share_(score_NC: Tensor) -> Tensor:
     return score_NC.add_(silent_N1 / score_NC.shape[1]).div_(total_N1 + silent_N1)
 
 
-def agreeing_counts(belief_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+def agreeing_counts(posterior_NC: Tensor, allowed_NC: Tensor) -> Tensor:
     """For each class, how many items believe in it most and also have it among their candidates."""
-    num_classes = belief_NC.shape[1]
-    best_N1 = belief_NC.argmax(dim=1, keepdim=True)
+    num_classes = posterior_NC.shape[1]
+    best_N1 = posterior_NC.argmax(dim=1, keepdim=True)
     agreed_N1 = torch.where(allowed_NC.gather(1, best_N1), best_N1, num_classes)
     return torch.bincount(agreed_N1.flatten(), minlength=num_classes + 1)[:num_classes]
 
@@ -263,14 +263,14 @@ def quota_of(agreement_C: Tensor, quantile: float) -> int:
     return max(1, math.floor(value + 1e-6))  # 28.999999999999996 is the 29 that interpolation in floats missed
 
 
-def select_reliable(belief_NC: Tensor, allowed_NC: Tensor, quota: int) -> tuple[Tensor, Tensor]:
+def select_reliable(posterior_NC: Tensor, allowed_NC: Tensor, quota: int) -> tuple[Tensor, Tensor]:
     """Which items are chosen, and their labels (-1: not chosen).
 
     Every class takes its `quota` most believed candidates; of equally believed ones the first in order. An item taken by
     several classes gets the one it believes in most, the first on ties.
     """
     outside = -1.0  # below every belief
-    score_CN = torch.where(allowed_NC, belief_NC, outside).T.contiguous()
+    score_CN = torch.where(allowed_NC, posterior_NC, outside).T.contiguous()
     # The order in which topk returns equals differs between devices, so only its values are used: what lies above the
     # lowest is in, what equals it fills the places left, in order.
     top_CM = score_CN.topk(min(quota, score_CN.shape[1]), dim=1, sorted=False).values
@@ -279,8 +279,8 @@ def select_reliable(belief_NC: Tensor, allowed_NC: Tensor, quota: int) -> tuple[
     level_CN = score_CN == lowest_C1
     late_CN = level_CN & (level_CN.to(torch.int32).cumsum_(dim=1) > places_C1)
     best_N, class_N = score_CN.masked_fill_(late_CN | (score_CN < lowest_C1), outside).max(dim=0)
-    chosen_N = best_N > outside
-    return chosen_N, torch.where(chosen_N, class_N, -1)
+    selected_N = best_N > outside
+    return selected_N, torch.where(selected_N, class_N, -1)
 
 
 def _check_options(weighting: str, temperature: float, self_weight: float | str, quantile: float | str, vote_on: str) -> None:

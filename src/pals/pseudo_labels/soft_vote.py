@@ -113,20 +113,20 @@ def own_quota(pool_C: Tensor, quantile: float) -> int:
     return math.floor(value + 1e-6)  # 28.999999999999996 is the 29 that interpolation in floats missed
 
 
-def select_own(belief_NC: Tensor, allowed_NC: Tensor, quota: int) -> Tensor:
+def select_own(posterior_NC: Tensor, allowed_NC: Tensor, quota: int) -> Tensor:
     """Which items are reliable: of those that believe most in one of their own candidates, for each class the `quota` that
     believe in it most; of equals the first in order. No class is filled up with items that prefer another."""
-    num_items, nobody = belief_NC.shape
-    top_N, best_N = belief_NC.max(dim=1)
+    num_items, nobody = posterior_NC.shape
+    top_N, best_N = posterior_NC.max(dim=1)
     class_N = torch.where(allowed_NC.gather(1, best_N[:, None]).squeeze(1), best_N, nobody)
     order_N = top_N.argsort(descending=True, stable=True)
     order_N = order_N[class_N[order_N].argsort(stable=True)]  # class by class, the most believed first
     sorted_N = class_N[order_N]
     count_C = torch.bincount(class_N, minlength=nobody + 1)
     rank_N = torch.arange(num_items, device=order_N.device) - (count_C.cumsum(dim=0) - count_C)[sorted_N]
-    chosen_N = torch.zeros_like(order_N, dtype=torch.bool)
-    chosen_N[order_N] = (rank_N < quota) & (sorted_N < nobody)
-    return chosen_N
+    selected_N = torch.zeros_like(order_N, dtype=torch.bool)
+    selected_N[order_N] = (rank_N < quota) & (sorted_N < nobody)
+    return selected_N
 
 
 def moved_means(prototype_CD: Tensor, unit_MD: Tensor, member_MC: Tensor, momentum: float) -> Tensor:
@@ -137,8 +137,8 @@ def moved_means(prototype_CD: Tensor, unit_MD: Tensor, member_MC: Tensor, moment
     return torch.where(member_MC.any(dim=0)[:, None], moved_CD, prototype_CD)
 
 
-def consensus(prediction_NC: Tensor, belief_NC: Tensor, unit_ND: Tensor, prototype_CD: Tensor) -> Tensor:
+def consensus(prediction_NC: Tensor, posterior_NC: Tensor, unit_ND: Tensor, prototype_CD: Tensor) -> Tensor:
     """The class that network, vote and nearest prototype all name; -1 where they do not."""
     label_N = prediction_NC.argmax(dim=1)
     nearest_N = similarity(unit_ND, prototype_CD).argmax(dim=1)
-    return torch.where((label_N == belief_NC.argmax(dim=1)) & (label_N == nearest_N), label_N, -1)
+    return torch.where((label_N == posterior_NC.argmax(dim=1)) & (label_N == nearest_N), label_N, -1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pals.data import Inputs, Items
 from pals.data.row_source import in_blocks
-from pals.methods import Batch, Group, Plan
+from pals.methods import Batch, EpochPlan, Group
 from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.util.threads import read_ahead
@@ -33,7 +33,7 @@ class BatchMaker:
     "Numbers of an item, or of a view of it if that is larger."
 
     def make(
-        self, plan: Plan, steps: int, batch_size: int, wanted: Sequence[str], random: Mapping[str, Tensor]
+        self, plan: EpochPlan, steps: int, batch_size: int, wanted: Sequence[str], random: Mapping[str, Tensor]
     ) -> Generator[Batch, None, None]:
         """Of all groups of a plan, in the views that are `wanted` unless a group names its own, each with its step's share of
         `random`."""
@@ -50,7 +50,7 @@ class BatchMaker:
                 now = {name: values[step] for name, values in random.items()}
                 yield replace(parts.pop("main"), random=now, groups=parts)
 
-    def _rows(self, plan: Plan, sizes: Mapping[str, int], chunks: Sequence[range]) -> Iterator[dict[str, Tensor]]:
+    def _rows(self, plan: EpochPlan, sizes: Mapping[str, int], chunks: Sequence[range]) -> Iterator[dict[str, Tensor]]:
         """The items of each chunk and group, on the device."""
         inputs, orders = self.inputs, {name: group.order_M for name, group in plan.groups.items()}
         if isinstance(inputs, Tensor):

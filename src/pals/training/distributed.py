@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from pals.methods import Plan
+from pals.methods import EpochPlan
 from pals.util.errors import InputError
 from pals.util.process_group import working
 from pals.vision.networks.batchnorm import Norm
@@ -158,7 +158,7 @@ class Ranks:
             found[name] = flat.view(dtype).view(shape)
         return found
 
-    def same_plan(self, plan: Plan) -> Plan:
+    def same_plan(self, plan: EpochPlan) -> EpochPlan:
         """The one that the first process made."""
         if not self.several:
             return plan

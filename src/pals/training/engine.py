@@ -252,7 +252,7 @@ class Engine:
         graphs: dict[tuple[Hashable, ...], Captured] = {}
 
         def replay(batch: Batch) -> Tensor:
-            tensors, key = batch.tensors(), (method.path, batch.structure())
+            tensors, key = batch.tensors(), (method.graph_key, batch.structure())
             if key not in graphs:
                 shell = batch.rebuild([t.new_empty(0) for t in tensors])  # the batch's make without its memory
                 graphs[key] = Captured(lambda *inputs: (step(shell.rebuild(inputs)),), self)

@@ -21,7 +21,7 @@ from pals.data import Inputs, Items
 from pals.data.row_source import subset
 from pals.labels import metrics
 from pals.labels.candidates import Truth
-from pals.methods import Method, Phase, Plan
+from pals.methods import EpochPlan, Method, Phase
 from pals.methods.parts.sampling import shuffled
 from pals.training.batches import BatchMaker, check_inputs
 from pals.training.checkpoint import REMEDY, Complete, incomplete, load_checkpoint, save_checkpoint, tensors_in
@@ -195,7 +195,7 @@ class Trainer:
             plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
             plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
             steps = plan.steps(config.batch_size)
-            random = self.ranks.same(self.method.draw(ctx, steps))
+            random = self.ranks.same(self.method.random_inputs(ctx, steps))
             before = self._agreement(ctx)
             ctx.forget()
         total = self._train(plan, steps, random, epoch, epochs, config, step)
@@ -219,7 +219,7 @@ class Trainer:
 
     def _train(
         self,
-        plan: Plan,
+        plan: EpochPlan,
         steps: int,
         random: Mapping[str, Tensor],
         epoch: int,
@@ -252,9 +252,9 @@ class Trainer:
             )
         return loss
 
-    def _default_plan(self) -> Plan:
+    def _default_plan(self) -> EpochPlan:
         everything = torch.arange(len(self.inputs), device=self.engine.device)
-        return Plan.of(shuffled(everything, self.generator))
+        return EpochPlan.of(shuffled(everything, self.generator))
 
     def infer(self, network: nn.Module, inputs: Inputs, view: str = "eval") -> Output:
         """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
@@ -277,16 +277,16 @@ class Trainer:
         inputs, truth = self.test
         return metrics.score_predictions(self.infer(self.method.predictor, inputs).logits, truth)
 
-    def _grade(self, plan: Plan) -> dict[str, Any]:
+    def _grade(self, plan: EpochPlan) -> dict[str, Any]:
         """What the log says of this epoch; nothing of it is seen by the method."""
         record: dict[str, Any] = {f"test_{name}": value for name, value in self.evaluate().items()}
-        belief_NC = self.method.belief()
-        if belief_NC is not None:
-            record["belief"] = metrics.belief_histogram(belief_NC, self.truth)
+        posterior_NC = self.method.posterior()
+        if posterior_NC is not None:
+            record["posterior"] = metrics.belief_histogram(posterior_NC, self.truth)
         if plan.selection is not None and self.truth is not None:
-            record |= metrics.grade_selection(plan.selection.chosen_N, plan.selection.label_N, self.truth)
+            record |= metrics.grade_selection(plan.selection.selected_N, plan.selection.label_N, self.truth)
         elif plan.selection is not None:
-            record["selected"] = int(plan.selection.chosen_N.sum())
+            record["selected"] = int(plan.selection.selected_N.sum())
         return record
 
     def save(self) -> None:

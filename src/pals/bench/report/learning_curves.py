@@ -61,7 +61,7 @@ def _draw_accuracy(axes: Axes, logs: Mapping[str, Sequence[Sequence[Mapping[str,
 
 def _draw_belief(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     """On a logarithmic scale: in the end nearly all items lie in the last bin, and the others are the interesting ones."""
-    last = [run[-1]["belief"] for run in logs]
+    last = [run[-1].get("posterior", run[-1].get("belief")) for run in logs]  # "belief" in 0.2
     bins = len(last[0]["right"])
     edges = np.linspace(0, 1, bins + 1)
     for side, color, words in (

@@ -39,5 +39,5 @@ class Confidence(Method):
         from the same network and sum to one."""
         self.confidence_NC[batch.index_B] = confidence_BC
 
-    def belief(self) -> Tensor:
+    def posterior(self) -> Tensor:
         return self.confidence_NC

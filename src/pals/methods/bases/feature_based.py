@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from pals.methods.method import Context, Kind, Method, Phase, Plan, Problem, Selection, check_neighbors
+from pals.methods.method import Context, EpochPlan, Kind, Method, Phase, Problem, Selection, check_neighbors
 from pals.vision.networks import Output
 
 Features = Literal["input", "network"]
@@ -50,11 +50,11 @@ class FromFeatures(Method):
     def phase(self, number: int) -> Phase | None:
         return Phase("fit", epochs=1) if number == 0 else None
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.features_ND = ctx.outputs(self.encoder).features
         label_N = self.fit()
         everyone_N = torch.ones_like(label_N, dtype=torch.bool)
-        return Plan.of(label_N[:0], selection=Selection(everyone_N, label_N))
+        return EpochPlan.of(label_N[:0], selection=Selection(everyone_N, label_N))
 
     def fit(self) -> Tensor:
         """From `features_ND` and `allowed_NC` to `confidence_NC`; gives the label that each training item is held to have."""
@@ -68,7 +68,7 @@ class FromFeatures(Method):
         """Scores of new items: logarithms of what, scaled to sum to one, are class probabilities."""
         raise NotImplementedError
 
-    def belief(self) -> Tensor | None:
+    def posterior(self) -> Tensor | None:
         return self.confidence_NC if self.features_ND.shape[1] else None
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:

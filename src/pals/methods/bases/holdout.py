@@ -15,7 +15,7 @@ from torch import Tensor
 from pals.labels.covering import covering_rate
 from pals.methods.bases.early_stopping import HeldOut, covering_rate_of
 from pals.methods.bases.prototypes import Contrastive
-from pals.methods.method import Context, Plan, Problem
+from pals.methods.method import Context, EpochPlan, Problem
 from pals.util.config import STRICT
 
 FEWEST = 100  # fewer items say too little about a share: with 100 its standard error is at most 5 points
@@ -48,10 +48,10 @@ class Robust(Contrastive):
         raise NotImplementedError
 
     @property
-    def path(self) -> str:
+    def graph_key(self) -> str:
         return "settled" if self.settled else "uniform"
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.settled = ctx.epoch >= self.config.confidence_from
         return super().plan_epoch(ctx)
 

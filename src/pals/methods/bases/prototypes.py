@@ -16,7 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 
-from pals.methods.method import Batch, Context, Method, Plan, Problem
+from pals.methods.method import Batch, Context, EpochPlan, Method, Problem
 from pals.methods.parts.losses import uniform_on
 from pals.methods.parts.sampling import shuffled
 from pals.util.config import STRICT
@@ -112,10 +112,10 @@ class Contrastive(Method):
     def predictor(self) -> nn.Module:
         return self.query.network
 
-    def plan_epoch(self, ctx: Context) -> Plan:
+    def plan_epoch(self, ctx: Context) -> EpochPlan:
         """The items that are trained on, shuffled; a short last batch is left out, as published."""
         self.phi.fill_(phi_at(ctx.epoch, ctx.epochs, self.config.phi_high, self.config.phi_low))
-        return Plan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
+        return EpochPlan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
 
     def trained_on(self) -> Tensor:
         """The items of an epoch, in order."""
@@ -168,7 +168,7 @@ class Contrastive(Method):
         count = min(batch_size, len(self.queue_MD))
         return (self.place + torch.arange(count, device=self.place.device)) % len(self.queue_MD)
 
-    def belief(self) -> Tensor:
+    def posterior(self) -> Tensor:
         return self.confidence_NC
 
 
