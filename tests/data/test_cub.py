@@ -16,9 +16,9 @@ from pals.runs import Run, RunConfig
 from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.vision.augment import Views
-from pals.vision.augment.method_views import PICO_VIEWS
+from pals.vision.augment.augmentations import PICO_VIEWS
 from pals.vision.images import decode
-from pals.vision.networks.imagenet_resnet import IMAGENET
+from pals.vision.networks.resnets import IMAGENET
 
 
 @pytest.fixture(autouse=True)

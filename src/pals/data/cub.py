@@ -16,7 +16,7 @@ from pals.data.photo_sets import PHOTO_SIDE, find_root, load_parts, photo_views,
 from pals.labels.candidates import Truth
 from pals.util.errors import InputError
 from pals.vision.images import list_images
-from pals.vision.networks.imagenet_resnet import IMAGENET
+from pals.vision.networks.resnets import IMAGENET
 
 FOLDERS = ("CUB_200_2011", "cub200")
 IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"

@@ -14,7 +14,7 @@ from pals.methods.bases.confidences import Confidence
 from pals.methods.method import Batch, Context, EpochPlan, Problem
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
 from pals.util.config import STRICT
-from pals.vision.augment.method_views import CRDPLL_VIEWS
+from pals.vision.augment.augmentations import CRDPLL_VIEWS
 
 TINY = 1e-7  # inside the logarithm of the supervised part, which it bounds at 16
 

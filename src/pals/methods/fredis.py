@@ -19,7 +19,7 @@ from pals.methods.method import Batch, Context, EpochPlan, Kind, Phase, Problem
 from pals.methods.parts.losses import masked_softmax
 from pals.methods.parts.sampling import shuffled
 from pals.util.config import STRICT
-from pals.vision.augment.method_views import CRDPLL_VIEWS
+from pals.vision.augment.augmentations import CRDPLL_VIEWS
 
 STRONG = "crdpll_strong"
 

@@ -30,7 +30,7 @@ from pals.methods.parts.selection import (
     smallest_by_class,
 )
 from pals.util.config import SEEDS, STRICT
-from pals.vision.augment.method_views import PROMIX_VIEWS
+from pals.vision.augment.augmentations import PROMIX_VIEWS
 from pals.vision.networks import Network, Output
 
 

@@ -21,7 +21,7 @@ from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, unifor
 from pals.methods.parts.sampling import part, passes, shuffled
 from pals.util.config import STRICT
 from pals.vision.augment import MethodView
-from pals.vision.augment.method_views import CRDPLL_VIEWS, FIXMATCH_VIEWS
+from pals.vision.augment.augmentations import CRDPLL_VIEWS, FIXMATCH_VIEWS
 
 SEPARATION: Mapping[str, Any] = {
     "schedule": "constant",

@@ -28,7 +28,7 @@ from pals.runs.run_config import RunConfig, VotesConfig
 from pals.training.inference import Link, infer, make_engine
 from pals.util.words import how_many
 from pals.vision.augment import Views
-from pals.vision.networks.patch_features import GRID, PATCH, PICTURES, learned_patches
+from pals.vision.networks.patch_features import PATCH, PATCH_IMAGES, POOL_GRID, learned_patches
 
 Look = Literal["patches", "pixels"]
 AT_ONCE = 1000  # pictures that are encoded at a time
@@ -140,9 +140,9 @@ def seen_as(look: Look | None, items: Items, views: Views, device: str = "auto")
         return items.inputs[:]
     generator = torch.Generator().manual_seed(0)
     view = partial(views.make, "eval", generator=generator)
-    if look == "pixels" or (look is None and min(items.shape[1:]) < PATCH + GRID):
+    if look == "pixels" or (look is None and min(items.shape[1:]) < PATCH + POOL_GRID):
         return torch.cat([view(part).flatten(1) for part in in_batches(items.inputs, AT_ONCE)])
-    sample = torch.randperm(len(items), generator=generator)[:PICTURES]
+    sample = torch.randperm(len(items), generator=generator)[:PATCH_IMAGES]
     network, engine = learned_patches(view(items.inputs[sample]), generator), make_engine(device, "fp32")
     engine.place(network)
     return infer(engine, [Link(view, network)], items.inputs, AT_ONCE).features

@@ -29,7 +29,7 @@ from pals.util.even_sample import evenly_spaced
 from pals.vision.augment import Views, vector_views
 from pals.vision.images import SMALLEST_SIDE, image_statistics
 from pals.vision.networks import Network
-from pals.vision.networks.patch_features import PICTURES, PatchNetwork
+from pals.vision.networks.patch_features import PATCH_IMAGES, PatchNetwork
 from pals.vision.pretrained import PATCHES, Encoder
 
 Pictures = Inputs | PictureFiles
@@ -159,7 +159,7 @@ def side_of(pictures: Pictures) -> int:
     return pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
 
 
-def spread(pictures: Pictures, count: int = PICTURES) -> Pictures:
+def spread(pictures: Pictures, count: int = PATCH_IMAGES) -> Pictures:
     """So many of them, spread evenly."""
     row_M = evenly_spaced(len(pictures), count)
     if isinstance(pictures, PictureFiles):

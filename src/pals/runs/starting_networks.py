@@ -18,8 +18,8 @@ from pals.training.inference import image_standardizer
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.networks import Network, build_network, load_weights
-from pals.vision.networks.imagenet_resnet import IMAGENET
-from pals.vision.networks.patch_features import PICTURES, PatchNetwork, learn_patches
+from pals.vision.networks.patch_features import PATCH_IMAGES, PatchNetwork, learn_patches
+from pals.vision.networks.resnets import IMAGENET
 from pals.vision.networks.timm_network import DOWNLOAD, PREFIX, build_timm, native_statistics
 from pals.vision.pretrained import ENCODERS, PATCHES, find_encoder
 
@@ -101,7 +101,7 @@ def patches_name(mirror: bool) -> str:
 
 def cut_patches(network: PatchNetwork, images: Inputs, statistics: Statistics, seed: int) -> None:
     """From some of the pictures, spread evenly."""
-    sample = images[evenly_spaced(len(images), PICTURES)]
+    sample = images[evenly_spaced(len(images), PATCH_IMAGES)]
     generator = torch.Generator().manual_seed(seed)
     learn_patches(network.cpu(), image_standardizer(*statistics)(sample), generator)
 

@@ -22,8 +22,8 @@ from pals.util.registry import Registry
 from pals.util.words import pip_install
 from pals.vision.images.pixel_statistics import image_statistics
 from pals.vision.networks import NETWORKS, Network, build_network, load_weights
-from pals.vision.networks.imagenet_resnet import IMAGENET
-from pals.vision.networks.patch_features import PICTURES, WIDTH, learned_patches
+from pals.vision.networks.patch_features import PATCH_FEATURES, PATCH_IMAGES, learned_patches
+from pals.vision.networks.resnets import IMAGENET
 from pals.vision.networks.timm_network import DOWNLOAD, PREFIX, build_timm, native_size
 from pals.vision.networks.weight_loading import read_weights
 
@@ -134,7 +134,7 @@ _BUILT_IN = (
     _lite(0, 224, 17, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
     _lite(1, 240, 20, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", "encoders"),
     _lite(2, 260, 22, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", "encoders"),
-    KnownEncoder(PATCHES, "your pictures", None, WIDTH, "Apache-2.0"),
+    KnownEncoder(PATCHES, "your pictures", None, PATCH_FEATURES, "Apache-2.0"),
 )
 
 
@@ -297,7 +297,7 @@ def _patches(images: Tensor | None, seed: int) -> Encoder:
         raise InputError("Encoder 'patches' is cut from the pictures that it is to encode; give some of them as images=.")
     if images.dtype != torch.uint8:
         raise InputError(f"Encoder 'patches' is cut from uint8 pictures; found {images.dtype}.")
-    sample = images[evenly_spaced(len(images), PICTURES)]
+    sample = images[evenly_spaced(len(images), PATCH_IMAGES)]
     mean, std = image_statistics(sample)
     scale = torch.tensor([mean, std])[:, None, :, None, None]
     network = learned_patches((sample / 255 - scale[0]) / scale[1], torch.Generator().manual_seed(seed))

@@ -14,8 +14,8 @@ from torch import Generator, Tensor
 
 from pals.util.errors import InputError
 from pals.vision.augment import MethodView, Views, image_views, vector_views
+from pals.vision.augment.augmentations import CRDPLL_VIEWS, FIXMATCH_VIEWS, PICO_VIEWS, PROMIX_VIEWS
 from pals.vision.augment.autoaugment import CIFAR10_POLICY, OPERATIONS
-from pals.vision.augment.method_views import CRDPLL_VIEWS, FIXMATCH_VIEWS, PICO_VIEWS, PROMIX_VIEWS
 from pals.vision.augment.randaugment import pico_randaugment
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)

@@ -10,9 +10,16 @@ from pillow_reference import PILLOW, digits, from_pillow, photos, to_pillow
 from torch import Tensor
 
 from pals.vision.augment import pixel_ops
-from pals.vision.augment.apply_ops import apply_ops
-from pals.vision.augment.autoaugment import CIFAR10_POLICY, IMAGENET_POLICY, OPERATIONS, Cell, Policy, apply_policy, draw_policy
-from pals.vision.augment.image_steps import uniform
+from pals.vision.augment.apply_ops import apply_ops, uniform
+from pals.vision.augment.autoaugment import (
+    CIFAR10_POLICY,
+    IMAGENET_POLICY,
+    OPERATIONS,
+    Policy,
+    PolicyStep,
+    apply_policy,
+    draw_policy,
+)
 from pals.vision.augment.randaugment import (
     RANGES,
     color_jitter,
@@ -37,19 +44,19 @@ def test_the_tables_have_the_authors_rows() -> None:
 @pytest.mark.parametrize(
     ("policy", "number", "first", "second"),
     [
-        (CIFAR10_POLICY, 1, Cell("IN", 0.1, 7), Cell("CN", 0.2, 6)),
-        (CIFAR10_POLICY, 15, Cell("SO", 0.5, 2), Cell("IN", 0.0, 3)),
-        (CIFAR10_POLICY, 30, Cell("TY", 0.7, 9), Cell("AC", 0.9, 1)),
-        (CIFAR10_POLICY, 69, Cell("SY", 0.4, 2), Cell("RO", 0.7, 0)),
-        (CIFAR10_POLICY, 85, Cell("SX", 0.0, 3), Cell("PO", 0.0, 3)),
-        (CIFAR10_POLICY, 97, Cell("EQ", 0.6, 9), Cell("EQ", 0.4, 4)),
-        (IMAGENET_POLICY, 1, Cell("PO", 0.4, 8), Cell("RO", 0.6, 9)),
-        (IMAGENET_POLICY, 16, Cell("RO", 0.8, 8), Cell("CO", 1.0, 2)),
-        (IMAGENET_POLICY, 25, Cell("EQ", 0.8, 8), Cell("EQ", 0.6, 3)),
-        (IMAGENET_POLICY, 119, Cell("SO", 0.5, 5), Cell("AC", 0.9, 5)),
+        (CIFAR10_POLICY, 1, PolicyStep("IN", 0.1, 7), PolicyStep("CN", 0.2, 6)),
+        (CIFAR10_POLICY, 15, PolicyStep("SO", 0.5, 2), PolicyStep("IN", 0.0, 3)),
+        (CIFAR10_POLICY, 30, PolicyStep("TY", 0.7, 9), PolicyStep("AC", 0.9, 1)),
+        (CIFAR10_POLICY, 69, PolicyStep("SY", 0.4, 2), PolicyStep("RO", 0.7, 0)),
+        (CIFAR10_POLICY, 85, PolicyStep("SX", 0.0, 3), PolicyStep("PO", 0.0, 3)),
+        (CIFAR10_POLICY, 97, PolicyStep("EQ", 0.6, 9), PolicyStep("EQ", 0.4, 4)),
+        (IMAGENET_POLICY, 1, PolicyStep("PO", 0.4, 8), PolicyStep("RO", 0.6, 9)),
+        (IMAGENET_POLICY, 16, PolicyStep("RO", 0.8, 8), PolicyStep("CO", 1.0, 2)),
+        (IMAGENET_POLICY, 25, PolicyStep("EQ", 0.8, 8), PolicyStep("EQ", 0.6, 3)),
+        (IMAGENET_POLICY, 119, PolicyStep("SO", 0.5, 5), PolicyStep("AC", 0.9, 5)),
     ],
 )
-def test_single_rows(policy: Policy, number: int, first: Cell, second: Cell) -> None:
+def test_single_rows(policy: Policy, number: int, first: PolicyStep, second: PolicyStep) -> None:
     assert policy[number - 1] == (first, second)
 
 
@@ -87,7 +94,9 @@ def test_operations_are_drawn_as_often_as_the_table_says(policy: Policy) -> None
 
 def test_each_sub_policy_is_drawn_equally_often_and_its_coins_are_independent() -> None:
     count = 100_000
-    policy = ((Cell("RO", 0.5, 9), Cell("SO", 0.5, 9)),) + ((Cell("IN", 1.0, 0), Cell("IN", 1.0, 0)),) * 3
+    policy = ((PolicyStep("RO", 0.5, 9), PolicyStep("SO", 0.5, 9)),) + (
+        (PolicyStep("IN", 1.0, 0), PolicyStep("IN", 1.0, 0)),
+    ) * 3
     op_B2, _ = draw_policy(count, policy, torch.Generator().manual_seed(2))
     rotate, solarize, invert = (list(OPERATIONS).index(op) for op in ("RO", "SO", "IN"))
     for pair, share in {
@@ -102,7 +111,7 @@ def test_each_sub_policy_is_drawn_equally_often_and_its_coins_are_independent() 
 
 
 def test_signs_are_random_but_for_rotation() -> None:
-    policy = tuple((Cell(op, 1.0, 9), Cell("SX", 1.0, 5)) for op in ("RO", "TX", "BR"))
+    policy = tuple((PolicyStep(op, 1.0, 9), PolicyStep("SX", 1.0, 5)) for op in ("RO", "TX", "BR"))
     op_B2, value_B2 = draw_policy(30_000, policy, torch.Generator().manual_seed(3))
     found = {op: value_B2[op_B2[:, 0] == number, 0] for number, op in enumerate(OPERATIONS)}
     assert found["RO"].unique().tolist() == [30.0]

@@ -15,7 +15,7 @@ from pillow_reference import PILLOW, digits, from_pillow, one_by_one, photos, to
 from torch import Tensor
 
 from pals.util.errors import InputError
-from pals.vision.augment import geometry, image_steps, pixel_ops, resample
+from pals.vision.augment import augmentations, geometry, pixel_ops
 from pals.vision.augment.autoaugment import OPERATIONS
 
 IMAGES = {
@@ -160,7 +160,7 @@ def test_resized_crop_equals_pillow(shape: tuple[int, int], size: int) -> None:
     height_B, width_B = rng.integers(1, shape[0] + 1, 30), rng.integers(1, shape[1] + 1, 30)
     top_B, left_B = rng.integers(0, shape[0] - height_B + 1), rng.integers(0, shape[1] - width_B + 1)
     boxes = [torch.from_numpy(side) for side in (top_B, left_B, height_B, width_B)]
-    made = resample.resized_crop(images, *boxes, size, size)
+    made = geometry.resized_crop(images, *boxes, size, size)
     for image, out, top, left, height, width in zip(images, made, top_B, left_B, height_B, width_B, strict=True):
         cut = to_pillow(image).crop((left, top, left + width, top + height))
         assert torch.equal(out, from_pillow(resize_in_pillow(cut, size, size)))
@@ -168,11 +168,11 @@ def test_resized_crop_equals_pillow(shape: tuple[int, int], size: int) -> None:
 
 def test_resize_and_center_crop() -> None:
     images = photos(50, 75, 6)
-    small = resample.resize_short(images, 28)
+    small = geometry.resize_short(images, 28)
     assert small.shape == (6, 3, 28, 42)
     assert torch.equal(small, one_by_one(images, lambda image, _: resize_in_pillow(image, 28, 42), range(6)))
-    assert resample.resize_short(images.transpose(2, 3), 28).shape == (6, 3, 42, 28)
-    assert torch.equal(resample.resize(images, 50, 75), images)
+    assert geometry.resize_short(images.transpose(2, 3), 28).shape == (6, 3, 42, 28)
+    assert torch.equal(geometry.resize(images, 50, 75), images)
     assert torch.equal(geometry.center_crop(images, 20, 25), images[:, :, 15:35, 25:50])
 
 
@@ -191,7 +191,7 @@ def box_by_torchvision_rule(H: int, W: int, scale: tuple[float, float], rng: ran
 def test_boxes_follow_the_torchvision_rule(H: int, W: int, scale: tuple[float, float]) -> None:
     count = 8000
     images = torch.zeros(count, 1, H, W, dtype=torch.uint8)
-    made = torch.stack(image_steps.draw_boxes(images, torch.Generator().manual_seed(0), scale), dim=1).double()
+    made = torch.stack(augmentations.draw_boxes(images, torch.Generator().manual_seed(0), scale), dim=1).double()
     rng = random.Random(0)
     expected = torch.tensor([box_by_torchvision_rule(H, W, scale, rng) for _ in range(count)]).double()
     error = (made.var(dim=0) / count + expected.var(dim=0) / count).sqrt()
@@ -206,7 +206,7 @@ def test_boxes_follow_the_torchvision_rule(H: int, W: int, scale: tuple[float, f
 
 def test_a_box_that_never_fits_falls_back_to_the_middle() -> None:
     images = torch.zeros(5, 1, 10, 100, dtype=torch.uint8)
-    boxes = torch.stack(image_steps.draw_boxes(images, torch.Generator().manual_seed(0), (1.0, 1.0)), dim=1)
+    boxes = torch.stack(augmentations.draw_boxes(images, torch.Generator().manual_seed(0), (1.0, 1.0)), dim=1)
     assert boxes.tolist() == [[0, 43, 10, 13]] * 5
 
 
@@ -242,8 +242,8 @@ def test_geometry_is_the_same_on_the_gpu() -> None:
             geometry.flip(images, row_B > 4),
             geometry.reflect_crop(images, 4, row_B, column_B),
             geometry.cutout(images, row_B, column_B, side_B),
-            resample.resized_crop(images, *boxes, 24, 24),
-            resample.resize_short(images, 28),
+            geometry.resized_crop(images, *boxes, 24, 24),
+            geometry.resize_short(images, 28),
         ]
 
     numbers = (row_B, column_B, side_B, *boxes)

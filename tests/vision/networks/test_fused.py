@@ -15,10 +15,10 @@ from _slow import rest_slow
 from pals.training.engine import Engine, EngineConfig
 from pals.vision.networks import Network, build_network, fused
 from pals.vision.networks.batchnorm import BatchNorm2d
-from pals.vision.networks.imagenet_resnet import imagenet_resnet18
 from pals.vision.networks.residual import Block, Bottleneck
-from pals.vision.networks.resnet import ResNet, resnet20
-from pals.vision.networks.senet import SqueezeExciteBottleneck
+from pals.vision.networks.resnets import ResNet, SqueezeExciteBottleneck, imagenet_resnet18, thin_resnet
+
+resnet20 = partial(thin_resnet, depth=3)
 
 
 def lived_in(make: Callable[[int, int], Network], device: str = "cpu", side: int = 32) -> tuple[Network, Tensor]:

@@ -13,8 +13,7 @@ from pals.vision.networks import MLP, NETWORKS, Network, SmallCNN, build_network
 from pals.vision.networks.batchnorm import BatchNorm1d, BatchNorm2d
 from pals.vision.networks.densenet import Transition
 from pals.vision.networks.residual import PreActBlock
-from pals.vision.networks.resnet import ResNet
-from pals.vision.networks.senet import SqueezeExciteBottleneck
+from pals.vision.networks.resnets import ResNet, SqueezeExciteBottleneck
 
 PARAMETERS = {  # of 10 and of 100 classes, three channels
     "resnet18": (11_173_962, 11_220_132),

@@ -7,7 +7,16 @@ import torch
 import torch.nn.functional as F
 
 from pals.util.errors import InputError
-from pals.vision.networks.patch_features import CONTRAST, GRID, PATCH, RIDGE, THRESHOLD, PatchNetwork, Responses, learn_patches
+from pals.vision.networks.patch_features import (
+    CONTRAST,
+    MIN_COSINE,
+    PATCH,
+    POOL_GRID,
+    RIDGE,
+    PatchNetwork,
+    Responses,
+    learn_patches,
+)
 
 
 def learned(x: torch.Tensor, seed: int = 0) -> PatchNetwork:
@@ -35,8 +44,8 @@ def test_responses_against_a_loop_over_places(pictures: torch.Tensor) -> None:
             normal = (patch - patch.mean()) / (patch.std(correction=0) + CONTRAST)
             white = F.normalize(whiten_DD @ normal - network.centre, dim=0)
             alike = network.patches[:, :, 0, 0] @ white
-            response[:, row, column] = torch.cat([alike - THRESHOLD, -alike - THRESHOLD]).clamp_min(0)
-    expected = F.adaptive_avg_pool2d(response, GRID).flatten()
+            response[:, row, column] = torch.cat([alike - MIN_COSINE, -alike - MIN_COSINE]).clamp_min(0)
+    expected = F.adaptive_avg_pool2d(response, POOL_GRID).flatten()
     torch.testing.assert_close(network._responses(x[None])[0], expected, atol=1e-4, rtol=1e-4)
 
 
@@ -51,14 +60,14 @@ def test_a_graph_of_it_holds_for_any_number_of_pictures(pictures: torch.Tensor) 
 def test_how_many_at_a_time_changes_nothing(pictures: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     network = learned(pictures)
     together = network.responses(pictures)
-    monkeypatch.setattr("pals.vision.networks.patch_features.BLOCK_VALUES", 1)
+    monkeypatch.setattr("pals.vision.networks.patch_features.RESPONSE_BYTES", 1)
     torch.testing.assert_close(network.responses(pictures), together, atol=1e-7, rtol=0)
 
 
 def test_features_are_components_of_all_responses(pictures: torch.Tensor) -> None:
     network = learned(pictures)
     whole = Responses(network)(pictures).features
-    assert whole.shape == (len(pictures), 2 * 16 * GRID**2)
+    assert whole.shape == (len(pictures), 2 * 16 * POOL_GRID**2)
     torch.testing.assert_close(network.reduced(whole), network(pictures).features)
 
 

@@ -11,7 +11,7 @@ from pals.methods.bases.feature_based import Inputs
 from pals.methods.method import Context
 from pals.util.errors import InputError
 from pals.vision.networks import Output
-from pals.vision.networks.patch_features import PICTURES, SMALLEST, PatchNetwork, learned_patches
+from pals.vision.networks.patch_features import MIN_PATCH_SIDE, PATCH_IMAGES, PatchNetwork, learned_patches
 
 Frozen = Literal["input", "patches", "network"]
 SEED = 0  # of the patches: always the same ones, so that a run that goes on has those it began with
@@ -31,7 +31,7 @@ def untrained_features(ctx: Context, items: int, device: torch.device) -> Tensor
     they are vectors, or too small to cut patches from."""
     pixels = _Pixels()
     ctx.outputs(pixels, rows_M=torch.zeros(1, dtype=torch.int64, device=device))
-    has_patches = len(pixels.shape) == 3 and min(pixels.shape[1:]) >= SMALLEST
+    has_patches = len(pixels.shape) == 3 and min(pixels.shape[1:]) >= MIN_PATCH_SIDE
     return frozen_features(ctx, "patches" if has_patches else "input", items, device)
 
 
@@ -66,7 +66,7 @@ def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
     """N x D features of all training pictures that need no training: how much they look like patches cut from a sample."""
     generator = torch.Generator().manual_seed(SEED)
     pixels = _Pixels()
-    rows_M = torch.randperm(items, generator=generator)[:PICTURES].to(device)
+    rows_M = torch.randperm(items, generator=generator)[:PATCH_IMAGES].to(device)
     flat = ctx.outputs(pixels, rows_M=rows_M).features
     if len(pixels.shape) != 3:
         raise InputError(

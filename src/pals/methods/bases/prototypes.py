@@ -20,7 +20,7 @@ from pals.methods.method import Batch, Context, EpochPlan, Method, Problem
 from pals.methods.parts.losses import uniform_on
 from pals.methods.parts.sampling import shuffled
 from pals.util.config import STRICT
-from pals.vision.augment.method_views import PICO_VIEWS
+from pals.vision.augment.augmentations import PICO_VIEWS
 from pals.vision.networks import Network
 
 FIRST_PHI = 0.99  # in the first epoch, before the schedule begins

@@ -1,12 +1,11 @@
 """Augmented views of batches of images or vectors, made on the device that holds them.
 
-Operations, policies of them, and `Views`, which puts them together. Random numbers come from the generator that is given;
-nothing here knows labels.
+Operations (`pixel_ops`, `geometry`), random policies of them (`autoaugment`, `randaugment`) and the views made from these
+(`augmentations`). Random numbers come from the generator that is passed; nothing here knows labels.
 """
 
 from __future__ import annotations
 
-from pals.vision.augment.augmentations import ImageSteps, MethodView, Views, image_views, vector_views
-from pals.vision.augment.image_steps import View
+from pals.vision.augment.augmentations import ImageSteps, MethodView, View, Views, image_views, vector_views
 
 __all__ = ["ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"]

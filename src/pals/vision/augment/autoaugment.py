@@ -1,8 +1,11 @@
-"""The two AutoAugment policies as the authors use them: lists of sub-policies, each a pair of operations.
+"""The two AutoAugment policies as the authors of PALS use them: lists of sub-policies, each a pair of operations.
 
-Every image draws one sub-policy; each of its two operations is then applied or not, by a coin of its own. The lists are
-longer than the published ones, and some sub-policies stand in them twice or can never fire: both are kept, because they
-change how often the others are drawn.
+Every image draws one sub-policy (o_1, o_2) uniformly; o_j with magnitude M_j is applied with probability p_j, independently:
+    x -> o_2(o_1(x)),   o(x) = op(x, centre(M) +- swing(M)) with probability p, else x
+The lists are longer than the published ones, and some sub-policies stand in them twice or can never fire: both are kept,
+because they change how often the others are drawn.
+
+Reference: Cubuk et al. 2019, arXiv:1805.09501 (operations and magnitudes: its appendix).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pals.vision.augment import geometry, pixel_ops
 from pals.vision.augment.apply_ops import Op, apply_ops, without_value
 
 
-class Cell(NamedTuple):
+class PolicyStep(NamedTuple):
     """One operation of a sub-policy."""
 
     op: str  # a key of OPERATIONS
@@ -26,7 +29,7 @@ class Cell(NamedTuple):
     magnitude: int  # 0 to 9
 
 
-Policy = tuple[tuple[Cell, Cell], ...]
+Policy = tuple[tuple[PolicyStep, PolicyStep], ...]
 
 
 class Operation(NamedTuple):
@@ -70,13 +73,13 @@ OPERATIONS: dict[str, Operation] = {
 def _parse(table: str) -> Policy:
     """Sub-policies `OP probability magnitude > OP probability magnitude`, separated by bars and line ends."""
 
-    def cell(text: str) -> Cell:
+    def step(text: str) -> PolicyStep:
         op, probability, magnitude = text.split()
-        return Cell(op, float(probability), int(magnitude))
+        return PolicyStep(op, float(probability), int(magnitude))
 
-    def pair(text: str) -> tuple[Cell, Cell]:
+    def pair(text: str) -> tuple[PolicyStep, PolicyStep]:
         first, second = text.split(">")
-        return cell(first), cell(second)
+        return step(first), step(second)
 
     return tuple(pair(text) for line in table.split("\n") for text in line.split("|") if text.strip())
 
@@ -119,7 +122,7 @@ EQ 0.4 7 > SO 0.2 4 | SO 0.6 5 > AC 0.6 5 | IN 0.6 4 > EQ 1.0 8 | CO 0.6 4 > CN 
 
 
 def apply_policy(images: Tensor, policy: Policy, generator: Generator) -> Tensor:
-    """Every image through a sub-policy of its own. One host read per call: give it some thousand images at a time."""
+    """Every image through a sub-policy of its own. One host read per call: pass some thousand images at a time."""
     op_B2, value_B2 = draw_policy(len(images), policy, generator)
     return apply_ops(images, [operation.apply for operation in OPERATIONS.values()], op_B2, value_B2)
 
@@ -137,15 +140,15 @@ def draw_policy(count: int, policy: Policy, generator: Generator) -> tuple[Tenso
 
 @cache
 def _columns(policy: Policy, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Operation, probability, center and swing of each cell of a policy, each P x 2; kept on each device that asks."""
+    """Operation, probability, center and swing of each step of a policy, each P x 2; cached for each device."""
     position = {op: number for number, op in enumerate(OPERATIONS)}
 
-    def column(value: Callable[[Cell], float], dtype: torch.dtype) -> Tensor:
-        return torch.tensor([[value(cell) for cell in pair] for pair in policy], dtype=dtype).to(device)
+    def column(value: Callable[[PolicyStep], float], dtype: torch.dtype) -> Tensor:
+        return torch.tensor([[value(step) for step in pair] for pair in policy], dtype=dtype).to(device)
 
     return (
-        column(lambda cell: position[cell.op], torch.int64),
-        column(lambda cell: cell.probability, torch.float32),
-        column(lambda cell: OPERATIONS[cell.op].center(cell.magnitude), torch.float64),
-        column(lambda cell: OPERATIONS[cell.op].swing(cell.magnitude), torch.float64),
+        column(lambda step: position[step.op], torch.int64),
+        column(lambda step: step.probability, torch.float32),
+        column(lambda step: OPERATIONS[step.op].center(step.magnitude), torch.float64),
+        column(lambda step: OPERATIONS[step.op].swing(step.magnitude), torch.float64),
     )

@@ -41,7 +41,7 @@ def contrast(images: Tensor, factor_B: Tensor) -> Tensor:
 
 
 def color(images: Tensor, factor_B: Tensor) -> Tensor:
-    """Factor 0 gives the grey image, 1 the image. An image with one channel stays what it is."""
+    """Factor 0 gives the grey image, 1 the image. An image with one channel is unchanged."""
     return images if images.shape[1] == 1 else blend(gray(images), images, factor_B)
 
 
@@ -51,7 +51,7 @@ def sharpness(images: Tensor, factor_B: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Each channel stretched so that its darkest pixel becomes 0 and its brightest 255; an even channel stays."""
+    """Each channel stretched so that its darkest pixel becomes 0 and its brightest 255; a constant channel is unchanged."""
     low_BC, high_BC = images.flatten(2).aminmax(dim=2)
     low_BC1, high_BC1 = low_BC[..., None].to(torch.float64), high_BC[..., None].to(torch.float64)
     span_BC1 = (high_BC1 - low_BC1).clamp_min(1)
@@ -63,7 +63,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 def equalize(images: Tensor) -> Tensor:
     """Each channel's grey levels spread so that its histogram is as even as it can be. The step between two levels is
-    counted in whole pixels: images of fewer than 256 pixels stay what they are."""
+    counted in whole pixels: images of fewer than 256 pixels are unchanged."""
     count_BCV = histogram(images)
     level_V = _levels(images)
     brightest_BC1 = torch.where(count_BCV > 0, level_V, 0).amax(dim=2, keepdim=True)
@@ -76,7 +76,7 @@ def equalize(images: Tensor) -> Tensor:
 
 def hue(images: Tensor, turn_B: Tensor) -> Tensor:
     """Colours turned round the colour wheel, -0.5 to 0.5 of a full turn, by way of Pillow's 8-bit hue, saturation and
-    value. An image with one channel stays what it is."""
+    value. An image with one channel is unchanged."""
     if images.shape[1] == 1:
         return images
     hue_, saturation, value = _to_hsv(images)

@@ -1,5 +1,10 @@
-"""Random augmentation without a learnt policy: some operations drawn from one list, each with a random magnitude (as in
-PiCO and FixMatch), and the colour jitter of contrastive learning. All of it on the operations of AutoAugment."""
+"""Random augmentation without a learnt policy on the operations of AutoAugment; colour jitter of contrastive learning.
+
+    x -> o_R(... o_1(x)),   o_r uniform over RANGES,   value_r = low + m (high - low), m ~ U(0, 1); sign random where `signed`
+
+References: Cubuk et al. 2020, arXiv:1909.13719 (RandAugment); Wang et al. 2022, arXiv:2201.08984 (PiCO: three operations);
+Sohn et al. 2020, arXiv:2001.07685 (FixMatch: two, each with probability 0.5); Chen et al. 2020, arXiv:2002.05709 (jitter).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from pals.vision.augment import geometry, pixel_ops
-from pals.vision.augment.apply_ops import Op, apply_ops, without_value
-from pals.vision.augment.image_steps import draw_centers, uniform
+from pals.vision.augment.apply_ops import Op, apply_ops, draw_centers, uniform, without_value
 
 
 class Range(NamedTuple):
@@ -80,7 +84,7 @@ def draw_operations(
 
 @cache
 def _columns(device: torch.device) -> Tensor:
-    """Low, high - low, and whether signed, of each entry of RANGES; kept on each device that asks."""
+    """Low, high - low, and whether signed, of each entry of RANGES; cached for each device."""
     rows = [[entry.low, entry.high - entry.low, float(entry.signed)] for entry in RANGES.values()]
     return torch.tensor(rows, dtype=torch.float64).T.to(device)
 

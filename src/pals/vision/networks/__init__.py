@@ -14,15 +14,12 @@ from torch import nn
 
 from pals.util.errors import InputError
 from pals.util.registry import Registry
-from pals.vision.networks import imagenet_resnet, resnet, wide_resnet
-from pals.vision.networks.convnet import ConvNet9
+from pals.vision.networks import resnets
 from pals.vision.networks.densenet import densenet121
 from pals.vision.networks.efficientnet_lite import EfficientNetLite
 from pals.vision.networks.network import Network, Output
 from pals.vision.networks.patch_features import PatchNetwork
-from pals.vision.networks.resnext import resnext50
-from pals.vision.networks.senet import se_resnet50
-from pals.vision.networks.small_networks import MLP, RootLinear, SmallCNN, SmallResNet
+from pals.vision.networks.small_networks import MLP, ConvNet9, RootLinear, SmallCNN, SmallResNet
 from pals.vision.networks.timm_network import PREFIX, build_timm
 from pals.vision.networks.weight_loading import LoadReport, load_weights
 
@@ -97,20 +94,20 @@ _IMAGES: dict[str, tuple[Callable[[int, int], Network], int]] = {  # maker, fewe
     "small-resnet": (SmallResNet, 1),
     "patches": (PatchNetwork, 9),
     "patches-no-mirror": (partial(PatchNetwork, mirror=False), 9),  # left and right are not the same
-    "resnet18": (resnet.resnet18, 1),
-    "preact-resnet18": (resnet.preact_resnet18, 1),
-    "resnet20": (resnet.resnet20, 1),
-    "resnet32": (resnet.resnet32, 1),
-    "wrn-34-10": (wide_resnet.wrn_34_10, 1),
-    "wrn-28-2": (wide_resnet.wrn_28_2, 1),
-    "resnext50": (resnext50, 1),
-    "se-resnet50": (se_resnet50, 1),
+    "resnet18": (resnets.resnet18, 1),
+    "preact-resnet18": (resnets.preact_resnet18, 1),
+    "resnet20": (partial(resnets.thin_resnet, depth=3), 1),
+    "resnet32": (partial(resnets.thin_resnet, depth=5), 1),
+    "wrn-34-10": (resnets.wrn_34_10, 1),
+    "wrn-28-2": (resnets.wrn_28_2, 1),
+    "resnext50": (resnets.resnext50, 1),
+    "se-resnet50": (resnets.se_resnet50, 1),
     "densenet121": (densenet121, 8),  # three 2x2 average pools
     "convnet9": (ConvNet9, 28),  # two 2x2 pools, then three convolutions without padding
-    "imagenet-resnet18": (imagenet_resnet.imagenet_resnet18, 1),
-    "imagenet-resnet34": (imagenet_resnet.imagenet_resnet34, 1),
-    "imagenet-resnet50": (imagenet_resnet.imagenet_resnet50, 1),
-    "imagenet-resnet50-projected": (imagenet_resnet.imagenet_resnet50_projected, 1),
+    "imagenet-resnet18": (resnets.imagenet_resnet18, 1),
+    "imagenet-resnet34": (resnets.imagenet_resnet34, 1),
+    "imagenet-resnet50": (resnets.imagenet_resnet50, 1),
+    "imagenet-resnet50-projected": (partial(resnets.imagenet_resnet50, projection=512), 1),
     "efficientnet-lite0": (partial(EfficientNetLite, 0), 1),
     "efficientnet-lite1": (partial(EfficientNetLite, 1), 1),
     "efficientnet-lite2": (partial(EfficientNetLite, 2), 1),

@@ -1,4 +1,11 @@
-"""Batch norm that bears a batch of one, several batches in one pass, and batches that several processes share."""
+"""Batch norm for batches of one, for several batches in one pass, and for batches shared by several processes.
+
+    y = weight (x - mean) / sqrt(var + eps) + bias,   mean and var over the batch in training, running ones in evaluation
+
+With S processes of n_s values each:  mean = sum_s n_s mean_s / n,   var = sum_s n_s (var_s + (mean_s - mean)^2) / n.
+
+Reference: Ioffe and Szegedy 2015, arXiv:1502.03167.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +18,11 @@ from pals.util.process_group import Team
 
 
 class Norm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm with additions, decided from shapes alone, so that a compiler has nothing to trip on.
+    """Batch norm with additions that depend on shapes alone, so that it compiles to one graph.
 
     In `parts` (see `Network.each`) a training batch is several batches one after the other, each with statistics of its own.
-    And a single value per channel has no variance, which torch refuses in training: the running statistics are used then, so
-    an epoch whose last batch holds one item does not fail. With a `team` the statistics are those of all its processes' rows.
+    A single value per channel has no variance, which torch refuses in training: the running statistics are used then, so that
+    an epoch whose last batch has one item does not fail. With a `team` the statistics are those of all its processes' rows.
     """
 
     parts: int = 1
@@ -34,13 +41,9 @@ class Norm(nn.modules.batchnorm._BatchNorm):
         if not self.training or self.parts == 1:
             return self._normalise(x)
         if torch.compiler.is_compiling():
-            return self._normalise_parts(x)
+            part, var, mean, count = self._statistics(x)  # all parts at once: a compiler fuses this into one pass
+            return self._normalise_by(part, var, mean, count).to(x.dtype)
         return torch.cat([self._normalise(part) for part in x.chunk(self.parts)])
-
-    def _normalise_parts(self, x: Tensor) -> Tensor:
-        """The same for all parts at once, in operations that a compiler fuses into one pass over memory."""
-        part, var, mean, count = self._statistics(x)
-        return self._normalise_by(part, var, mean, count).to(x.dtype)
 
     def _normalise_with(self, team: Team, x: Tensor) -> Tensor:
         """By the mean and the variance of all processes' values, of which each may have another number."""

@@ -1,4 +1,6 @@
-"""DenseNet-121 for pictures of about 32 pixels."""
+"""DenseNet-121 for images of about 32 pixels.
+
+Reference: Huang et al. 2017, arXiv:1608.06993."""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class DenseLayer(nn.Module):
 
 
 class Transition(nn.Module):
-    """Halves channels and picture. No ReLU, as in the authors' code."""
+    """Halves channels and image sides. No ReLU, as in the authors' code."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,4 +1,11 @@
-"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation and with ReLU6, made for weights trained in TensorFlow."""
+"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation and with ReLU6, for weights trained in TensorFlow.
+
+Compound scaling: every stage has ceil(d repeats) blocks of width round8(w width), (w, d) from SCALES; stem and head are fixed.
+A block (inverted residual):  x + project(relu6(depthwise(relu6(expand(x))))), the sum only where the shape is unchanged.
+
+References: Tan and Le 2019, arXiv:1905.11946; Sandler et al. 2018, arXiv:1801.04381 (inverted residuals); the Lite variants:
+github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite (2020).
+"""
 
 from __future__ import annotations
 
@@ -14,10 +21,10 @@ from pals.vision.networks.fused import conv_relu6, fold
 from pals.vision.networks.network import Network
 from pals.vision.networks.residual import average
 
-STEM, HEAD = 32, 1280
+STEM_WIDTH, HEAD_WIDTH = 32, 1280
 """Channels of the first and of the last convolution: the same in every size of the family."""
-EPS, MOMENTUM = 1e-3, 0.01
-"""Of the batch norms, as TensorFlow has them."""
+TF_EPS, TF_MOMENTUM = 1e-3, 0.01
+"""Epsilon and momentum of TensorFlow's batch norms."""
 
 
 class Stage(NamedTuple):
@@ -52,7 +59,7 @@ class SameConv(nn.Conv2d):
         return super().forward(self.padded(x))
 
     def padded(self, x: Tensor) -> Tensor:
-        """With what torch's own padding does not add."""
+        """Padded by what torch's own padding does not add."""
         if self.stride == (1, 1):
             return x
         height, width = (self._missing(side, axis) for axis, side in enumerate(x.shape[2:]))
@@ -72,7 +79,7 @@ class ConvNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = SameConv(channels_in, channels_out, kernel, stride, groups)
-        self.norm: nn.Module = BatchNorm2d(channels_out, eps=EPS, momentum=MOMENTUM)
+        self.norm: nn.Module = BatchNorm2d(channels_out, eps=TF_EPS, momentum=TF_MOMENTUM)
         self.active = active
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,20 +113,20 @@ class InvertedResidual(nn.Module):
 
 
 class EfficientNetLite(Network):
-    """Lite0, Lite1 or Lite2 (Tan and Le 2019; the Lite variants of 2020). Wants (x - 127) / 128 with x in 0..255, RGB."""
+    """Lite0, Lite1 or Lite2. Inputs: (x - 127) / 128 with x in 0..255, RGB."""
 
     def __init__(self, number: int, channels: int, num_classes: int) -> None:
         super().__init__()
         width, depth = SCALES[number]
-        self.stem = ConvNorm(channels, STEM, 3, 2)
-        blocks, now = [], STEM
+        self.stem = ConvNorm(channels, STEM_WIDTH, 3, 2)
+        blocks, now = [], STEM_WIDTH
         for stage in _scaled(width, depth):
             for repeat in range(stage.repeats):
                 blocks.append(InvertedResidual(now, stage, stage.stride if repeat == 0 else 1))
                 now = stage.width
         self.blocks = nn.Sequential(*blocks)
-        self.head = ConvNorm(now, HEAD, 1)
-        self.classifier = nn.Linear(HEAD, num_classes)
+        self.head = ConvNorm(now, HEAD_WIDTH, 1)
+        self.classifier = nn.Linear(HEAD_WIDTH, num_classes)
 
     def encode(self, x: Tensor) -> Tensor:
         return average(self.head(self.blocks(self.stem(x))))
@@ -129,15 +136,15 @@ class EfficientNetLite(Network):
         name = published.removeprefix("_")
         if name.startswith("fc."):
             return f"classifier.{name.removeprefix('fc.')}"
-        place, table, layer = "", OUTER, name
+        place, table, layer = "", PUBLISHED_OUTER, name
         if inside := re.match(r"(blocks\.\d+\.)_", name):
-            place, table, layer = inside[1], INNER, name[inside.end() :]
+            place, table, layer = inside[1], PUBLISHED_INNER, name[inside.end() :]
         module, _, value = layer.rpartition(".")
         return f"{place}{table[module]}.{value}" if module in table else published
 
 
-OUTER = {"conv_stem": "stem.conv", "bn0": "stem.norm", "conv_head": "head.conv", "bn1": "head.norm"}
-INNER = {
+PUBLISHED_OUTER = {"conv_stem": "stem.conv", "bn0": "stem.norm", "conv_head": "head.conv", "bn1": "head.norm"}
+PUBLISHED_INNER = {
     "expand_conv": "expand.conv",
     "bn0": "expand.norm",
     "depthwise_conv": "depthwise.conv",
@@ -145,7 +152,7 @@ INNER = {
     "project_conv": "project.conv",
     "bn2": "project.norm",
 }
-"""What published files call the layers, outside and inside of blocks."""
+"""Names of the layers in published files, outside and inside of blocks."""
 
 
 def _scaled(width: float, depth: float) -> list[Stage]:

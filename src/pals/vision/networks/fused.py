@@ -1,4 +1,7 @@
-"""Convolution, norm, sum and ReLU: one operation where nothing is learnt."""
+"""Convolution, norm, sum and ReLU as one operation where nothing is learnt.
+
+A norm in evaluation is a scale and a shift per channel:  norm(W * x) = (s W) * x + (b - s mean),  s = weight / sqrt(var + eps).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def conv_norm_relu(conv: nn.Conv2d, norm: BatchNorm2d, x: Tensor, shortcut: Tens
 
 
 def fold(conv: nn.Conv2d, norm: BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the convolution that does what both do one after the other, the norm being in evaluation."""
+    """Weight and bias of the single convolution that equals both, the norm being in evaluation."""
     assert norm.running_mean is not None and norm.running_var is not None
     scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
     mean = norm.running_mean if conv.bias is None else norm.running_mean - conv.bias
@@ -48,7 +51,7 @@ def conv_relu6(conv: nn.Conv2d, x: Tensor) -> Tensor:
 
 @cache
 def has_clamped_conv() -> bool:
-    """Whether oneDNN is here, and torch's door to it, which torch does not promise to keep, is as it was."""
+    """Whether oneDNN is available through torch's private operation, which may change."""
     conv = nn.Conv2d(1, 2, 1, device="cpu").requires_grad_(False)
     conv.weight[:] = torch.tensor([1.0, -1.0])[:, None, None, None]
     try:

@@ -1,4 +1,4 @@
-"""What every network looks like from outside."""
+"""The interface of all networks."""
 
 from __future__ import annotations
 

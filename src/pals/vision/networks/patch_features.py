@@ -1,4 +1,12 @@
-"""Features without training: how much each part of a picture looks like patches cut from the pictures themselves."""
+"""Features without training: similarity of every part of an image to patches cut from the images themselves.
+
+For each window x_p of 6x6 pixels, normalised to mean 0 and variance 1 (contrast constant .3) and ZCA-whitened:
+    w_p = (U (L + ridge)^-1/2 U') (x_p - mean),   s_pk = cos(w_p, patch_k)
+    response = [average over a 3x3 grid of fields of max(s_pk - t, 0) and of max(-s_pk - t, 0)],   t = .2
+averaged with that of the mirror image, standardised, and projected on its 512 largest principal components.
+
+Reference: Coates, Lee and Ng 2011 (proceedings.mlr.press/v15/coates11a), with random patches in place of centroids.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +18,28 @@ from pals.util.errors import InputError
 from pals.vision.networks.network import Network
 
 PATCH = 6  # pixels a side
-GRID = 3  # responses are averaged in so many fields a side
-SMALLEST = PATCH + GRID  # pixels a side of a picture
+POOL_GRID = 3  # fields a side over which responses are averaged
+MIN_PATCH_SIDE = PATCH + POOL_GRID  # pixels a side of an image
 FILTERS = 512
 CONTRAST = 0.3
-"""Added to a patch's deviation before dividing by it, so that flat ones are not blown up."""
+"""Added to a patch's standard deviation before dividing by it, so that flat patches are not amplified."""
 RIDGE = 0.01
-"""Added to the variances that whitening divides by."""
-THRESHOLD = 0.2
-"""How alike, as a cosine, a place must be to a patch before it counts."""
-BLOCK_VALUES = 16 << 20
-"""Bytes of responses: about what a CPU's cache holds. Of larger pieces the system takes back the memory each time, too. A GPU
-is given 64 times as much."""
-WIDTH = 512
-"""Features that are left: the largest principal components of all responses."""
-PICTURES = 5000
-"""That patches are cut from, where there are more."""
-LOOKED_AT = 2 * WIDTH
-"""Pictures that the components are found on."""
+"""Added to the variances in whitening."""
+MIN_COSINE = 0.2
+"""Cosine below which a window does not respond to a patch."""
+RESPONSE_BYTES = 16 << 20
+"""Bytes of responses computed at a time on a CPU: about its cache. A GPU computes 64 times as many."""
+PATCH_FEATURES = 512
+"""Principal components of the responses: the width of the features."""
+PATCH_IMAGES = 5000
+"""Images that patches are cut from, at most."""
+COMPONENT_IMAGES = 2 * PATCH_FEATURES
+"""Images from which the components are computed."""
 
 
 class PatchNetwork(Network):
-    """Every place is normalised and whitened, compared with random patches, both ways, and what exceeds the threshold is
-    averaged over a grid of fields; the picture and its mirror image together, unless `mirror` is false; then the principal
-    components. After Coates, Lee and Ng (2011), with patches in place of centroids. All of it comes from the pictures
-    (`learn_patches`), nothing from labels."""
+    """The features described above; `mirror`: averaged with those of the mirror image. All buffers are computed from images
+    by `learn_patches`, none from labels."""
 
     def __init__(self, channels: int, num_classes: int, filters: int = FILTERS, *, mirror: bool = True) -> None:
         super().__init__()
@@ -48,24 +53,24 @@ class PatchNetwork(Network):
         self.register_buffer("patches", torch.zeros(filters, width, 1, 1))
         self.components: Tensor
         self.offset: Tensor
-        self.register_buffer("components", torch.zeros(WIDTH, 2 * filters * GRID**2))
-        self.register_buffer("offset", torch.zeros(WIDTH))
-        self.classifier = nn.Linear(WIDTH, num_classes)
+        self.register_buffer("components", torch.zeros(PATCH_FEATURES, 2 * filters * POOL_GRID**2))
+        self.register_buffer("offset", torch.zeros(PATCH_FEATURES))
+        self.classifier = nn.Linear(PATCH_FEATURES, num_classes)
 
     def encode(self, x: Tensor) -> Tensor:
         return self.reduced(self.responses(x))
 
     def reduced(self, response: Tensor) -> Tensor:
-        """The principal components of responses."""
+        """Responses projected on the principal components."""
         return F.linear(response, self.components, self.offset)
 
     def responses(self, x: Tensor) -> Tensor:
-        """How much each field looks like each patch, or its opposite. A few pictures at a time; all of them where a graph is
-        taken, which has to hold for any number."""
+        """Similarity of each field to each patch and to its negative. A few images at a time, unless a graph is traced, which
+        has to be valid for any number."""
         if torch.compiler.is_compiling():
             return self._both_ways(x)
         places = (x.shape[2] - PATCH + 1) * (x.shape[3] - PATCH + 1)
-        at_once = BLOCK_VALUES if x.device.type == "cpu" else BLOCK_VALUES << 6
+        at_once = RESPONSE_BYTES if x.device.type == "cpu" else RESPONSE_BYTES << 6
         few = max(1, at_once // (2 * 4 * len(self.patches) * places))
         return torch.cat([self._both_ways(part) for part in torch.split(x, few)])
 
@@ -78,12 +83,12 @@ class PatchNetwork(Network):
         spread = (square - mean.square()).clamp_min(0).sqrt() + CONTRAST
         white = F.normalize(F.conv2d(x, self.whiten) / spread - self.centre[:, None, None], dim=1)
         alike = F.conv2d(white, self.patches)
-        both = ((alike - THRESHOLD).relu_(), alike.neg_().sub_(THRESHOLD).relu_())  # large: no more copies than it takes
-        return torch.cat([F.adaptive_avg_pool2d(half, GRID).flatten(1) for half in both], dim=1)
+        both = ((alike - MIN_COSINE).relu_(), alike.neg_().sub_(MIN_COSINE).relu_())  # in place: these are large
+        return torch.cat([F.adaptive_avg_pool2d(half, POOL_GRID).flatten(1) for half in both], dim=1)
 
 
 class Responses(Network):
-    """All responses of a patch network as features, for comparing pictures with one another."""
+    """All responses of a patch network as features, for comparing images."""
 
     def __init__(self, network: PatchNetwork) -> None:
         super().__init__()
@@ -95,8 +100,8 @@ class Responses(Network):
 
 
 def learned_patches(x: Tensor, generator: torch.Generator) -> PatchNetwork:
-    """A network that is learned from these standardised pictures alone; torch's own generator is left as it is."""
-    with torch.random.fork_rng(devices=[]):  # the classifier that nobody asks draws numbers too
+    """A network computed from these standardised images; torch's global generator is left unchanged."""
+    with torch.random.fork_rng(devices=[]):  # initialising the unused classifier draws numbers
         network = PatchNetwork(x.shape[1], num_classes=2)
     learn_patches(network, x, generator)
     return network
@@ -104,11 +109,11 @@ def learned_patches(x: Tensor, generator: torch.Generator) -> PatchNetwork:
 
 @torch.no_grad()
 def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, samples: int = 50_000) -> None:
-    """Fill the network from standardised pictures (N x channels x height x width), of which `samples` patches are looked at."""
+    """Fill the network from `samples` patches of standardised images (N x channels x height x width)."""
     channels, height, width = x.shape[1:]
-    if min(height, width) < SMALLEST:
+    if min(height, width) < MIN_PATCH_SIDE:
         raise InputError(
-            f"Pictures of {height} x {width} pixels are too small to cut patches from; at least {SMALLEST} a side."
+            f"Images of {height} x {width} pixels are too small to cut patches from; at least {MIN_PATCH_SIDE} a side."
         )
 
     def whole(limit: int) -> Tensor:
@@ -131,18 +136,18 @@ def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, 
     chosen = torch.randperm(samples, generator=generator)[: len(network.patches)]
     white = F.normalize((patch[chosen] - mean).double() @ whitening, dim=1)
     network.patches.copy_(white.reshape(network.patches.shape))
-    _reduce(network, x[torch.randperm(len(x), generator=generator)[:LOOKED_AT]])
+    _reduce(network, x[torch.randperm(len(x), generator=generator)[:COMPONENT_IMAGES]])
 
 
 def _reduce(network: PatchNetwork, x: Tensor) -> None:
-    """The principal components of the responses to these pictures, each response standardised. Fewer pictures than components
-    leave the rest at zero."""
+    """The principal components of the standardised responses to these images. With fewer images than components the rest is
+    zero."""
     response = network.responses(x)
     std, mean = torch.std_mean(response, dim=0)
     std = std + 1e-6
     normal = (response - mean) / std
-    value, vector = torch.linalg.eigh((normal @ normal.T).double())  # far fewer pictures than responses
-    kept = (value > 1e-6 * value[-1]).nonzero().flatten().flip(0)[:WIDTH]
+    value, vector = torch.linalg.eigh((normal @ normal.T).double())  # N x N: far fewer images than responses
+    kept = (value > 1e-6 * value[-1]).nonzero().flatten().flip(0)[:PATCH_FEATURES]
     axes = (vector[:, kept] / value[kept].sqrt()).float().T @ normal
     network.components.zero_()
     network.components[: len(kept)] = axes / std

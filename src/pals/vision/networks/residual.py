@@ -88,7 +88,7 @@ class Staged(Network):
     def add_stages(
         self, block: Block, channels: int, widths: Sequence[int], depths: Sequence[int], strides: Sequence[int]
     ) -> int:
-        """Build the stages; the answer is the width they end with."""
+        """Build the stages; returns the width of the last one."""
         self.stage_names = tuple(f"layer{i}" for i in range(1, len(widths) + 1))
         for name, width, depth, stride in zip(self.stage_names, widths, depths, strides, strict=True):
             first = block(channels, width, stride)
@@ -119,7 +119,7 @@ def average(x: Tensor) -> Tensor:
 
 
 def kaiming_fan_out(network: M) -> M:
-    """Every convolution drawn anew, Kaiming-normal by fan-out; norms and linear layers stay as torch makes them."""
+    """Re-initialise every convolution, Kaiming-normal by fan-out; norms and linear layers keep torch's initialisation."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pals.util.errors import InputError
 from pals.util.words import pip_install
-from pals.vision.networks.imagenet_resnet import IMAGENET
 from pals.vision.networks.network import Network, Output
+from pals.vision.networks.resnets import IMAGENET
 
 PREFIX = "timm:"
 DOWNLOAD = "timm"
