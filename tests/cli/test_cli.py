@@ -81,7 +81,7 @@ def test_help_groups_the_commands(pals: Pals) -> None:
             shown.setdefault(panel, []).append(entry[1])
     assert list(shown) == list(PANELS)
     assert {panel: sorted(names) for panel, names in shown.items()} == {p: sorted(names) for p, names in PANELS.items()}
-    assert shown["Your own pictures"] == list(PANELS["Your own pictures"])
+    assert next(iter(shown.values())) == ["fit", "review", "update", "predict", "report"]
     assert {command.split()[0] for command in COMMANDS} == {name for names in PANELS.values() for name in names}
 
 

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from pals.cli.bench import bench
-from pals.cli.seeds import MOST, chosen_seeds
+from pals.cli.seeds import MOST, Seed, Seeds, chosen_seeds
 from pals.cli.train import demo, train
 
 
@@ -29,6 +29,6 @@ def test_how_many_or_which(seeds: str | None, seed: int | None, expected: list[i
 
 
 def test_every_command_with_seeds_has_both_options() -> None:
-    options = [[str(inspect.signature(command).parameters[name].annotation) for name in ("seeds", "seed")]
-               for command in (train, bench, demo)]  # fmt: skip
-    assert options[0] == options[1] == options[2] == ["Seeds", "Seed"]
+    for command in (train, bench, demo):
+        kinds = {name: one.annotation for name, one in inspect.signature(command, eval_str=True).parameters.items()}
+        assert (kinds["seeds"], kinds["seed"]) == (Seeds, Seed)

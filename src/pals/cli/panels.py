@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 
 PANELS = {
-    "Your own pictures": ("fit", "review", "update", "predict", "relabel", "replay", "prune", "report", "export"),
+    "Clean labels and a classifier": ("fit", "review", "update", "predict", "report"),
+    "More about your images": ("relabel", "replay", "export"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
     "Set-up": ("demo", "doctor", "encoders", "data"),
 }
+"""Commands by panel, in the order of `pals --help`: the first five are all that a practitioner needs."""
 PLACES = {name: (place, panel) for place, (name, panel) in enumerate((n, p) for p, names in PANELS.items() for n in names)}
 
 

@@ -14,9 +14,12 @@ from rich.table import Table
 
 from pals.cli import completion
 from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
+from pals.cli.expand_options import expand_options
 from pals.cli.launching import Cluster, Launcher, hand_over
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
+from pals.runs.train_options import TrainOptions
 from pals.util.errors import InputError
+from pals.util.option import settings_from
 
 if TYPE_CHECKING:
     from pals.runs.run_config import RunConfig
@@ -52,7 +55,9 @@ def demo(
     accuracies: dict[str, list[float]] = {}
     about: dict[str, Any] = {}
     with Reporter(console).showing() as reporter:
-        for name, number, run in demo_runs(out, numbers, _flags(device=device, epochs=epochs), fresh=fresh):
+        for name, number, run in demo_runs(
+            out, numbers, settings_from(TrainOptions(device=device, epochs=epochs)), fresh=fresh
+        ):
             if name == "pals" and not about:
                 about = run.describe()
                 console.print(_intro(about, "handwritten digits"), highlight=False)
@@ -99,44 +104,13 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
 
 
 @app.command()
+@expand_options
 def train(
-    data: Annotated[
-        str | None, typer.Argument(help="Data set, e.g. digits or cifar10.", autocompletion=completion.data_sets)
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Method to train; see `pals methods`.", autocompletion=completion.methods)
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Named preset of the method's options; see `pals methods NAME`.", autocompletion=completion.presets),
-    ] = None,
-    partial_rate: Annotated[float | None, typer.Option(help="q: probability that a wrong label is a candidate.")] = None,
-    noise_rate: Annotated[float | None, typer.Option(help="eta: probability that the true label is left out.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="Protocol for drawing candidates: g1, g2, g3 or g4.")] = None,
+    options: TrainOptions,
     seeds: Seeds = None,
     seed: Seed = None,
-    epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Learn from the features of an encoder: a name from `pals encoders`, timm:NAME, or a weights file.",
-            autocompletion=completion.encoders,
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="With --encoder timm:NAME: its weights file, or timm to download them.")
-    ] = None,
-    frozen: Annotated[
-        bool | None, typer.Option("--frozen/--no-frozen", help="Keep the encoder frozen (default) or fine-tune it.")
-    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML), for example a run's config.yaml.")] = None,
     set_: Set = None,
-    device: Device = None,
-    precision: Annotated[str | None, typer.Option(help="Precision: auto, fp32, tf32, bf16 or fp16.")] = None,
-    compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile and capture the training step (default: on a GPU).")
-    ] = None,
-    deterministic: Annotated[bool | None, typer.Option("--deterministic", help="Use deterministic kernels only.")] = None,
     out: Out = None,
     data_dir: DataDir = None,
     stop_after: Annotated[
@@ -162,8 +136,7 @@ def train(
     from pals.runs import RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
 
-    flags = _flags(data, method, preset, partial_rate, noise_rate, protocol, epochs, device, precision, compiled, deterministic)
-    flags |= _encoder_flags(encoder, weights, frozen)
+    flags = {**settings_from(options), **_encoder_settings(options)}
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
     numbers = chosen_seeds(seeds, seed, [values.get("seed", 1)])
     configs = [RunConfig.of({**values, "seed": number}) for number in numbers]
@@ -313,37 +286,13 @@ def data_fetch(
     say(f"{name} is in {folder}")
 
 
-def _flags(
-    data: str | None = None,
-    method: str | None = None,
-    preset: str | None = None,
-    partial_rate: float | None = None,
-    noise_rate: float | None = None,
-    protocol: str | None = None,
-    epochs: int | None = None,
-    device: str | None = None,
-    precision: str | None = None,
-    compiled: bool | None = None,
-    deterministic: bool | None = None,
-) -> dict[str, Any]:
-    """Flags that were given, in the shape of a settings file."""
-    sections: dict[str, dict[str, Any]] = {
-        "data": {"name": data, "partial_rate": partial_rate, "noise_rate": noise_rate, "protocol": protocol},
-        "method": {"name": method, "preset": preset},
-        "train": {"epochs": epochs},
-        "engine": {"device": device, "precision": precision, "compile": compiled, "deterministic": deterministic},
-    }
-    given = {name: {key: v for key, v in section.items() if v is not None} for name, section in sections.items()}
-    return {name: section for name, section in given.items() if section}
-
-
-def _encoder_flags(encoder: str | None, weights: Path | None, frozen: bool | None) -> dict[str, Any]:
+def _encoder_settings(options: TrainOptions) -> dict[str, Any]:
     from pals.runs.encoder_settings import dataset_network_settings
 
-    if encoder is not None:
-        return {"network": dataset_network_settings(encoder, weights, frozen)}
-    if weights is not None or frozen is not None:
-        given = "--weights" if weights is not None else "--frozen" if frozen else "--no-frozen"
+    if options.encoder is not None:
+        return {"network": dataset_network_settings(options.encoder, options.weights, options.frozen)}
+    if options.weights is not None or options.frozen is not None:
+        given = "--weights" if options.weights is not None else "--frozen" if options.frozen else "--no-frozen"
         raise InputError(f"{given} needs an encoder: name one with --encoder, or set network.weights with --set.")
     return {}
 
