@@ -47,7 +47,7 @@ STAGES = (
     Stage("exact neighbours, GPU", lambda n: NEAR_GPU * WIDTH * n**2, "GPU", lambda n: 3 * 4 * WIDTH * n, "one GPU"),
     Stage("votes and selection", lambda n: LABELING * CLASSES * n, "core", lambda n: (4 * CLASSES + 12 * NEIGHBORS) * n, ONE),
     Stage("predict, JPEG", lambda n: PREDICT * n, "core", lambda n: 163e6, "streamed"),
-    Stage("pictures, 224 pixels", lambda n: 0.0, "-", lambda n: PICTURE * n, "disk or shards"),
+    Stage("images, 224 pixels", lambda n: 0.0, "-", lambda n: PICTURE * n, "disk or shards"),
 )
 
 
