@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .replace("build/", f"{folder}/")
         .replace("paths: [src]", f"paths: [{ROOT}/src]")
     )
-    (folder / "mkdocs.yml").write_text(config.replace("docs/_site/hooks.py", f"{ROOT}/docs/_site/hooks.py"), encoding="utf-8")
+    (folder / "mkdocs.yml").write_text(config.replace("docs/_site/", f"{ROOT}/docs/_site/"), encoding="utf-8")
     subprocess.run((sys.executable, "docs/_site/stage.py", str(folder / "docs")), cwd=ROOT, check=True)
     command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(folder / "mkdocs.yml"))
     subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True)

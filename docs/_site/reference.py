@@ -1,4 +1,4 @@
-"""Pages of the site that are written from the code: the public names, the commands, the layers."""
+"""Pages of the site that are generated from the code: the public names by task, a page per command, the layers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
 import pals
 
 SOURCE = Path(pals.__file__).parent
-PYTHON = """# Reference: `import pals`
-
-Every public name, from its docstring. [The Python API](../docs/api.md) introduces them in groups.
-"""
+API = Path(__file__).resolve().parents[1] / "api.md"
+SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", flags=re.M | re.S)
+COMMAND = re.compile(r"^## `pals (\S+)`\n(.*?)(?=^## |\Z)", flags=re.M | re.S)
 DESIGN = """# Design
 
 A package imports only those below it in the drawing, never one beside or above it; a test enforces this. The drawing is made
@@ -39,8 +38,11 @@ text { font: 14px sans-serif; text-anchor: middle; fill: #004d40 }
 
 def write_reference(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "python.md").write_text(python_page(), encoding="utf-8")
-    (folder / "commands.md").write_text(commands_page(), encoding="utf-8")
+    for kind, pages in (("python", python_pages()), ("commands", command_pages())):
+        (folder / kind).mkdir()
+        for name, text in pages.items():
+            (folder / kind / f"{name}.md").write_text(text, encoding="utf-8")
+        (folder / kind / ".order").write_text("\n".join(f"{name}.md" for name in pages), encoding="utf-8")
     (folder / "design.md").write_text(design_page(), encoding="utf-8")
     (folder / "layers.svg").write_text(layers_svg(), encoding="utf-8")
 
@@ -48,10 +50,30 @@ def write_reference(folder: Path) -> None:
 # ---- public names
 
 
-def python_page() -> str:
-    """Every public name with its signature and docstring, by mkdocstrings; a name without one fails."""
-    names = sorted((name for name in pals.__all__ if name != "__version__"), key=str.lower)
-    return "\n".join([PYTHON, *(_entry(name) for name in names)])
+def api_groups() -> dict[str, list[str]]:
+    """The public names of each section of docs/api.md: those in its table, then those in its text."""
+    groups = {}
+    for heading, text in SECTION.findall(API.read_text(encoding="utf-8")):
+        in_table = re.findall(r"<!-- table: names (.*) -->", text)
+        in_text = [name for name in re.findall(r"`(\w+)`", text) if name in pals.__all__ and name != "__version__"]
+        groups[heading] = list(dict.fromkeys([*" ".join(in_table).split(), *in_text]))
+    missing = set(pals.__all__) - {name for names in groups.values() for name in names} - {"__version__"}
+    if missing:
+        raise SystemExit(f"docs/api.md lacks {', '.join(sorted(missing))}.")
+    return groups
+
+
+def page_name(heading: str) -> str:
+    return re.sub(r"\W+", "-", heading.lower()).strip("-")
+
+
+def python_pages() -> dict[str, str]:
+    """A page per section of docs/api.md; every name with its signature and docstring, by mkdocstrings."""
+    introduced = "[The Python API](../../docs/api.md) has an example of each group."
+    return {
+        page_name(heading): "\n".join([f"# {heading}\n\n{introduced}\n", *(_entry(name) for name in names)])
+        for heading, names in api_groups().items()
+    }
 
 
 def _entry(name: str) -> str:
@@ -64,7 +86,7 @@ def _entry(name: str) -> str:
             text = re.sub(r"^(\w+) \(default (.*?)\): ", r"* `\1` (default `\2`): ", text, flags=re.M)
             return f"## pals.{name}\n\n```python\n{name}{inspect.signature(thing)}\n```\n\n{text}\n"
         return f"## pals.{name}\n\n::: {thing.__module__}.{thing.__qualname__}\n"
-    return f"## pals.{name}\n\n{_kind(thing)}; see [The Python API](../docs/api.md).\n"
+    return f"## pals.{name}\n\n{_kind(thing)}; see [The Python API](../../docs/api.md).\n"
 
 
 def _documented(name: str, thing: object) -> str:
@@ -83,13 +105,23 @@ def _kind(thing: object) -> str:
 # ---- commands
 
 
-def commands_page() -> str:
-    """As Typer's own generator writes it, but with the whole first sentence of each command, and examples as code."""
-    command = (sys.executable, "-m", "typer", "pals.cli", "utils", "docs", "--name", "pals", "--title", "Reference: commands")
+def command_pages() -> dict[str, str]:
+    """As Typer's own generator writes it, a page per command, with its whole first sentence, and examples as code."""
+    command = (sys.executable, "-m", "typer", "pals.cli", "utils", "docs", "--name", "pals", "--title", "Commands")
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     first = dict(re.findall(r"^#+ `pals (?:\S+ )*(\S+)`\n\n(.+)$", text, flags=re.M))
-    text = re.sub(r"^(\* `(\S+)`: ).*\.\.\.$", lambda found: found[1] + first[found[2]], text, flags=re.M)
-    return re.sub(r"^Example: +(pals .*)$", lambda found: f"Example: `{html.unescape(found[1])}`", text, flags=re.M)
+    text = re.sub(r"^Example: +(pals .*)$", lambda found: f"Example: `{html.unescape(found[1])}`", text, flags=re.M)
+    sections = dict(COMMAND.findall(text))
+    index = COMMAND.sub("", text).rstrip()
+    index = re.sub(
+        r"^\* `(\S+)`: .*$", lambda found: _listed(found[1], first) if found[1] in sections else found[0], index, flags=re.M
+    )
+    pages = {name: f"# pals {name}\n{re.sub('^##', '#', body, flags=re.M)}" for name, body in sections.items()}
+    return {"index": index + "\n", **pages}
+
+
+def _listed(name: str, first: Mapping[str, str]) -> str:
+    return f"* [`pals {name}`]({name}.md): {first[name]}"
 
 
 # ---- layers

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import notebook
 from reference import write_reference
-from tables import tables
+from tables import page_of, tables
+
+from pals.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -38,6 +40,7 @@ def stage(out: Path) -> None:
     write_notebook(out / "docs" / "notebook.ipynb")
     for page in (out / "docs").rglob("*.md"):
         page.write_text(tables(deepened(page.read_text(encoding="utf-8"))), encoding="utf-8")
+    write_tags(out)
     for page in list(out.rglob("*.md")):
         page.write_text(page.read_text(encoding="utf-8").replace("notebook.ipynb)", "notebook.md)"), encoding="utf-8")
         for target in links(page):
@@ -52,6 +55,17 @@ def write_notebook(path: Path) -> None:
     path.with_suffix(".md").write_text(f"{title}\n\n{download}\n{rest}", encoding="utf-8")
     for name, png in pictures.items():
         (path.parent / name).write_bytes(png)
+
+
+def write_tags(out: Path) -> None:
+    """Method pages are tagged with the labels they are made for, and with their number of networks; one page lists the tags."""
+    (out / "reference" / "tags.md").write_text("# Tags\n\n<!-- material/tags -->\n", encoding="utf-8")
+    for name, method in METHODS.items():
+        page = out / "docs" / "methods" / page_of(name)
+        text = page.read_text(encoding="utf-8")
+        if not text.startswith("---"):
+            networks = {0: "no network", 1: "one network"}.get(method.networks, "several networks")
+            page.write_text(f"---\ntags: [{method.kind}, {networks}]\n---\n\n{text}", encoding="utf-8")
 
 
 def deepened(text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
+from reference import api_groups, page_name
 
 import pals
 from pals.data import dataset_loader
@@ -102,10 +103,16 @@ def methods() -> str:
 
 def names(*wanted: str) -> str:
     """Names of the public API, each with the first sentence of what it says of itself."""
+    group_of = {name: page_name(heading) for heading, names in api_groups().items() for name in names}
     rows = []
     for name in wanted:
         text = (inspect.getdoc(getattr(pals, name)) or "").split("\n\n")[0].replace("\n", " ")
-        rows.append([f"[`{name}`](../reference/python.md#pals{name.lower()})", re.split(r"(?<=\.) (?=[A-Z`])", text)[0]])
+        rows.append(
+            [
+                f"[`{name}`](../reference/python/{group_of[name]}.md#pals{name.lower()})",
+                re.split(r"(?<=\.) (?=[A-Z`])", text)[0],
+            ]
+        )
     return _table(["name", "what it is"], rows)
 
 
