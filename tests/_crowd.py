@@ -70,7 +70,7 @@ def answered_digits(items: int) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
         for item in range(items)
         for worker, looks in (("ann", 0.85), ("bob", 0.75), ("cho", 0.65))
     ]
-    return x_ND, y_N, pd.DataFrame(rows, columns=["item", "worker", "label"])
+    return x_ND, y_N, pd.DataFrame(rows, columns=["item", "annotator", "label"])
 
 
 def write_vectors(folder: Path, items: int) -> Path:
@@ -78,7 +78,7 @@ def write_vectors(folder: Path, items: int) -> Path:
     rng, truth = np.random.default_rng(0), np.arange(items) % 3
     np.save(folder / "x.npy", (rng.normal(size=(items, 5)) + 3 * np.eye(5)[truth]).astype(np.float32))
     rows = [(i, who, "abc"[t if rng.random() < 0.8 else rng.integers(3)]) for i, t in enumerate(truth) for who in "uvw"]
-    pd.DataFrame(rows, columns=["item", "worker", "label"]).to_csv(folder / "votes.csv", index=False)
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "votes.csv", index=False)
     return folder
 
 

@@ -101,7 +101,7 @@ def _missing(files: list[str], labels: list[str], workers: list[str]) -> dict[st
 
 def _votes(k: int, labels: list[str], workers: list[str]) -> list[dict[str, Any]]:
     return [
-        {"worker": name, "label": labels[(k + (p == k % len(workers))) % len(labels)], "weight": 1.0}
+        {"annotator": name, "label": labels[(k + (p == k % len(workers))) % len(labels)], "weight": 1.0}
         for p, name in enumerate(workers)
     ]
 
@@ -111,7 +111,13 @@ def _entry(k: int, files: list[str], labels: list[str], workers: list[str]) -> d
     label, other = labels[k % len(labels)], labels[(k + 1) % len(labels)]
     chance = round(0.99 - 0.9 * k / max(1, len(files)), 4)
     doubtful = [
-        {"rank": k + 1, "worker": workers[k % len(workers)], "answer": other, "suggestion": label, "probability_wrong": chance}
+        {
+            "rank": k + 1,
+            "annotator": workers[k % len(workers)],
+            "answer": other,
+            "suggestion": label,
+            "probability_wrong": chance,
+        }
     ]
     return {
         "item": files[k],
@@ -144,7 +150,7 @@ def _person(name: str, own_CC: np.ndarray, labels: list[str]) -> dict[str, Any]:
     right = np.trace(own_CC) / own_CC.sum()
     chance = float(own_CC.sum(axis=0) @ own_CC.sum(axis=1)) / own_CC.sum() ** 2
     return {
-        "worker": name,
+        "annotator": name,
         "answers": int(own_CC.sum()),
         "agreement": float(right),
         "by_chance": chance,

@@ -40,7 +40,6 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {  # imports against the table, to be r
     "pipeline/summary.py": ("relabel.decide",),  # likewise
     "pipeline/write_results.py": ("report.data", "report.render"),  # a fit writes its report: the caller of both should
     "pipeline/reviewed_answers.py": (
-        "relabel.relabel_queue",
         "review.answers_csv",
         "review.rounds",
         "review.store",

@@ -349,7 +349,7 @@ def without_privileges() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are of Linux")
 @pytest.mark.slow
 def test_a_folder_that_nobody_may_write_to_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "votes.csv").write_text("item,worker,label\n1,ann,a\n1,bob,b\n")
+    (tmp_path / "votes.csv").write_text("item,annotator,label\n1,ann,a\n1,bob,b\n")
     (tmp_path / "closed").mkdir(mode=0o555)
     for out in ("closed", "closed/new/run"):
         failed = command_line("fit", "votes.csv", "--no-images", "--out", out, folder=tmp_path, preexec_fn=without_privileges)
@@ -410,7 +410,7 @@ SLIPS = [
 
 
 def test_slips_in_a_command_are_told_before_anything_large_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,x\nb,ann,y\n")
+    (tmp_path / "votes.csv").write_text("item,annotator,label\na,ann,x\nb,ann,y\n")
     os.mkfifo(tmp_path / "pipe")
     code = (
         "import sys\nfrom pals.cli import main\n"

@@ -249,7 +249,7 @@ def test_a_branch_that_most_leave_undivided_keeps_its_classes(seed: int, tmp_pat
     also those that somebody called the other."""
     tree = Taxonomy.from_parents({"pets": None, "cat": "pets", "dog": "pets", "ship": None, "frog": None})
     rng = np.random.default_rng(seed)
-    truth_N, rows = rng.integers(4, size=240), ["item,worker,label"]
+    truth_N, rows = rng.integers(4, size=240), ["item,annotator,label"]
     features_ND = (0.5 * rng.normal(size=(4, 20)))[truth_N] + rng.normal(size=(240, 20))
     for item, label in enumerate(truth_N.tolist()):
         for person in "abc":

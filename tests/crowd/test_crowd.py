@@ -81,7 +81,7 @@ def test_one_label_for_everything_says_nothing() -> None:
     without = dawid_skene(votes)
     assert (found.label_N == without.label_N)[without.confidence_N > 0.6].all()  # the rest are ties, more or less
     assert (found.label_N == without.label_N).mean() > 0.95
-    table = annotators_table(Result(both, found.posterior_NC)).set_index("worker")
+    table = annotators_table(Result(both, found.posterior_NC)).set_index("annotator")
     assert abs(table.loc["w3", "above_chance"]) < 0.1
     assert table.loc["w0", "above_chance"] > 0.6
 

@@ -136,8 +136,8 @@ def test_evidence_and_table() -> None:
     some = crowd(100, skill=0.3, speed=0.1)
     (apart,) = fast(Result(some, majority_vote(some))).values()
     assert re.match(r"a median of .* s, and agrees with others \d\d% of 116 times", apart)
-    assert "fast" in table["flags"][0] and table["worker"][0] == "w0" and words in table["evidence"][0]
-    assert table.set_index("worker")["seconds"].to_dict() == pytest.approx(
+    assert "fast" in table["flags"][0] and table["annotator"][0] == "w0" and words in table["evidence"][0]
+    assert table.set_index("annotator")["seconds"].to_dict() == pytest.approx(
         {f"w{w}": seconds_W[w] for w in range(PEOPLE)}, abs=1e-3
     )
     untimed = replace(result, votes=replace(votes, time_R=np.empty(0)))

@@ -160,7 +160,7 @@ def test_files_are_encoded_once(files: list[Path], tmp_path: Path, monkeypatch: 
 
 def test_fit_and_the_classifier_share_a_store(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"{path.name},{worker},{label}" for path, label in zip(files, LABELS, strict=True) for worker in "ab"]
-    (tmp_path / "answers.csv").write_text("\n".join(["image,worker,label", *rows]))
+    (tmp_path / "answers.csv").write_text("\n".join(["image,annotator,label", *rows]))
     cache = tmp_path / "kept"
     library.fit(files[0].parent, tmp_path / "answers.csv", out=tmp_path / "run", encoder=LITE0, cache=cache)
     monkeypatch.setattr("pals.runs.feature_cache.encode", None)  # not asked again

@@ -44,7 +44,7 @@ from pals.pseudo_labels import neighbor_weight, vote
 
 LABELING = {"pseudo": "pseudo_N", "posterior": "posterior_NC", "selected": "selected_N", "label": "label_N", "quota": "quota"}
 """Name in the recording and attribute of what `pseudo_label` returns."""
-RENAMED: dict[str, str] = {"belief": "posterior"}
+RENAMED: dict[str, str] = {"belief": "posterior", "worker": "annotator"}
 """Recorded name of a column, key, file or cell, and its name now: `{"worker": "annotator"}`; `{"right: ": "correct: "}` for the
 beginning of `right: dark`."""
 LEFT_OUT = {"seconds", "created", "version", "title", "command", "settings", "thumbs"}

@@ -27,7 +27,7 @@ def large() -> tuple[Votes, Fusion]:
     rng = np.random.default_rng(0)
     item_R, truth_N = np.repeat(np.arange(ITEMS), 2), rng.permutation(np.arange(ITEMS) % CLASSES)
     label_R = np.where(rng.random(2 * ITEMS) < 0.9, truth_N[item_R], rng.integers(CLASSES, size=2 * ITEMS))
-    frame = pd.DataFrame({"item": item_R, "worker": np.arange(2 * ITEMS) % PEOPLE, "label": [f"c{c:02}" for c in label_R]})
+    frame = pd.DataFrame({"item": item_R, "annotator": np.arange(2 * ITEMS) % PEOPLE, "label": [f"c{c:02}" for c in label_R]})
     votes = votes_of_frame(frame, VotesConfig(votes=()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pals.crowd.blocks.SINGLE", 1)

@@ -30,7 +30,7 @@ def answers() -> pd.DataFrame:
         for item, label in enumerate(TRUTH)
         for worker, looks in (("ann", 0.95), ("bob", 0.7), ("cho", 0.5))
     ]
-    return pd.DataFrame(rows, columns=["item", "worker", "label"])
+    return pd.DataFrame(rows, columns=["item", "annotator", "label"])
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,12 @@ def test_answers_without_names_are_those_of_many(tmp_path: Path, pals: Callable[
 
 def test_an_annotator_may_be_called_none(tmp_path: Path, pals: Callable[..., Answer]) -> None:
     names = {"ann": "None", "bob": "NaN", "cho": "null"}
-    table = answers().replace({"worker": names})
-    table.loc[0, "worker"] = ""
+    table = answers().replace({"annotator": names})
+    table.loc[0, "annotator"] = ""
     table.to_csv(tmp_path / "votes.csv", index=False)
     done = pals("fit", "votes.csv", "--no-images", "--out", "run")
     assert done.code == 0 and "3 annotators are called" in done.out
-    found = pd.read_csv(tmp_path / "run" / "annotators.csv", keep_default_na=False).set_index("worker")["answers"]
+    found = pd.read_csv(tmp_path / "run" / "annotators.csv", keep_default_na=False).set_index("annotator")["answers"]
     assert found.to_dict() == {"None": 79, "NaN": 80, "null": 80, "(unnamed)": 1}
     again = pals("update", "run", "votes.csv", "--trust", "None", "--out", "trusted")
     assert again.code == 0 and (pd.read_csv(tmp_path / "trusted" / "labels.csv")["status"] == "gold").sum() == 79
@@ -88,7 +88,7 @@ def test_an_annotator_may_be_called_none(tmp_path: Path, pals: Callable[..., Ans
 
 def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:
     """ "600 items with 1,693 answers from 13 people", of whom annotators.csv listed twelve."""
-    gold = pd.DataFrame({"item": ["=item 0"], "worker": ["eve"], "label": ["a"], "is_gold": ["true"]})
+    gold = pd.DataFrame({"item": ["=item 0"], "annotator": ["eve"], "label": ["a"], "is_gold": ["true"]})
     found = fit(None, pd.concat([answers().head(90), gold]), out=tmp_path / "run", no_images=True)
     assert found.numbers["annotators"] == len(found.annotators) == 3
     assert found.summary[0] == "30 items with 90 answers from 3 people in 3 classes."
@@ -126,7 +126,7 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     assert any("answers alone" in line for line in lines)
     queue = relabel_queue(found.folder, top=5)
     assert len(queue) == 5 and set(queue["item"]) <= set(found.labels["item"])
-    more = pd.DataFrame({"item": [queue["item"][0], "new"], "worker": "dora", "label": ["a", "b"]})
+    more = pd.DataFrame({"item": [queue["item"][0], "new"], "annotator": "dora", "label": ["a", "b"]})
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", trust="dora")
     (tmp_path / "list.txt").write_text("new")

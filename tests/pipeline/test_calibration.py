@@ -41,7 +41,7 @@ def test_people_who_share_mistakes_do_not_make_it_modest(tmp_path: Path) -> None
     label_R = np.where(rng.random(3 * ITEMS) < 0.8, truth_R, rng.integers(10, size=3 * ITEMS))
     misled_R = np.repeat(rng.random(ITEMS) < 0.15, 3) & (rng.random(3 * ITEMS) < 0.7)
     label_R = np.where(misled_R, np.repeat((y_N[:ITEMS] + rng.integers(1, 10, ITEMS)) % 10, 3), label_R)
-    rows = {"item": np.repeat(np.arange(ITEMS), 3), "worker": np.tile(["ann", "bob", "cho"], ITEMS)}
+    rows = {"item": np.repeat(np.arange(ITEMS), 3), "annotator": np.tile(["ann", "bob", "cho"], ITEMS)}
     votes = pd.DataFrame(rows | {"label": [f"d{label}" for label in label_R]})
     np.save(tmp_path / "x.npy", x_ND[:ITEMS])
     found = fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", method="pals", folds=0, epochs=8,

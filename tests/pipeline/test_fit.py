@@ -24,7 +24,7 @@ from pals.util.files import read_json
 from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]
-COLUMNS = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+COLUMNS = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
 LITE0: dict[str, Any] = {"network": {"name": "efficientnet-lite0", "frozen": True}}
 QUICK = ("--epochs", "2", "--set", "method.neighbors=5", "--set", "train.batch_size=32", "--device", "cpu")
 TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "data.fold_epochs=2")
@@ -49,7 +49,7 @@ LABELS = [
     *("item", "label", "confidence", "second", "second_probability", "third", "third_probability", "majority", "dawid_skene"),
     *("votes", "agreement", "in_votes", "status", "none_of_these"),
 ]
-DOUBTFUL = ["rank", "item", "worker", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
+DOUBTFUL = ["rank", "item", "annotator", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_one_command(pals: Pals, data: Path) -> None:
     assert list(doubtful) == DOUBTFUL
     assert (doubtful["answer"] != doubtful["suggestion"]).all()
     assert doubtful["probability_wrong"].is_monotonic_decreasing
-    assert set(pd.read_csv(run / "annotators.csv")["worker"]) == {"ann", "bob", "cho"}
+    assert set(pd.read_csv(run / "annotators.csv")["annotator"]) == {"ann", "bob", "cho"}
     assert list(pd.read_csv(run / "classes.csv")["class"]) == list(CLASSES)
     assert read_votes(run / "votes.csv").num_answers == 180
     held_out = read_json(run / "summary.json")["held_out"]
@@ -188,7 +188,7 @@ def test_an_update_reads_the_earlier_answers_as_they_were_written(pals: Pals, da
     answer = fit(pals, data, "run", "--encoding", "cp1252", "--classes", classes, "--set", "data.separator=';'")
     assert answer.code == 0, answer.err
     item = pd.read_csv("run/votes.csv")["item"].iloc[0]
-    Path("more.csv").write_bytes(f"item,worker,label\n{item},Jürgen,größer\n".encode("cp1252"))
+    Path("more.csv").write_bytes(f"item,annotator,label\n{item},Jürgen,größer\n".encode("cp1252"))
     assert "--encoding cp1252" in pals("update", "run", "more.csv").err
     answer = pals("update", "run", "more.csv", "--encoding", "cp1252", "--device", "cpu")
     assert answer.code == 0, answer.err

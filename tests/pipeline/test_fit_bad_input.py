@@ -24,7 +24,7 @@ from pals.util.files import read_json
 
 Pals = Callable[..., Answer]
 Change = Callable[[Path], tuple[str, ...]]  # spoils the data; gives further arguments
-COLUMNS = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+COLUMNS = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
 QUICK = ("--epochs", "1", "--network", "small-cnn", "--folds", "0", "--set", "method.neighbors=5", "--device", "cpu")
 
 
@@ -262,7 +262,7 @@ def test_the_tables_keep_what_nobody_chose_and_who_is_alone(pals: Pals, data: Pa
     classes = pd.read_csv("run/classes.csv").set_index("class")
     assert list(classes.index) == [*CLASSES, "spotted"]
     assert classes.loc["spotted", ["items", "answers"]].tolist() == [0, 0]
-    assert pd.read_csv("run/annotators.csv")["worker"].tolist() == ["ann"]
+    assert pd.read_csv("run/annotators.csv")["annotator"].tolist() == ["ann"]
 
 
 @contextmanager
@@ -351,7 +351,7 @@ def test_nothing_but_gold(pals: Pals, data: Path) -> None:
 )
 def test_too_little_to_learn_from(pals: Pals, data: Path, rows: str, words: tuple[str, ...]) -> None:
     weight = ",weight" if rows.endswith(",0\n") else ""
-    (data / "votes.csv").write_text(f"image,worker,label{weight}\n{rows}")
+    (data / "votes.csv").write_text(f"image,annotator,label{weight}\n{rows}")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *QUICK)
     assert answer.code == 2
     for word in words:

@@ -35,7 +35,7 @@ from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]
 LITE0 = "efficientnet-lite0"
-COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+COLUMNS = {"item": "picture", "annotator": "who", "label": "class"}
 WORDS = [word for name, column in COLUMNS.items() for word in (f"--{name}-column", column)]
 
 
@@ -136,7 +136,9 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     findings, lines = found[0], list[str]()
     label_N, names = findings.labels["label"], findings.classes["class"].tolist()
     other = [names[(names.index(label) + 1) % 3] for label in label_N[:4]]
-    pd.DataFrame({"item": findings.labels["item"][:4], "worker": "eve", "label": other}).to_csv(tmp_path / "q.csv", index=False)
+    pd.DataFrame({"item": findings.labels["item"][:4], "annotator": "eve", "label": other}).to_csv(
+        tmp_path / "q.csv", index=False
+    )
     options: dict[str, Any] = {"cache": data.parent / "cache", "progress": lines.append, "device": "cpu"}
     updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", trust="eve", **options)
     assert "All 30 pictures were encoded earlier." in lines
@@ -148,7 +150,9 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
 
 def test_an_update_on_patches_does_not_cut_them_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = run(data, "cut", encoder="patches")
-    pd.DataFrame({"item": first.labels["item"][:1], "worker": "eve", "label": ["dark"]}).to_csv(tmp_path / "q.csv", index=False)
+    pd.DataFrame({"item": first.labels["item"][:1], "annotator": "eve", "label": ["dark"]}).to_csv(
+        tmp_path / "q.csv", index=False
+    )
     monkeypatch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
     for out, before in (("second", first.folder), ("third", tmp_path / "second")):
         updated = update(before, tmp_path / "q.csv", out=tmp_path / out, cache=data.parent / "cache", device="cpu")

@@ -22,7 +22,7 @@ from pals.util.errors import InputError
 from pals.util.files import read_json
 from pals.vision.networks import build_network
 
-COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+COLUMNS = {"item": "picture", "annotator": "who", "label": "class"}
 QUICK: dict[str, Any] = {
     "network": "small-cnn",
     "folds": 2,
@@ -67,7 +67,7 @@ def test_what_the_findings_hold(data: Path) -> None:
     assert found.folder == data.parent / "python"
     pd.testing.assert_frame_equal(found.labels, pd.read_csv(found.folder / "labels.csv"))
     assert len(found.doubtful) == found.numbers["doubtful_answers"]
-    assert set(found.annotators["worker"]) == {"ann", "bob", "cho"}
+    assert set(found.annotators["annotator"]) == {"ann", "bob", "cho"}
     assert list(found.classes["class"]) == list(CLASSES)
     assert found.confusion["count"].sum() == 90
     assert found.numbers == read_json(found.folder / "summary.json")
@@ -89,7 +89,7 @@ def test_answers_in_memory(data: Path) -> None:
         run(data, given, out=data.parent / name)
     with pytest.raises(InputError, match="not those that"):
         run(data, frame.iloc[:-1], out=data.parent / "frame")
-    more = pd.DataFrame({"item": [frame["picture"][0]], "worker": ["eve"], "label": ["dark"]})
+    more = pd.DataFrame({"item": [frame["picture"][0]], "annotator": ["eve"], "label": ["dark"]})
     more.to_csv(data / "more.csv", index=False)
     updated = update(data.parent / "frame", data / "more.csv", device="cpu")
     assert updated.folder == data.parent / "frame-updated"
@@ -101,7 +101,7 @@ def test_pictures_or_vectors(data: Path) -> None:
         with pytest.raises(InputError, match="either a folder of pictures or feature vectors"):
             fit(images, data / "votes.csv", out=data / "run", features=features)
     np.save(data / "x.npy", np.random.default_rng(0).normal(size=(30, 4)))
-    votes = pd.DataFrame({"item": range(30), "worker": "ann", "label": ["a", "b", "c"] * 10})
+    votes = pd.DataFrame({"item": range(30), "annotator": "ann", "label": ["a", "b", "c"] * 10})
     found = fit(None, votes, features=data / "x.npy", out=data.parent / "run", epochs=1, device="cpu")
     assert found.labels["item"].tolist() == [str(row) for row in range(30)]
 
@@ -138,7 +138,7 @@ def test_in_a_notebook(data: Path) -> None:
     name = "<script>&" + "x" * 300
     rows = [(f"{name}{item}", who, f"<b>{item % 2}") for item in range(400) for who in ("ann", "bob", "<i>cho")]
     rows += [(f"{name}{item}", "dan", f"<b>{1 - item % 2}") for item in range(0, 400, 20)]
-    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     found = fit(None, votes, no_images=True, out=data / "<run>")
     assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == found.summary
     assert len(found.doubtful) > 8
@@ -147,7 +147,7 @@ def test_in_a_notebook(data: Path) -> None:
     for text in ("<script>", "<b>0", "<b>1", "<run>"):
         assert text not in page
     assert "&lt;run&gt;" in page and "&lt;script&gt;" in page and page.count("<tr") == 1 + 8
-    agreed = fit(None, votes[votes["worker"] == "ann"], no_images=True, out=data / "agreed")
+    agreed = fit(None, votes[votes["annotator"] == "ann"], no_images=True, out=data / "agreed")
     assert agreed.doubtful.empty and "&lt;b&gt;1" in agreed._repr_html_()
     read = read_votes(data / "<run>" / "votes.csv")
     assert len(repr(read)) < 3000 and len(repr(read.to_candidates())) < 1000

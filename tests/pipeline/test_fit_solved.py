@@ -82,7 +82,7 @@ def test_resuming_and_updating_solve_again(
     fit(None, votes, features=folder / "x.npy", out=folder / "run", truth=folder / "truth.csv", progress=lines.append)
     assert (found.folder / "labels.csv").read_bytes() == labels
     assert any(line.startswith("Closed form on the feature vectors") for line in lines)
-    more = pd.DataFrame({"item": range(20), "worker": "eve", "label": [f"d{y}" for y in y_N[:20]]})
+    more = pd.DataFrame({"item": range(20), "annotator": "eve", "label": [f"d{y}" for y in y_N[:20]]})
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated")
     assert updated.numbers["answers"] == found.numbers["answers"] + 20
@@ -112,7 +112,7 @@ def noise(items: int, tmp_path: Path, **options: Any) -> Findings:
     truth_N = rng.integers(3, size=items)
     np.save(tmp_path / "x.npy", rng.normal(size=(items, 8)))
     rows = [(i, w, "abc"[t if rng.random() < 0.8 else rng.integers(3)]) for i, t in enumerate(truth_N) for w in "uvw"]
-    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     return fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", device="cpu", **options)
 
 

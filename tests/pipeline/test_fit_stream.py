@@ -45,7 +45,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("pals.vision.images.pixel_statistics.BLOCK_VALUES", BATCH * 3 * 32 * 32)
         patch.setattr("pals.data.row_source.BLOCK", (BATCH - 1) * 3 * 32 * 32)
         patch.setattr("pals.training.extract.PIXELS", BATCH * 32 * 32)
-        patch.setattr("pals.runs.starting_networks.PICTURES", 2 * BATCH)
+        patch.setattr("pals.runs.starting_networks.PATCH_IMAGES", 2 * BATCH)
         patch.setattr("pals.pipeline.stages.networks.FOLD_TRAINING", {"batch_size": BATCH, "lr": 0.1})
         patch.setattr(Engine, "chunk", BATCH)
         yield
@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fitted(data: Path, out: Path, said: list[str] | None = None, images: Path | None = None, **options: Any) -> Findings:
-    columns = {"item": "picture", "worker": "who", "label": "class"}
+    columns = {"item": "picture", "annotator": "who", "label": "class"}
     tell = (lambda line: None) if said is None else said.append
     paths = {"images": images or data / "images", "votes": data / "votes.csv", "out": out, "cache": out.parent / "cache"}
     return fit(**paths, columns=columns, device="cpu", progress=tell, **options)

@@ -49,10 +49,10 @@ def make(folder: Path) -> None:
         for worker, skill, coarse in (("ann", 0.9, 0.0), ("bob", 0.6, 0.6), ("cho", 0.7, 0.1)):
             said = CLASSES[truth if rng.random() < skill else int(rng.integers(len(CLASSES)))]
             rows.append((f"i{item:02}", worker, PARENTS[said] if rng.random() < coarse else said))
-    pd.DataFrame(rows, columns=["item", "worker", "label"]).to_csv(folder / "votes.csv", index=False)
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "votes.csv", index=False)
     (folder / "names.txt").write_text("\n".join(f"i{item:02}" for item in range(ITEMS)), encoding="utf-8")
     (folder / "tree.csv").write_text(TREE.to_csv(), encoding="utf-8")
-    (folder / "more.csv").write_text("item,worker,label\ni00,dan,birds\ni01,dan,gulls\ni02,dan,tern\n", encoding="utf-8")
+    (folder / "more.csv").write_text("item,annotator,label\ni00,dan,birds\ni01,dan,gulls\ni02,dan,tern\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_the_queue_proposes_classes(found: Findings) -> None:
 
 
 def test_people_have_an_accuracy_on_each_level(found: Findings) -> None:
-    table = found.annotators.set_index("worker")
+    table = found.annotators.set_index("annotator")
     assert [name for name in table if name.startswith("accuracy")] == [f"accuracy_level_{level}" for level in (1, 2, 3)]
     bob = table.loc["bob"]
     assert bob["accuracy_level_1"] > bob["accuracy_level_3"]
@@ -177,7 +177,7 @@ def test_an_answer_that_names_a_branch_is_for_every_class_in_it(tmp_path: Path) 
     """Two people who say "gulls" outnumber one who says "grey"; the sizes of classes follow from answers that name one."""
     said = [["gulls", "gulls", "grey" if item < 20 else "kitti"] for item in range(60)]
     rows = [f"{item},{who},{label}" for item, labels in enumerate(said) for who, label in zip("abc", labels, strict=True)]
-    written = _written(tmp_path / "votes.csv", "\n".join(["item,worker,label", *rows]))
+    written = _written(tmp_path / "votes.csv", "\n".join(["item,annotator,label", *rows]))
     votes = pals.read_votes(written, taxonomy=TREE)
     kitti_NC = np.eye(len(CLASSES))[np.full(60, CLASSES.index("kitti"))]
     result = Result(votes, kitti_NC)

@@ -32,7 +32,7 @@ def fitted(folder: Path, *, informative: bool = True, clicker: bool = False, loo
         for worker in ("ann", "bob", "cho")
     ]
     rows += [(item, "dan", "abcd"[item // 10 % 4]) for item in range(ITEMS) if clicker]
-    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     return fit(None, votes, features=folder / "x.npy", out=folder / "run")
 
 
@@ -72,7 +72,7 @@ def test_a_clicker_is_named_with_evidence(bad: Findings) -> None:
     (sentence,) = suspected_people(bad)
     assert re.match(r"dan may be answering without looking: repeated the previous answer 9\d% of 239 times", sentence)
     assert bad.numbers["flags"] == {"dan": ["repeats", "chance"]}
-    assert bad.annotators["worker"][0] == "dan"
+    assert bad.annotators["annotator"][0] == "dan"
 
 
 def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
@@ -109,7 +109,7 @@ def test_no_number_stands_on_the_page_three_times(bad: Findings) -> None:
 def test_people_who_never_differ_are_named(tmp_path: Path) -> None:
     label = np.random.default_rng(0).integers(4, size=300)
     rows = [(item, who, f"c{label[item]}") for item in range(300) for who in ("ann", "bob", "cho", "dan")]
-    found = fit(None, pd.DataFrame(rows, columns=["item", "worker", "label"]), out=tmp_path / "run", no_images=True)
+    found = fit(None, pd.DataFrame(rows, columns=["item", "annotator", "label"]), out=tmp_path / "run", no_images=True)
     (line,) = (line for line in found.summary if "same answer" in line)
     assert line.startswith("4 people (ann, bob, cho and 1 more) gave the same answer to all 300 items they have in")
 
@@ -117,6 +117,6 @@ def test_people_who_never_differ_are_named(tmp_path: Path) -> None:
 def test_a_line_break_in_a_name_does_not_break_the_sentence(tmp_path: Path) -> None:
     answers = ["ca\nt", "ca\nt", "dog"]
     rows = [(f"{item}", who, label) for item in range(9) for who, label in zip("xyz", answers, strict=True)]
-    found = fit(None, pd.DataFrame(rows, columns=["item", "worker", "label"]), out=tmp_path / "run", no_images=True)
+    found = fit(None, pd.DataFrame(rows, columns=["item", "annotator", "label"]), out=tmp_path / "run", no_images=True)
     assert "The most frequent mistake: dog for ca t (9 answers)." in found.summary
     assert all(line == " ".join(line.splitlines()) for line in found.summary)

@@ -41,7 +41,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
         for person in ("ann", "bob", "cho"):
             said = label if label != HIDDEN and rng.random() < 0.85 else rng.choice(allowed)
             rows.append((f"{item:03d}.png", person, f"d{said}"))
-    pd.DataFrame(rows, columns=["item", "worker", "label"]).to_csv(folder / "votes.csv", index=False)
+    pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "votes.csv", index=False)
     return folder, label_N
 
 
@@ -132,7 +132,7 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
     named_N = (others["label"] == "d3").to_numpy()
     assert named_N[hidden_N].mean() > 0.1 and named_N[~hidden_N].mean() < 0.02
     assert (found.folder / "labels.csv").read_text().count("d3") == 0  # the old run stays as it is
-    (tmp_path / "more.csv").write_text(f"item,worker,label\n{others.index[0]},eve,d3\n")
+    (tmp_path / "more.csv").write_text(f"item,annotator,label\n{others.index[0]},eve,d3\n")
     again = update(tmp_path / "new", tmp_path / "more.csv", out=tmp_path / "again", cache=folder / "cache")
     assert "d3" in again.result.votes.class_names and read_yaml(again.folder / "config.yaml")["data"]["added"] == {}
     assert (again.labels.set_index("item").loc[listed, "status"] == "gold").all()

@@ -44,7 +44,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PALS_CACHE", str(tmp_path / "cache"))
     rng, folder = np.random.default_rng(0), tmp_path / "photos"
     folder.mkdir()
-    rows = ["image,worker,label"]
+    rows = ["image,annotator,label"]
     for number in range(36):
         lying = np.tile(np.arange(24) // 3 % 2 * 150 + 50, (24, 1)).T
         pixels = (lying if number % 2 else lying.T) + rng.normal(0, 12, (24, 24))

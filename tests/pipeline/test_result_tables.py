@@ -38,10 +38,10 @@ def test_the_columns_of_every_table() -> None:
         "item,label,confidence,second,second_probability,third,third_probability,majority,dawid_skene,votes,agreement,in_votes,"
         "status,none_of_these": labels_table(result, dawid_skene(votes)),
         "item,probability: c0,probability: c1,probability: c2": probabilities_table(result),
-        "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
-        "worker,answers,agreement,agreement_low,agreement_high,by_chance,above_chance,flags,evidence,confused,right: c0,"
+        "rank,item,annotator,answer,suggestion,probability_wrong,confidence,others,neighbors": doubtful_table(result, doubts),
+        "annotator,answers,agreement,agreement_low,agreement_high,by_chance,above_chance,flags,evidence,confused,right: c0,"
         "right: c1,right: c2": annotators_table(result),
-        "worker,result,answer,count": confusion_table(result),
+        "annotator,result,answer,count": confusion_table(result),
         "class,items,answers,majority_items,agreement,confidence,corrected,unsure,doubtful_answers,confused": classes_table(
             result
         ),
@@ -65,7 +65,7 @@ def test_tables_of_a_small_case() -> None:
     doubts = rank_doubts(result)
     near = np.array([[2, 1], [0, 2], [1, 0]])
     table = doubtful_table(result, doubts, arguing_neighbors(result, doubts, near, np.full((3, 2), 0.5)))
-    assert table[["item", "worker", "answer", "suggestion"]].to_numpy().tolist() == [
+    assert table[["item", "annotator", "answer", "suggestion"]].to_numpy().tolist() == [
         ["a", "z", "frog", "newt"],
         ["c", "x", "newt", "frog"],
         ["c", "y", "newt", "frog"],
@@ -75,7 +75,7 @@ def test_tables_of_a_small_case() -> None:
     assert confusion_table(result)["count"].sum() == 7
     assert classes_table(result).set_index("class").loc["frog", "corrected"] == 1
     assert classes_table(result)["majority_items"].tolist() == [2, 0.5, 0.5]  # nobody won the tie
-    assert annotators_table(result).set_index("worker").loc["z", "confused"] == "newt -> frog 1 of 1"
+    assert annotators_table(result).set_index("annotator").loc["z", "confused"] == "newt -> frog 1 of 1"
     assert csv_text(labels).splitlines()[1] == "a,newt,0.97,frog,0.02,toad,0.01,newt,3,0.666667,true,agreed,"
     assert labels["majority"].tolist() == ["newt", "frog|toad", "newt"]
 
@@ -122,7 +122,7 @@ def test_people_worst_first_with_flags_and_evidence() -> None:
     ]
     votes = votes_of([*rows, (0, 4, int(truth_N[0] + 1) % 3)], 300)
     table = annotators_table(Result(votes, np.eye(3)[truth_N]))
-    assert table["worker"].tolist() == ["w0", "w2", "w3", "w4", "w1"] or table["worker"].tolist() == [
+    assert table["annotator"].tolist() == ["w0", "w2", "w3", "w4", "w1"] or table["annotator"].tolist() == [
         "w0",
         "w2",
         "w4",
@@ -210,5 +210,5 @@ def test_what_others_said_of_an_item_with_very_many_answers() -> None:
 def test_others_come_in_the_order_of_their_first_answers() -> None:
     votes = votes_of([(0, 0, 1), (0, 1, 2), (0, 2, 1), (0, 3, 2), (0, 4, 3)], 1, 4)
     result = Result(votes, np.array([[0.97, 0.01, 0.01, 0.01]]))
-    others = doubtful_table(result, rank_doubts(result)).set_index("worker")["others"]
+    others = doubtful_table(result, rank_doubts(result)).set_index("annotator")["others"]
     assert others["w0"] == "c2 x2; c1; c3" and others["w1"] == "c1 x2; c2; c3" and others["w4"] == "c1 x2; c2 x2"

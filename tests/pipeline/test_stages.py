@@ -39,7 +39,7 @@ from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
 from pals.vision.pretrained import Encoder
 
-COLUMNS = {"item": "picture", "worker": "who", "label": "class"}
+COLUMNS = {"item": "picture", "annotator": "who", "label": "class"}
 TABLES = (
     "labels.csv",
     "doubtful.csv",

@@ -31,10 +31,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     folder = tmp_path_factory.mktemp("unsure")
     x_ND, _, answers = answered_digits(ITEMS)
     np.save(folder / "x.npy", x_ND[:ITEMS])
-    ann, cho = answers["worker"] == "ann", (answers["worker"] == "cho") & (answers["item"] < 10)
+    ann, cho = answers["annotator"] == "ann", (answers["annotator"] == "cho") & (answers["item"] < 10)
     answers.loc[ann & (answers["item"] % 4 == 0), "label"] += "?"
     answers.loc[cho, "label"] = "don't know"
-    dan = pd.DataFrame({"item": range(5, 15), "worker": "dan", "label": "?"})
+    dan = pd.DataFrame({"item": range(5, 15), "annotator": "dan", "label": "?"})
     answers.loc[cho & (answers["item"] == 3), "label"] = "weiß nicht"
     settings = {"data": {"dont_know": ("weiß nicht",)}}
     return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run", settings=settings)
@@ -42,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 def test_a_run_of_before_is_fitted_anew(tmp_path: Path) -> None:
     """It was begun without what is kept now."""
-    votes = pd.DataFrame({"item": list("aabbc"), "worker": list("xyxyx"), "label": ["ja", "nein", "ja", "ja", "don't know"]})
+    votes = pd.DataFrame({"item": list("aabbc"), "annotator": list("xyxyx"), "label": ["ja", "nein", "ja", "ja", "don't know"]})
     fit(None, votes[:4], no_images=True, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"or choose another --out\. Early versions left out \"don't know\", unsure marks"):
         fit(None, votes, no_images=True, out=tmp_path / "run")
@@ -55,13 +55,13 @@ def test_items_that_nobody_knew_are_spoken_of_once(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.png").touch()
     votes = tmp_path / "votes.csv"
-    votes.write_text("item,worker,label\na.png,ann,1\nb.png,ann,2\nc.png,ann,don't know\n")
+    votes.write_text("item,annotator,label\na.png,ann,1\nb.png,ann,2\nc.png,ann,don't know\n")
     matched = match_votes(VotesConfig(votes=(str(votes),), images=str(tmp_path)))
     assert matched.warnings == ("Only one annotator: ann", "2 images have no answer ('c.png', 'd.png')")
 
 
 def test_people(found: Findings) -> None:
-    table = found.annotators.set_index("worker")
+    table = found.annotators.set_index("annotator")
     assert table.columns[:4].tolist() == ["answers", "unsure", "unsure_weight", "dont_know"]
     assert table["answers"].to_dict() == {"ann": 120, "bob": 120, "cho": 110, "dan": 0}
     assert table["unsure"].fillna(-1).to_dict() == {"ann": 0.25, "bob": 0, "cho": 0, "dan": -1}
@@ -90,14 +90,14 @@ def test_the_run_keeps_them(found: Findings) -> None:
     for words in ("Unsure counts", "Don&#39;t know", "estimated worth of such an answer"):
         assert words in page
     data = json.loads((found.folder / "report.json").read_text())
-    assert {row["worker"]: row["unsure"] for row in data["annotators"]}["ann"] == 0.25
+    assert {row["annotator"]: row["unsure"] for row in data["annotators"]}["ann"] == 0.25
 
 
 def test_an_update_takes_them_in(found: Findings, tmp_path: Path) -> None:
     more = tmp_path / "more.csv"
-    more.write_text("item,worker,label\n0,cho,d3?\n1,eve,Weiß nicht\n2,bob,d3?\n")
+    more.write_text("item,annotator,label\n0,cho,d3?\n1,eve,Weiß nicht\n2,bob,d3?\n")
     after = update(found.folder, more, out=tmp_path / "updated")
-    table = after.annotators.set_index("worker")
+    table = after.annotators.set_index("annotator")
     assert table.loc["cho", "answers"] == 111 and table.loc["cho", "dont_know"] == pytest.approx(9 / 120, abs=1e-6)
     assert table.loc["eve", "dont_know"] == 1
     votes = after.trained.loaded.votes

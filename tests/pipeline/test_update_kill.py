@@ -24,7 +24,7 @@ TIMES = {"run.json", "log.jsonl", "checkpoint.pt", "report.json", "report.html"}
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """With `more.csv`, the answers of a fourth person."""
-    (tmp_path / "more.csv").write_text("photo,worker,label\n" + "".join(f"{i},zoe,{'abc'[i % 3]}\n" for i in range(10)))
+    (tmp_path / "more.csv").write_text("photo,annotator,label\n" + "".join(f"{i},zoe,{'abc'[i % 3]}\n" for i in range(10)))
     return write_vectors(tmp_path, 60)
 
 

@@ -72,7 +72,7 @@ def test_from_what_was_found_before_few_iterations_are_enough() -> None:
 
 def test_an_update_begins_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     votes, _ = many_people(90, 8, 3, seed=2)
-    table = votes.to_frame()[["item", "worker", "label"]].replace("c0", "=c0")  # a class that a spreadsheet would run
+    table = votes.to_frame()[["item", "annotator", "label"]].replace("c0", "=c0")  # a class that a spreadsheet would run
     table.iloc[:-40].to_csv(tmp_path / "first.csv", index=False)
     table.iloc[-40:].to_csv(tmp_path / "second.csv", index=False)
     fit(None, tmp_path / "first.csv", out=tmp_path / "run", no_images=True)

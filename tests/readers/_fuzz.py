@@ -32,7 +32,7 @@ ENCODINGS = (None, None, None, None, "cp1252", "utf-16", "utf-7", "punycode", "i
 PIECES = (
     b'"', b"'", b"\n", b"\r", b",", b";", b"\t", b"|", b"\\", b"\x00", b"\xff", b"\xef\xbb\xbf", b"{", b"}", b"[", b"]", b"<",
     b">", b"<!DOCTYPE x>", b"<image>", b"</image>", b"NaN", b"Infinity", b"null", b"1e999", b"-1", b"\\ud800", b"[" * 3000,
-    b"<a>" * 500, b'{"a":' * 2000, b"\n" * 2000, b",x" * 300, b"x" * 3000, b"=cmd()", b"item,worker,label\n", b"9" * 5000,
+    b"<a>" * 500, b'{"a":' * 2000, b"\n" * 2000, b",x" * 300, b"x" * 3000, b"=cmd()", b"item,annotator,label\n", b"9" * 5000,
     "蛙Ω".encode(),
 )  # fmt: skip
 ODD = (

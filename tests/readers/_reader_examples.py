@@ -26,7 +26,7 @@ LABEL_STUDIO = """[{"id":7,"data":{"image":"/data/local-files/?d=ponds/a01.jpg"}
    {"id":72,"completed_by":6,"was_cancelled":true,"result":[]}],
   "predictions":[]}]
 """
-LONG = "task,worker,label\na01.jpg,ann,newt\na01.jpg,bob,frog\na02.jpg,ann,frog\n"
+LONG = "task,annotator,label\na01.jpg,ann,newt\na01.jpg,bob,frog\na02.jpg,ann,frog\n"
 CLEANLAB = ",ann,bob,cho\na01.jpg,1,0,\na02.jpg,0,,0\n"
 PEERANNOT = '{"0":{"12":1,"40":0},"1":{"12":0}}'
 CVAT = """<annotations><version>1.1</version>
@@ -42,17 +42,17 @@ COCO = """{"images":[{"id":1,"file_name":"a01.jpg"}],"categories":[{"id":1,"name
 """
 HUGGINGFACE = (
     '{"file_name":"a01.jpg","candidates":["newt","frog"],'
-    '"votes":[{"worker":"ann","label":"newt"},{"worker":"bob","label":"frog"}]}\n'
+    '"votes":[{"annotator":"ann","label":"newt"},{"annotator":"bob","label":"frog"}]}\n'
 )
 ZOONIVERSE = """user_name,user_id,created_at,annotations,subject_data
 ann,11,2026-01-05 10:00:00 UTC,"[{""task"":""T0"",""value"":""Newt""}]","{""901"":{""Filename"":""a01.jpg""}}"
 """
 WIDE = "image,ann,bob,cho\na01.jpg,newt,frog,\na02.jpg,frog,,newt|frog\na03.jpg,,,\n"
 CANDIDATES = "image;candidates\na01.jpg;newt|frog\na02.jpg;frog\n"
-JSONL = """{"item":"a01.jpg","worker":"ann","label":"newt"}
-{"item":"a01.jpg","worker":"bob","label":["newt","frog"],"weight":2}
+JSONL = """{"item":"a01.jpg","annotator":"ann","label":"newt"}
+{"item":"a01.jpg","annotator":"bob","label":["newt","frog"],"weight":2}
 
-{"item":"a02.jpg","worker":"ann","label":null}
+{"item":"a02.jpg","annotator":"ann","label":null}
 """
 JSON_MIN = """[
  {"image":"/data/upload/3/1a2b3c4d-a01.jpg","id":7,"species":"newt",

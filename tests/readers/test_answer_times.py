@@ -46,14 +46,16 @@ def votes() -> Votes:
      (f"{NOON + 7:.0f}", 7), (f"{NOON + 7.5:.1f}", 7.5), (f"{(NOON + 7.25) * 1000:.0f}", 7.25)],
 )  # fmt: skip
 def test_ways_to_write_a_time(cell: str, seconds: float, write: Write) -> None:
-    found = read_votes(write(f"item,worker,label,answered_at\na,ann,newt,{cell}\nb,ann,frog,\n"))
+    found = read_votes(write(f"item,annotator,label,answered_at\na,ann,newt,{cell}\nb,ann,frog,\n"))
     assert times(found)["a", "ann"] == seconds and np.isnan(found.time_R[1])
     assert not [note for note in found.summary.notes if "ime" in note]
 
 
 @pytest.mark.parametrize("name", ["time", "Timestamp", "created_at", "answered at", "date_time", "submitted_at"])
 def test_names_of_the_column(name: str, write: Write) -> None:
-    found = read_votes(write(f"item,worker,label,{name}\na,ann,newt,2026-01-05T12:00:07Z\nb,ann,frog,2026-01-05T12:00:09Z\n"))
+    found = read_votes(
+        write(f"item,annotator,label,{name}\na,ann,newt,2026-01-05T12:00:07Z\nb,ann,frog,2026-01-05T12:00:09Z\n")
+    )
     assert times(found) == {("a", "ann"): 7, ("b", "ann"): 9}
 
 
@@ -61,7 +63,7 @@ def test_names_of_the_column(name: str, write: Write) -> None:
     "cell", ["9:10", "2026-01-05", "3.2", "20260105101112", "soon", "2026-02-30T12:00:00", "1899-12-30T00:00:00", "-5", "1e9"]
 )
 def test_what_is_no_time_is_left_alone(cell: str, write: Write) -> None:
-    path = write(f"item,worker,label,time\na,ann,newt,2026-01-05T12:00:00Z\nb,ann,frog,{cell}\n")
+    path = write(f"item,annotator,label,time\na,ann,newt,2026-01-05T12:00:00Z\nb,ann,frog,{cell}\n")
     found = read_votes(path)
     assert not found.timed and found.num_answers == 2
     (note,) = [note for note in found.summary.notes if note.startswith("Times of answers are not read")]
@@ -73,7 +75,7 @@ def test_what_is_no_time_is_left_alone(cell: str, write: Write) -> None:
 def test_times_of_the_items_are_none_of_the_answers(write: Write) -> None:
     """As where a camera wrote down when the picture was taken."""
     rows = "".join(f"{item},{who},newt,2026-01-05T12:00:0{item}Z\n" for item in range(3) for who in ("ann", "bob"))
-    found = read_votes(write("item,worker,label,timestamp\n" + rows))
+    found = read_votes(write("item,annotator,label,timestamp\n" + rows))
     assert not found.timed and any("as if it were the item's" in note for note in found.summary.notes)
 
 
@@ -81,8 +83,8 @@ def test_times_of_the_items_are_none_of_the_answers(write: Write) -> None:
 
 
 def test_records(write: Write) -> None:
-    rows = [{"item": "a", "worker": "ann", "label": ["newt", "frog"], "time": NOON + 3}, {"item": "a", "worker": "bob",
-            "label": "newt", "time": "2026-01-05T12:00:04Z"}, {"item": "b", "worker": "ann", "label": "newt"}]  # fmt: skip
+    rows = [{"item": "a", "annotator": "ann", "label": ["newt", "frog"], "time": NOON + 3}, {"item": "a", "annotator": "bob",
+            "label": "newt", "time": "2026-01-05T12:00:04Z"}, {"item": "b", "annotator": "ann", "label": "newt"}]  # fmt: skip
     found = read_votes(write("\n".join(map(json.dumps, rows)), "votes.jsonl"))
     assert (found.time_R[:3] - NOON).tolist() == [3, 3, 4] and np.isnan(found.time_R[3])
     rows[2]["time"] = ["now"]
@@ -94,7 +96,10 @@ def test_records(write: Write) -> None:
 
 def test_entries_of_votes(write: Write) -> None:
     """Each has a time of its own; that beside them is the item's."""
-    votes = [{"worker": "ann", "label": "newt", "created_at": NOON + 1}, {"worker": "bob", "label": "frog", "time": NOON + 2}]
+    votes = [
+        {"annotator": "ann", "label": "newt", "created_at": NOON + 1},
+        {"annotator": "bob", "label": "frog", "time": NOON + 2},
+    ]
     row = {"item": "a", "time": NOON, "votes": votes}
     assert times(read_votes(write(json.dumps([row]), "votes.json"))) == {("a", "ann"): 1, ("a", "bob"): 2}
 
@@ -107,7 +112,7 @@ def test_a_time_in_a_wide_table_is_no_person(write: Write) -> None:
 def test_parquet_of_times(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     at = pd.to_datetime([NOON + 1.5, None, NOON + 3], unit="s", utc=True)
-    frame = pd.DataFrame({"item": ["a", "b", "c"], "worker": "ann", "label": ["newt", "frog", "newt"], "created_at": at})
+    frame = pd.DataFrame({"item": ["a", "b", "c"], "annotator": "ann", "label": ["newt", "frog", "newt"], "created_at": at})
     frame.to_parquet(tmp_path / "votes.parquet")
     found = read_votes(tmp_path / "votes.parquet")
     assert (found.time_R - NOON)[[0, 2]].tolist() == [1.5, 3] and np.isnan(found.time_R[1])
@@ -138,19 +143,19 @@ def test_label_studio(write: Write) -> None:
 
 def test_how_long_an_answer_took(write: Write) -> None:
     """In tables and JSON, under two names; kept with its rows, written and read back."""
-    found = read_votes(write("item,worker,label,lead_time\na,ann,newt,4.1\na,bob,frog,\nb,ann,frog,12\n"))
+    found = read_votes(write("item,annotator,label,lead_time\na,ann,newt,4.1\na,bob,frog,\nb,ann,frog,12\n"))
     assert np.nan_to_num(found.seconds_R, nan=-1).tolist() == [4.1, -1, 12] and found.timed and np.isnan(found.time_R).all()
     again = read_votes(write(csv_text(found.to_frame())))
     np.testing.assert_array_equal(again.seconds_R, found.seconds_R)
     assert fingerprint(again) == fingerprint(found) != fingerprint(votes_of(rows_of(found), 2, 2))
     assert np.nan_to_num(found.match(["b"])[0].seconds_R).tolist() == [12]
-    rows = [{"item": "a", "worker": "ann", "label": ["newt", "frog"], "seconds": 3}, {"item": "b", "label": "newt"}]
+    rows = [{"item": "a", "annotator": "ann", "label": ["newt", "frog"], "seconds": 3}, {"item": "b", "label": "newt"}]
     assert np.nan_to_num(read_votes(write(json.dumps(rows), "votes.json")).seconds_R).tolist() == [3, 3, 0]
 
 
 @pytest.mark.parametrize("cell", ["soon", "-3", "00:04", "1e12", "inf"])
 def test_what_is_no_number_of_seconds_is_left_alone(cell: str, write: Write) -> None:
-    path = write(f"item,worker,label,seconds\na,ann,newt,3\nb,ann,frog,{cell}\n")
+    path = write(f"item,annotator,label,seconds\na,ann,newt,3\nb,ann,frog,{cell}\n")
     found = read_votes(path)
     assert not found.timed and found.num_answers == 2
     (note,) = [note for note in found.summary.notes if note.startswith("Seconds that answers took are not read")]
@@ -198,7 +203,7 @@ def test_a_table_is_read_back(votes: Votes, write: Write) -> None:
 
 
 def test_labels_of_one_answer_with_times_apart(write: Write) -> None:
-    text = "item,worker,label,time\na,ann,newt,2026-01-05T12:00:01Z\na,ann,frog,2026-01-05T12:00:02Z\n"
+    text = "item,annotator,label,time\na,ann,newt,2026-01-05T12:00:01Z\na,ann,frog,2026-01-05T12:00:02Z\n"
     found = read_votes(write(text))
     assert found.num_answers == 1 and (found.time_R - NOON).tolist() == [1, 2]
     again = read_votes(write(csv_text(found.to_frame())))

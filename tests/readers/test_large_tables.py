@@ -46,7 +46,7 @@ def assert_same(small: Votes | str, large: Votes | str) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=8), weighted=st.booleans(), wide=st.booleans())
 def test_any_table(tmp_path: Path, rows: list[tuple[str, ...]], weighted: bool, wide: bool) -> None:
-    header = "item,ann,bob,eve" if wide else f"item,worker,label,{'is_gold' if weighted else 'other'}"
+    header = "item,ann,bob,eve" if wide else f"item,annotator,label,{'is_gold' if weighted else 'other'}"
     path = tmp_path / "votes.csv"
     path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n", encoding="utf-8")
     assert_same(*both(path))
@@ -55,11 +55,11 @@ def test_any_table(tmp_path: Path, rows: list[tuple[str, ...]], weighted: bool, 
 @pytest.mark.parametrize(
     "text",
     [
-        "item,worker,label\na,w,x\nitem,worker,label\n",
+        "item,annotator,label\na,w,x\nitem,annotator,label\n",
         "item,item,label\na,b,x\n",
-        'item,worker,label\n"a,w,x\n',
-        "item,worker,label\na,w,x,y\n",
-        "item,worker,label,weight\na,w,x,heavy\n",
+        'item,annotator,label\n"a,w,x\n',
+        "item,annotator,label\na,w,x,y\n",
+        "item,annotator,label,weight\na,w,x,heavy\n",
     ],
 )
 def test_what_is_wrong_is_said_in_the_same_words(tmp_path: Path, text: str) -> None:
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_in_the_same_words(tmp_path: Path, text: str) -> N
 
 def test_a_text_that_occurs_often_is_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "votes.csv"
-    path.write_text("item,worker,label\n" + "a,w,x\nb,w,y\n" * 50)
+    path.write_text("item,annotator,label\n" + "a,w,x\nb,w,y\n" * 50)
     monkeypatch.setattr(source, "LARGE", 100)
     frame = source.Source(path).frame
     assert all(isinstance(dtype, pd.CategoricalDtype) for dtype in frame.dtypes)

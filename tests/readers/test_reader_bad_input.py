@@ -21,7 +21,7 @@ def test_columns_in_any_order_and_by_other_names(write: Write) -> None:
     path = write("when\tSpecies seen\tPhoto\tWho\n1\tnewt\ta.jpg\tann\n2\tfrog\ta.jpg\tbob\n", "votes.tsv")
     with pytest.raises(InputError, match=r"cannot tell.*'Species seen'.*Looked for: a table with columns item and label"):
         read_votes(path)
-    votes = read_votes(path, columns={"label": "Species seen", "worker": "Who"})
+    votes = read_votes(path, columns={"label": "Species seen", "annotator": "Who"})
     assert answers(votes) == [("a.jpg", "ann", ("newt",)), ("a.jpg", "bob", ("frog",))]
     assert votes.summary.notes == ("Columns not read: when",)
     with pytest.raises(InputError, match=r"no column 'species' for 'label'\. Found: 'when', 'Species seen'"):
@@ -44,7 +44,7 @@ def test_unknown_format(write: Write) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "utf-16-be"])
 def test_byte_order_marks(encoding: str, write: Write) -> None:
-    text = "item,worker,label\nteich.jpg,Zoë,Kröte\nteich.jpg,bob,蛙\n"
+    text = "item,annotator,label\nteich.jpg,Zoë,Kröte\nteich.jpg,bob,蛙\n"
     data = ("\ufeff" + text).encode(encoding) if encoding == "utf-16-be" else text.encode(encoding)
     votes = read_votes(write(data))
     assert answers(votes) == [("teich.jpg", "Zoë", ("Kröte",)), ("teich.jpg", "bob", ("蛙",))]
@@ -61,10 +61,10 @@ def test_byte_order_marks_of_json_lines(name: str, encoding: str, write: Write) 
 
 
 def test_mixed_encodings(write: Write) -> None:
-    path = write("item,worker,label\na.jpg,Zoë,newt\n".encode() + "b.jpg,Zoë,frog\n".encode("latin-1"))
+    path = write("item,annotator,label\na.jpg,Zoë,newt\n".encode() + "b.jpg,Zoë,frog\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"votes.csv: line 3 is not UTF-8 text \(byte 0xeb\).*encoding='cp1252'"):
         read_votes(path)
-    path = write("item,worker,label\nb.jpg,Zoë,frog\nb.jpg,x,y\n".encode("cp1252"))
+    path = write("item,annotator,label\nb.jpg,Zoë,frog\nb.jpg,x,y\n".encode("cp1252"))
     assert read_votes(path, encoding="cp1252").workers == ("Zoë", "x")
     with pytest.raises(InputError, match="Unknown encoding 'klingon'"):
         read_votes(path, encoding="klingon")
@@ -93,7 +93,7 @@ def test_different_answers_of_one_person(write: Write) -> None:
     votes = read_votes(write(LONG + "a01.jpg,ann,frog\n"))
     assert answers(votes)[0] == ("a01.jpg", "ann", ("newt", "frog"))
     votes = read_votes(
-        write('{"item":"a","votes":[{"worker":"ann","label":"newt"},{"worker":"ann","label":"frog"}]}', "v.jsonl")
+        write('{"item":"a","votes":[{"annotator":"ann","label":"newt"},{"annotator":"ann","label":"frog"}]}', "v.jsonl")
     )
     assert votes.num_answers == 2
     assert "1 item has different answers by one person, all of them kept ('a')" in votes.summary.notes
@@ -108,7 +108,7 @@ def test_two_files_are_read_as_one(write: Write) -> None:
 
 @pytest.mark.parametrize("word", ["", " ", "NA", "NaN"])
 def test_a_blank_is_no_vote(word: str, write: Write) -> None:
-    votes = read_votes(write(f"item,worker,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
+    votes = read_votes(write(f"item,annotator,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
     assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]
     assert votes.items == ("a", "b", "c")
     assert votes.summary.skipped[0].count == 2
@@ -119,7 +119,7 @@ def test_a_blank_is_no_vote(word: str, write: Write) -> None:
 
 
 def test_a_word_can_be_taken_as_a_class(write: Write) -> None:
-    text = "item,worker,label\na,ann,skip\na,bob,none|na\n"
+    text = "item,annotator,label\na,ann,skip\na,bob,none|na\n"
     assert read_votes(write(text), no_answer=()).class_names == ("na", "none", "skip")
     assert read_votes(write(text), no_answer=(), separator=None).class_names == ("none|na", "skip")
 
@@ -155,7 +155,7 @@ def test_cleanlab_frames_hold_numbers(write: Write) -> None:
 
 
 def test_one_annotator_only(write: Write) -> None:
-    assert "Only one annotator: ann" in read_votes(write("item,worker,label\na,ann,newt\nb,ann,frog\n")).summary.notes
+    assert "Only one annotator: ann" in read_votes(write("item,annotator,label\na,ann,newt\nb,ann,frog\n")).summary.notes
 
 
 @pytest.mark.parametrize("content", ["", " \n\n", "\ufeff", "\x00\x00"])
@@ -167,9 +167,9 @@ def test_an_empty_file(content: str, name: str | None, write: Write) -> None:
 
 def test_nothing_in_the_file(write: Write, tmp_path: Path) -> None:
     for content, message in (
-        ("item,worker,label\n", "a header but no row"),
+        ("item,annotator,label\n", "a header but no row"),
         (
-            "item,worker,label\na,ann,\nb,ann,?\n",
+            "item,annotator,label\na,ann,\nb,ann,?\n",
             r"nothing .* was found: 1 skipped: no answer .*row 2\); 1 time \"don't know\"",
         ),
         ("[]", "a JSON list without objects"),
@@ -197,12 +197,12 @@ def test_truncated_json(text: str, write: Write) -> None:
 
 def test_rows_with_too_many_cells(write: Write) -> None:
     with pytest.raises(InputError, match=r"Expected 3 fields in line 3, saw 4.*Fix that row"):
-        read_votes(write("item,worker,label\na,ann,newt\nb,ann,frog,toad\n"))
+        read_votes(write("item,annotator,label\na,ann,newt\nb,ann,frog,toad\n"))
     with pytest.raises(InputError, match=r"row 2 has more cells than the 3 names .* or fix the row"):
-        read_votes(write("item,worker,label\na,ann,newt,x\nb,ann,frog,y\n"))
+        read_votes(write("item,annotator,label\na,ann,newt,x\nb,ann,frog,y\n"))
     for above in (0, 3):
         with pytest.raises(InputError, match=f"a quotation mark in row {3 + above} is never closed. Close it or remove it"):
-            read_votes(write("\n" * above + 'item,worker,label\na,ann,newt\na,bob,"newt\nb,bob,frog\n'))
+            read_votes(write("\n" * above + 'item,annotator,label\na,ann,newt\na,bob,"newt\nb,bob,frog\n'))
 
 
 def test_two_columns_of_one_name(write: Write) -> None:
@@ -222,7 +222,7 @@ def test_a_page_that_asks_to_sign_in(encoding: str, write: Write) -> None:
 def test_utf_16_without_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "votes.csv"
     for encoding in ("utf-16-le", "utf-16-be"):
-        path.write_bytes("item,worker,label\na,ann,newt\na,bob,frog\n".encode(encoding))
+        path.write_bytes("item,annotator,label\na,ann,newt\na,bob,frog\n".encode(encoding))
         with pytest.raises(InputError, match=r"this looks like UTF-16 without a mark\. Save it as UTF-8, or say --encoding"):
             read_votes(path)
         assert read_votes(path, encoding=encoding).num_answers == 2
@@ -244,18 +244,18 @@ def test_names_that_look_the_same(write: Write) -> None:
         "a,ann,#REF!\na,bob,x\n": "1 label is the error of a spreadsheet ('#REF!'); fix these cells and export the file again",
     }
     for rows, note in notes.items():
-        assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes, rows
+        assert note in read_votes(write(f"item,annotator,label\n{rows}")).summary.notes, rows
 
 
 def test_a_column_of_free_text_is_pointed_out(write: Write) -> None:
     rows = "".join(f"p{i},ann,some words {i}\n" for i in range(101))
     note = "101 classes for 101 answers: check which column holds the label"
-    assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes
-    assert note not in read_votes(write(f"item,worker,label\n{rows}{rows.replace('ann', 'bob')}")).summary.notes
+    assert note in read_votes(write(f"item,annotator,label\n{rows}")).summary.notes
+    assert note not in read_votes(write(f"item,annotator,label\n{rows}{rows.replace('ann', 'bob')}")).summary.notes
 
 
 def test_rows_with_too_few_cells_and_blank_rows(write: Write) -> None:
-    votes = read_votes(write("\n\nitem,worker,label\na,ann,newt\n\nb,ann\n,ann,frog\nc,bob,frog\n"))
+    votes = read_votes(write("\n\nitem,annotator,label\na,ann,newt\n\nb,ann\n,ann,frog\nc,bob,frog\n"))
     assert answers(votes) == [("a", "ann", ("newt",)), ("c", "bob", ("frog",))]
     found = {skipped.reason: skipped.examples for skipped in votes.summary.skipped}
     assert found["no item is named"] == ("votes.csv, row 5", "votes.csv, row 7")
@@ -266,13 +266,13 @@ def test_rows_with_too_few_cells_and_blank_rows(write: Write) -> None:
 @pytest.mark.parametrize("weight", ["-1", "inf", "nan", "much", ""])
 def test_bad_weights(weight: str, write: Write) -> None:
     with pytest.raises(InputError, match=r"votes.csv, row 3: the weight is '.*write 1 for one vote"):
-        read_votes(write(f"item,worker,label,weight\na,ann,newt,2\na,bob,frog,{weight}\n"))
+        read_votes(write(f"item,annotator,label,weight\na,ann,newt,2\na,bob,frog,{weight}\n"))
     with pytest.raises(InputError, match=r"line 1: the weight is"):
         read_votes(write(f'{{"item":"a","label":"x","weight":"{weight}"}}', "x.jsonl"))
 
 
 def test_gold_is_kept_apart(write: Write) -> None:
-    text = "item,worker,label,is_gold\na,ann,newt,0\na,eve,frog,1\nb,ann,newt,\nc,eve,frog,yes\nc,zoe,newt,true\n"
+    text = "item,annotator,label,is_gold\na,ann,newt,0\na,eve,frog,1\nb,ann,newt,\nc,eve,frog,yes\nc,zoe,newt,true\n"
     votes = read_votes(write(text))
     assert [votes.class_names[g] if g >= 0 else None for g in votes.gold_I] == ["frog", None, None]
     assert answers(votes) == [("a", "ann", ("newt",)), ("b", "ann", ("newt",))]
@@ -286,7 +286,7 @@ def test_gold_is_kept_apart(write: Write) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["item,worker,label,truth\na,ann,newt,frog\na,bob,newt,frog\nb,ann,frog,\n",
+    ["item,annotator,label,truth\na,ann,newt,frog\na,bob,newt,frog\nb,ann,frog,\n",
      "item,ann,bob,truth\na,newt,newt,frog\nb,frog,,\n", "item,candidates,truth\na,newt,frog\nb,frog,\n"],
 )  # fmt: skip
 def test_gold_in_a_column_of_its_own(text: str, write: Write) -> None:
@@ -314,18 +314,18 @@ def test_wide_table_with_an_item_twice_below_one_without(write: Write) -> None:
 
 def test_wide_table_with_chosen_annotators(write: Write) -> None:
     path = write("when,photo,ann,bob,remark\n1,a.jpg,newt,frog,dark\n")
-    votes = read_votes(path, columns={"item": "photo", "workers": ["ann", "bob"]})
+    votes = read_votes(path, columns={"item": "photo", "annotators": ["ann", "bob"]})
     assert votes.workers == ("ann", "bob")
     assert votes.summary.notes == ("Columns not read: when, remark",)
     with pytest.raises(InputError, match="no column 'cho'"):
-        read_votes(path, columns={"item": "photo", "workers": ["ann", "cho"]})
+        read_votes(path, columns={"item": "photo", "annotators": ["ann", "cho"]})
 
 
 def test_paths_with_spaces_and_other_letters(tmp_path: Path) -> None:
     folder = tmp_path / "Teich Nº 3 – Frühling"
     folder.mkdir()
     path = folder / "Antworten von Zoë.csv"
-    path.write_text('item,worker,label\n"Bilder/a, b.jpg",Zoë,newt\nBilder\\蛙 1.jpg,Zoë,frog\n', encoding="utf-8")
+    path.write_text('item,annotator,label\n"Bilder/a, b.jpg",Zoë,newt\nBilder\\蛙 1.jpg,Zoë,frog\n', encoding="utf-8")
     votes = read_votes(path)
     assert votes.items == ("Bilder/a, b.jpg", "Bilder/蛙 1.jpg")
     assert str(path) in str(votes.summary)
@@ -432,7 +432,7 @@ def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPat
 
 
 def test_one_of_everything_is_singular(write: Write) -> None:
-    votes = read_votes(write("item,worker,label,gold\na.jpg,ann,newt,newt\n"))
+    votes = read_votes(write("item,annotator,label,gold\na.jpg,ann,newt,newt\n"))
     assert (
         str(votes.summary)
         .splitlines()[0]
@@ -459,8 +459,8 @@ def test_remedies_name_the_flags_of_the_command_line(write: Write) -> None:
 
 
 def test_an_encoding_for_each_file(write: Write) -> None:
-    files = [write("item,worker,label\na,ann,größer\n", "u.csv"), write("", "w.csv")]
-    files[1].write_bytes("item,worker,label\nb,ann,größer\n".encode("cp1252"))
+    files = [write("item,annotator,label\na,ann,größer\n", "u.csv"), write("", "w.csv")]
+    files[1].write_bytes("item,annotator,label\nb,ann,größer\n".encode("cp1252"))
     assert read_votes(files, encoding=[None, "cp1252"]).class_names == ("größer",)
     with pytest.raises(InputError, match=r"one encoding for each of the 2 files .* found 1"):
         read_votes(files, encoding=["cp1252"])

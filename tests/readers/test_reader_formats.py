@@ -195,7 +195,7 @@ def parquet(frame: pd.DataFrame) -> bytes:
 
 def test_parquet_with_numbers_gaps_and_lists(write: Write) -> None:
     frame = pd.DataFrame(
-        {"item": ["a.jpg", "a.jpg", "b.jpg"], "worker": [1, 2, 1], "label": [0.0, np.nan, 2.0], "weight": [1.0, 1.0, 0.5]}
+        {"item": ["a.jpg", "a.jpg", "b.jpg"], "annotator": [1, 2, 1], "label": [0.0, np.nan, 2.0], "weight": [1.0, 1.0, 0.5]}
     )
     votes = read_votes(write(parquet(frame), "votes.parquet"))
     assert answers(votes) == [("a.jpg", "1", ("0",)), ("b.jpg", "1", ("2",))]
@@ -215,7 +215,7 @@ def test_parquet_with_items_as_index(write: Write) -> None:
 
 
 def test_parquet_with_an_unnamed_annotator(write: Write) -> None:
-    frame = pd.DataFrame({"item": ["a.jpg", "b.jpg"], "worker": ["ann", None], "label": ["newt", "frog"]})
+    frame = pd.DataFrame({"item": ["a.jpg", "b.jpg"], "annotator": ["ann", None], "label": ["newt", "frog"]})
     assert answers(read_votes(write(parquet(frame), "votes.parquet"))) == [
         ("a.jpg", "ann", ("newt",)),
         ("b.jpg", None, ("frog",)),
@@ -228,3 +228,10 @@ def test_parquet_without_pyarrow(write: Write, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'pals-learn\[parquet\]', or export the file as CSV"):
         read_votes(write(b"PAR1...", "votes.parquet"))
+
+
+def test_roles_of_version_0_2_are_read_with_a_warning(write: Write) -> None:
+    path = write("photo;who;species\na;ann;newt\n")
+    with pytest.warns(DeprecationWarning, match="annotator"):
+        votes = read_votes(path, columns={"item": "photo", "worker": "who", "label": "species"})
+    assert votes.workers == ("ann",)

@@ -152,7 +152,7 @@ def test_whatever_is_written_is_read(rows: list[tuple[str, str, str, float]], tm
     """A long table with odd names: the counts are those of a slow loop."""
     rows = [(f"i{item}", f"w{worker}", f"l{label}".replace("|", "/"), weight) for item, worker, label, weight in rows]
     quoted = ['"' + '","'.join(str(cell).replace('"', '""') for cell in row) + '"' for row in rows]
-    votes = read_or_refuse(tmp_path / "v.csv", ("item,worker,label,weight\n" + "\n".join(quoted)).encode(), None)
+    votes = read_or_refuse(tmp_path / "v.csv", ("item,annotator,label,weight\n" + "\n".join(quoted)).encode(), None)
     assert votes is not None
     from pals.readers.matching import one_spelling
 

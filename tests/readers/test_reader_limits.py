@@ -86,7 +86,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert "there is not enough memory to read it" in elsewhere(code, write("item,worker,label\n" + rows))
+    assert "there is not enough memory to read it" in elsewhere(code, write("item,annotator,label\n" + rows))
 
 
 def test_a_table_that_does_not_fit(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_a_parquet_file_of_millions_of_rows(write: Write) -> None:
 
     rows = 8_000_000
     same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int8)), pa.array(["newt"]))
-    data = parquet({"item": same, "worker": same, "label": same})
+    data = parquet({"item": same, "annotator": same, "label": same})
     assert len(data) < 100_000
     with pytest.raises(
         InputError, match=r"bytes claim to hold 24,000,000 cells\. If the file is right, set PALS_MAX_CELLS=24000000"

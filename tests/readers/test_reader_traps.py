@@ -41,7 +41,7 @@ def test_people_never_become_classes(write: Write) -> None:
     path = write("image,wer,Art\na.jpg,ann,newt\nb.jpg,bob,frog\nc.jpg,ann,newt\n")
     with pytest.raises(InputError, match=r"'wer' has no answer in common .*--format wide.*--label-column NAME"):
         read_votes(path)
-    assert read_votes(path, columns={"label": "Art", "worker": "wer"}).class_names == ("frog", "newt")
+    assert read_votes(path, columns={"label": "Art", "annotator": "wer"}).class_names == ("frog", "newt")
     assert read_votes(path, format="wide").workers == ("wer", "Art")
 
 
@@ -60,7 +60,7 @@ def test_wide_tables_stay_wide(text: str, write: Write) -> None:
 def test_two_tables_joined(write: Write) -> None:
     with pytest.raises(InputError, match=r"votes.csv: row 5 holds names of columns; two files were joined here\. Delete that"):
         read_votes(write(LONG + LONG))
-    for second in ("image,worker,label\nx,ann,newt\n", "file,who,species\nx,ann,newt\n", "Task,Worker,Label\nx,ann,newt\n"):
+    for second in ("image,annotator,label\nx,ann,newt\n", "file,who,species\nx,ann,newt\n", "Task,Worker,Label\nx,ann,newt\n"):
         with pytest.raises(InputError, match="row 5 holds names of columns"):
             read_votes(write(LONG + second))
     with pytest.raises(InputError, match="row 3 holds names of columns"):
@@ -68,12 +68,12 @@ def test_two_tables_joined(write: Write) -> None:
     with pytest.raises(InputError, match="row 3 holds names of columns"):
         read_votes(write(",ann,bob\na,1,1\n,ann,bob\nb,1,0\n"))
     with pytest.raises(InputError, match="row 3 holds names of columns"):
-        read_votes(write("item,worker,label,\na,ann,newt,\nlabel,item,,worker\nnewt,b,,ann\n"))
-    assert read_votes(write("item,worker,label,\na,ann,newt,\n,,,\nlabel,item,item,\n")).items == ("a", "label")
+        read_votes(write("item,annotator,label,\na,ann,newt,\nlabel,item,,annotator\nnewt,b,,ann\n"))
+    assert read_votes(write("item,annotator,label,\na,ann,newt,\n,,,\nlabel,item,item,\n")).items == ("a", "label")
 
 
 def test_words_of_a_header_may_be_names(write: Write) -> None:
-    assert read_votes(write("item,worker,label\nimage,ann,newt\nb,ann,class\n")).items == ("image", "b")
+    assert read_votes(write("item,annotator,label\nimage,ann,newt\nb,ann,class\n")).items == ("image", "b")
 
 
 def test_a_row_without_item_makes_no_class(write: Write) -> None:
@@ -88,18 +88,18 @@ def test_people_who_say_nothing_are_not_counted(write: Write) -> None:
     assert [votes.workers[w] for w in votes.unknown_worker_U] == ["dan"]
     assert votes.summary.workers == 2
     assert "2 annotators without any answer, not counted ('ann', 'cho')" in votes.summary.notes
-    asked = read_votes(write("item,worker,label\na,ann,newt\nb,eve,\nb,bob,frog\n"))
+    asked = read_votes(write("item,annotator,label\na,ann,newt\nb,eve,\nb,bob,frog\n"))
     assert asked.workers == ("ann", "bob")
     assert "1 annotator without any answer, not counted ('eve')" in asked.summary.notes
 
 
 def test_who_gives_gold_answers_alone_is_counted(write: Write) -> None:
-    votes = read_votes(write("item,worker,label,is_gold\na,eve,newt,true\na,ann,frog,false\nb,ann,frog,false\n"))
+    votes = read_votes(write("item,annotator,label,is_gold\na,eve,newt,true\na,ann,frog,false\nb,ann,frog,false\n"))
     assert votes.workers == ("eve", "ann")
 
 
 def test_a_line_break_inside_a_label(write: Write) -> None:
-    votes = read_votes(write('item,worker,label\na,ann,"newt\nb,ann,frog"\nc,bob,newt\n'))
+    votes = read_votes(write('item,annotator,label\na,ann,"newt\nb,ann,frog"\nc,bob,newt\n'))
     note = "1 label has a line break or control character inside ('newt\\nb,ann,frog'); check the quotes in the file"
     assert note in votes.summary.notes
 
@@ -161,11 +161,11 @@ def test_cvat_keeps_no_text_that_is_not_needed() -> None:
 
 def test_an_enormous_weight_is_refused_where_it_stands(write: Write) -> None:
     with pytest.raises(InputError, match=r"row 2: the weight is '1e308'\. Weights are numbers from 0 to 1e\+12"):
-        read_votes(write("item,worker,label,weight\na,ann,newt,1e308\nb,bob,frog,1\n"))
+        read_votes(write("item,annotator,label,weight\na,ann,newt,1e308\nb,bob,frog,1\n"))
 
 
 def test_weights_of_one_item_leave_the_others_alone(write: Write) -> None:
-    votes = read_votes(write("item,worker,label\na,ann,newt\na,bob,frog\nb,bob,frog\n"))
+    votes = read_votes(write("item,annotator,label\na,ann,newt\na,bob,frog\nb,bob,frog\n"))
     sets = replace(votes, weight_R=np.array([1e308, 1e-20, 1.0])).to_candidates()
     assert sets.allowed_NC.tolist() == [[True, True], [True, False]]
     assert sets.frequency_NC is not None
@@ -193,7 +193,7 @@ def same(a: Votes, b: Votes) -> None:
 
 def test_a_label_that_holds_the_separator(write: Write) -> None:
     rows = [("1", "a", "red|black"), ("1", "b", "blue"), ("2", "a", ["blue", "red|black"]), ("3", None, ["back\\", "a\\|b"])]
-    lines = "\n".join(json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows)
+    lines = "\n".join(json.dumps(dict(zip(("item", "annotator", "label"), row, strict=True))) for row in rows)
     votes = read_votes(write(lines, "v.jsonl"))
     assert set(votes.class_names) == {"red|black", "blue", "back\\", "a\\|b"}
     same(again(votes, write), votes)
@@ -201,7 +201,7 @@ def test_a_label_that_holds_the_separator(write: Write) -> None:
 
 
 def test_answers_that_item_and_annotator_do_not_tell_apart(write: Write) -> None:
-    text = """{"item":"a","votes":[{"worker":"ann","label":"newt"},{"worker":"ann","label":"frog"}]}
+    text = """{"item":"a","votes":[{"annotator":"ann","label":"newt"},{"annotator":"ann","label":"frog"}]}
     {"item":"b","candidates":["newt","frog","toad"]}\n{"item":"b","label":"frog"}"""
     votes = read_votes(write(text, "v.jsonl"))
     assert votes.num_answers == 4
@@ -214,7 +214,7 @@ def test_answers_that_item_and_annotator_do_not_tell_apart(write: Write) -> None
 
 
 def test_an_answer_is_one_persons_to_one_item(write: Write) -> None:
-    text = "item,worker,label,answer_id\na,ann,newt,1\na,ann,frog,2\na,bob,newt,1\nb,ann,frog,1\nb,ann,newt,\nb,ann,toad,\n"
+    text = "item,annotator,label,answer_id\na,ann,newt,1\na,ann,frog,2\na,bob,newt,1\nb,ann,frog,1\nb,ann,newt,\nb,ann,toad,\n"
     votes = read_votes(write(text))
     assert sorted(answers(votes)) == [
         ("a", "ann", ("frog",)), ("a", "ann", ("newt",)), ("a", "bob", ("newt",)),
@@ -257,8 +257,8 @@ def test_any_votes_come_back(
         (folder / name).write_text(text, encoding="utf-8", newline="")
         return folder / name
 
-    lines = [json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows]
-    more = json.dumps({"item": "extra", "votes": [{"worker": "x", "label": "b1"}, {"worker": "x", "label": "b2"}]})
+    lines = [json.dumps(dict(zip(("item", "annotator", "label"), row, strict=True))) for row in rows]
+    more = json.dumps({"item": "extra", "votes": [{"annotator": "x", "label": "b1"}, {"annotator": "x", "label": "b2"}]})
     votes = read_votes(write("\n".join([*lines, more]), "v.jsonl"), no_answer=())
     same(again(votes, write, separator), votes)
 
@@ -268,7 +268,7 @@ def test_any_votes_come_back(
 
 def test_rows_mean_the_same_in_csv_and_json(write: Write) -> None:
     rows = [("1", "ann", "newt"), ("1", "ann", "frog"), ("1", "bob", "newt"), ("2", "ann", "frog")]
-    frame = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    frame = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     lines = frame.to_json(orient="records", lines=True)
     found = [read_votes(write(frame.to_csv(index=False))), read_votes(write(lines, "v.jsonl"))]
     found.append(read_votes(write(frame.to_json(orient="records"), "v.json")))
@@ -286,7 +286,7 @@ word = st.sampled_from(["a", "b", " a", "c"])
 @given(rows=st.lists(st.tuples(word, st.sampled_from(["", "ann", "bob"]), word), min_size=1, max_size=8))
 def test_any_rows_mean_the_same(rows: list[tuple[str, str, str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("rows")
-    frame = pd.DataFrame(rows, columns=["item", "worker", "label"]).assign(weight="1")
+    frame = pd.DataFrame(rows, columns=["item", "annotator", "label"]).assign(weight="1")
     frame.to_csv(folder / "v.csv", index=False)
     frame.to_json(folder / "v.jsonl", orient="records", lines=True)
     table, lines = read_votes(folder / "v.csv"), read_votes(folder / "v.jsonl")
@@ -299,7 +299,7 @@ def test_any_rows_mean_the_same(rows: list[tuple[str, str, str]], tmp_path_facto
 
 def test_no_cell_is_a_formula(write: Write) -> None:
     labels = ["=1+1", "+x", "-x", "@x", "'=y", "-3", "plain"]
-    lines = "\n".join(json.dumps({"item": f"={n}.jpg", "worker": f"@{n}", "label": label}) for n, label in enumerate(labels))
+    lines = "\n".join(json.dumps({"item": f"={n}.jpg", "annotator": f"@{n}", "label": label}) for n, label in enumerate(labels))
     votes = read_votes(write(lines, "v.jsonl"))
     text = csv_text(votes.to_frame())
     cells = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
@@ -308,11 +308,11 @@ def test_no_cell_is_a_formula(write: Write) -> None:
     assert set(again(votes, write).items) == set(votes.items)
 
 
-SEVERAL_IN_JSON = """{"item": "a", "worker": "ann", "label": "newt|frog"}
-{"item": "a", "worker": "bob", "label": "newt"}
-{"item": "b", "worker": "bob", "label": "frog"}
+SEVERAL_IN_JSON = """{"item": "a", "annotator": "ann", "label": "newt|frog"}
+{"item": "a", "annotator": "bob", "label": "newt"}
+{"item": "b", "annotator": "bob", "label": "frog"}
 """
-SEVERAL_IN_CSV = "item,worker,label\na,ann,newt; frog\na,bob,newt\nb,bob,frog\n"
+SEVERAL_IN_CSV = "item,annotator,label\na,ann,newt; frog\na,bob,newt\nb,bob,frog\n"
 
 
 @pytest.mark.parametrize(("name", "text"), [("votes.jsonl", SEVERAL_IN_JSON), ("votes.csv", SEVERAL_IN_CSV)])
@@ -323,7 +323,7 @@ def test_a_label_that_looks_like_several_is_pointed_out(name: str, text: str, tm
 
 
 def test_a_label_with_a_separator_of_its_own_is_not(tmp_path: Path) -> None:
-    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,black/white\nb,ann,black\n")
+    (tmp_path / "votes.csv").write_text("item,annotator,label\na,ann,black/white\nb,ann,black\n")
     assert not [note for note in read_votes(tmp_path / "votes.csv").summary.notes if "several" in note]
 
 
@@ -331,7 +331,7 @@ def test_a_label_with_a_separator_of_its_own_is_not(tmp_path: Path) -> None:
 
 
 def test_a_number_that_is_declared_with_a_point_keeps_it(write: Write) -> None:
-    table = "item,worker,label\na,ann,1.0\na,bob,1\nb,ann,2.0\n"
+    table = "item,annotator,label\na,ann,1.0\na,bob,1\nb,ann,2.0\n"
     assert answers(read_votes(write(table))) == [("a", "ann", ("1",)), ("a", "bob", ("1",)), ("b", "ann", ("2",))]
     votes = read_votes(write(table), class_names=["1", "1.0", "2"])
     assert answers(votes) == [("a", "ann", ("1.0",)), ("a", "bob", ("1",)), ("b", "ann", ("2",))]
@@ -346,7 +346,7 @@ def test_a_number_that_is_declared_with_a_point_keeps_it(write: Write) -> None:
 
 def test_a_word_for_no_answer_is_a_class_where_it_is_declared(write: Write) -> None:
     """Python's None, say, is also what people call "none of these"."""
-    path = write("item,worker,label\na,ann,None\na,bob,cat\nb,ann,None|cat\nb,bob,NA\n")
+    path = write("item,annotator,label\na,ann,None\na,bob,cat\nb,ann,None|cat\nb,bob,NA\n")
     votes = read_votes(path)
     assert votes.class_names == ("cat",)
     assert [skipped.reason for skipped in votes.summary.skipped] == ["no answer (blank or 'None')"]
@@ -357,9 +357,9 @@ def test_a_word_for_no_answer_is_a_class_where_it_is_declared(write: Write) -> N
     assert again.class_names == ("None", "cat") and answers(again) == answers(votes)
 
 
-@pytest.mark.parametrize("place", ["item", "worker", "label"])
+@pytest.mark.parametrize("place", ["item", "annotator", "label"])
 def test_a_carriage_return_within_a_name_comes_back(place: str, write: Write) -> None:
-    rows = [{"item": f"i{n}", "worker": "ann", "label": "cat"} | {place: f"a\rb{n}"} for n in range(3)]
+    rows = [{"item": f"i{n}", "annotator": "ann", "label": "cat"} | {place: f"a\rb{n}"} for n in range(3)]
     votes = read_votes(write("".join(json.dumps(row) + "\n" for row in rows), "votes.jsonl"))
     assert answers(read_votes(write(csv_text(votes.to_frame())))) == answers(votes)
 
@@ -374,8 +374,8 @@ def test_the_number_of_a_row_is_not_its_item(header: str, write: Write) -> None:
 def test_items_that_nobody_shares_are_pointed_out(write: Write) -> None:
     rows = "".join(f"p{n},w{n % 2},newt\n" for n in range(11))
     note = "No item has two answers, so nobody's can be compared with another's: check which column names the item"
-    assert note in read_votes(write(f"item,worker,label\n{rows}")).summary.notes
-    assert note not in read_votes(write(f"item,worker,label\n{rows}p1,w0,newt\n")).summary.notes
+    assert note in read_votes(write(f"item,annotator,label\n{rows}")).summary.notes
+    assert note not in read_votes(write(f"item,annotator,label\n{rows}p1,w0,newt\n")).summary.notes
 
 
 def test_numbers_with_and_without_a_point_are_answers_in_common(write: Write) -> None:
@@ -390,7 +390,7 @@ def test_what_the_majority_says_is_nobodys_answer(write: Write) -> None:
 
 
 def test_a_name_of_any_length_heads_a_column(write: Write) -> None:
-    assert read_votes(write(f"item,worker,label,{'x' * 200_000}\na,ann,newt,\n")).num_answers == 1
+    assert read_votes(write(f"item,annotator,label,{'x' * 200_000}\na,ann,newt,\n")).num_answers == 1
 
 
 def test_a_comma_too_many_is_no_class(write: Write) -> None:
@@ -407,6 +407,6 @@ def test_a_line_for_excel_says_what_separates_cells(write: Write) -> None:
 def test_entries_of_votes_use_the_usual_words(write: Write) -> None:
     row = {"item": "a", "votes": [{"Annotator ID": "ann", "Class": "newt"}, {"person": "bob", "answer": ["newt", "frog"]}]}
     assert answers(read_votes(write(json.dumps(row), "v.jsonl"))) == [("a", "ann", ("newt",)), ("a", "bob", ("newt", "frog"))]
-    row = {"item": "a", "votes": [{"worker": "ann", "klasse": "newt"}]}
-    with pytest.raises(InputError, match=r"line 1: a vote has no label; found: 'worker', 'klasse'\. Write"):
+    row = {"item": "a", "votes": [{"annotator": "ann", "klasse": "newt"}]}
+    with pytest.raises(InputError, match=r"line 1: a vote has no label; found: 'annotator', 'klasse'\. Write"):
         read_votes(write(json.dumps(row), "v.jsonl"))

@@ -21,7 +21,7 @@ TREE = Taxonomy.of(
         *(Entry(name, "seals") for name in ("grey", "common")),
     ]
 )
-ROWS = """item,worker,label
+ROWS = """item,annotator,label
 a,ann,gulls
 a,bob,kitti
 b,ann,birds
@@ -93,18 +93,18 @@ def test_a_name_that_is_no_node_is_an_error_with_the_nearest(tmp_path: Path) -> 
 
 def test_numbers_do_not_count_the_leaves_of_a_tree(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Unknown label '0'"):
-        read(tmp_path, "item,worker,label\na,ann,0\nb,ann,1\n")
+        read(tmp_path, "item,annotator,label\na,ann,0\nb,ann,1\n")
 
 
 def test_classes_can_be_chosen_among_the_leaves(tmp_path: Path) -> None:
-    (tmp_path / "votes.csv").write_text("item,worker,label\na,ann,birds\n", encoding="utf-8")
+    (tmp_path / "votes.csv").write_text("item,annotator,label\na,ann,birds\n", encoding="utf-8")
     votes = read_votes(tmp_path / "votes.csv", taxonomy=TREE, class_names=["tern", "herring", "grey"])
     assert votes.class_names == ("herring", "tern", "grey")
     assert said(votes) == [("a", "ann", ["herring", "tern"])]
 
 
 def test_a_coarse_gold_answer_is_left_out_and_said_so(tmp_path: Path) -> None:
-    votes = read(tmp_path, "item,worker,label,is_gold\na,ann,gulls,true\nb,ann,kitti,true\nb,bob,grey,false\n")
+    votes = read(tmp_path, "item,annotator,label,is_gold\na,ann,gulls,true\nb,ann,kitti,true\nb,bob,grey,false\n")
     assert votes.gold_I.tolist() == [-1, 1]
     assert "gold answer with several labels" in str(votes.summary)
 

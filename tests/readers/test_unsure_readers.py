@@ -40,7 +40,7 @@ EXPECTED = {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "ann"): "-", ("b"
 
 @pytest.mark.parametrize("mark", ["gull?", "gull ?", "? gull", "?gull", "gull??", "gull (?)", "gull (unsure)", "gull [Maybe]"])
 def test_marks_in_the_label(mark: str, write: Write) -> None:
-    votes = read_votes(write(f"item,worker,label\na,ann,{mark}\na,bob,tern\nb,ann,don't know\nb,bob,gull\n"))
+    votes = read_votes(write(f"item,annotator,label\na,ann,{mark}\na,bob,tern\nb,ann,don't know\nb,bob,gull\n"))
     assert said(votes) == EXPECTED
     assert votes.class_names == ("gull", "tern")
     assert votes.summary.lines()[0].endswith(
@@ -66,14 +66,14 @@ def test_what_is_a_mark(name: str, expected: str | None) -> None:
 def test_a_column_beside_the_label(column: str, write: Write) -> None:
     header, *cells = column.split(";")
     rows = ["a,ann,gull", "a,bob,tern", "b,ann,?", "b,bob,gull"]
-    text = "\n".join(f"{row},{cell}" for row, cell in zip(["item,worker,label", *rows], [header, *cells], strict=True))
+    text = "\n".join(f"{row},{cell}" for row, cell in zip(["item,annotator,label", *rows], [header, *cells], strict=True))
     votes = read_votes(write(text + "\n"))
     assert said(votes) == EXPECTED
     assert not votes.summary.notes
 
 
 def test_probabilities_are_left_alone(write: Write) -> None:
-    text = "item,worker,label,confidence\na,ann,gull,0.4\na,bob,tern,1\n"
+    text = "item,annotator,label,confidence\na,ann,gull,0.4\na,bob,tern,1\n"
     votes = read_votes(write(text))
     assert votes.sure_R.all()
     assert votes.summary.notes == ("Columns not read: confidence",)
@@ -82,7 +82,7 @@ def test_probabilities_are_left_alone(write: Write) -> None:
     ):
         read_votes(write(text), columns={"sure": "confidence"})
     with pytest.raises(InputError, match=r"votes.csv, row 3: the column 'sure' holds 'rather'"):
-        read_votes(write("item,worker,label,sure\na,ann,gull,1\na,bob,tern,rather\n"))
+        read_votes(write("item,annotator,label,sure\na,ann,gull,1\na,bob,tern,rather\n"))
     with pytest.raises(InputError, match=r"v.jsonl, line 2: the column 'unsure' holds 7"):
         read_votes(write('{"item":"a","label":"gull","unsure":true}\n{"item":"b","label":"tern","unsure":7}', "v.jsonl"))
 
@@ -95,15 +95,15 @@ def test_wide_tables(write: Write) -> None:
 
 def test_json_lines(write: Write) -> None:
     lines = [
-        {"item": "a", "worker": "ann", "label": "gull", "unsure": True},
-        {"item": "a", "worker": "bob", "label": "tern"},
-        {"item": "b", "worker": "ann", "label": "I don't know"},
-        {"item": "b", "worker": "bob", "label": "gull", "unsure": False},
+        {"item": "a", "annotator": "ann", "label": "gull", "unsure": True},
+        {"item": "a", "annotator": "bob", "label": "tern"},
+        {"item": "b", "annotator": "ann", "label": "I don't know"},
+        {"item": "b", "annotator": "bob", "label": "gull", "unsure": False},
     ]
     assert said(read_votes(write("\n".join(map(json.dumps, lines)), "v.jsonl"))) == EXPECTED
     assert said(read_votes(write(json.dumps(lines), "v.json"))) == EXPECTED
     by_item = [
-        {"item": "a", "votes": [{"worker": "ann", "label": "gull", "sure": "maybe"}, {"worker": "bob", "label": "tern"}]},
+        {"item": "a", "votes": [{"annotator": "ann", "label": "gull", "sure": "maybe"}, {"annotator": "bob", "label": "tern"}]},
         {"item": "b", "votes": {"ann": "?", "bob": "gull"}},
     ]
     assert said(read_votes(write("\n".join(map(json.dumps, by_item)), "v.jsonl"))) == EXPECTED
@@ -193,17 +193,17 @@ def test_attributes_of_tags(write: Write, tmp_path: Path) -> None:
 
 
 def test_a_question_mark_may_belong_to_a_name(write: Write) -> None:
-    never_both = "item,worker,label\na,ann,what?\nb,bob,gull\n"
+    never_both = "item,annotator,label\na,ann,what?\nb,bob,gull\n"
     votes = read_votes(write(never_both))
     assert votes.class_names == ("gull", "what?") and votes.sure_R.all()
     assert "taken for a part of the name ('what?'); if it means unsure, name the classes" in votes.summary.notes[-1]
     assert said(read_votes(write(never_both), class_names=["gull", "what"])) == {("a", "ann"): "what~", ("b", "bob"): "gull"}
-    declared = read_votes(write("item,worker,label\na,ann,what?\nb,bob,gull\nb,cho,gull?\n"), class_names=["gull", "what?"])
+    declared = read_votes(write("item,annotator,label\na,ann,what?\nb,bob,gull\nb,cho,gull?\n"), class_names=["gull", "what?"])
     assert said(declared) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
 
 
 def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write) -> None:
-    votes = read_votes(write("item,worker,label\na,ann,otter?\nb,bob,gull\nb,cho,gull?\n"))
+    votes = read_votes(write("item,annotator,label\na,ann,otter?\nb,bob,gull\nb,cho,gull?\n"))
     assert votes.class_names == ("gull", "otter")
     assert said(votes)["a", "ann"] == "otter~"
 
@@ -213,7 +213,7 @@ def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write)
 
 @pytest.mark.parametrize("word", ["?", "??", "Don't know", "dont know", "Can’t tell.", "not sure", "SKIP", "don't know?"])
 def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
-    votes = read_votes(write(f"item,worker,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
+    votes = read_votes(write(f"item,annotator,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
     assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]
     assert votes.items == ("a", "b", "c")
     assert said(votes)["a", "bob"] == said(votes)["b", "ann"] == "-"
@@ -226,12 +226,12 @@ def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
 
 @pytest.mark.parametrize("label", ["'", "’", "''", "!", ".", "..."])
 def test_a_sign_is_a_label(label: str, write: Write) -> None:
-    votes = read_votes(write(f"item,worker,label\na,ann,{label}\na,bob,newt\nb,ann,newt\n"))
+    votes = read_votes(write(f"item,annotator,label\na,ann,{label}\na,bob,newt\nb,ann,newt\n"))
     assert said(votes) == {("a", "ann"): label, ("a", "bob"): "newt", ("b", "ann"): "newt"}
 
 
 def test_a_word_for_dont_know_is_refused_as_a_class(write: Write) -> None:
-    path = write("item,worker,label\na,ann,skip\na,bob,walk\nb,ann,run\n")
+    path = write("item,annotator,label\na,ann,skip\na,bob,walk\nb,ann,run\n")
     with pytest.raises(InputError, match=r"The class 'skip'.*--classes"):
         read_votes(path, class_names=["walk", "run", "skip"])
     with pytest.raises(InputError, match=r"The class 'skip'.*taxonomy"):
@@ -240,20 +240,20 @@ def test_a_word_for_dont_know_is_refused_as_a_class(write: Write) -> None:
 
 
 def test_words_of_ones_own(write: Write) -> None:
-    path = write("item,worker,label\na,ann,gull\na,bob,weiß nicht\nb,ann,skip\n")
+    path = write("item,annotator,label\na,ann,gull\na,bob,weiß nicht\nb,ann,skip\n")
     votes = read_votes(path, no_answer=["Weiß nicht"])
     assert said(votes) == {("a", "ann"): "gull", ("a", "bob"): "-", ("b", "ann"): "skip"}
 
 
 def test_not_sure_beside_a_label_marks_it(write: Write) -> None:
-    votes = read_votes(write("item,worker,label\na,ann,gull|not sure\na,bob,tern\nb,bob,gull\nb,bob,?\n"))
+    votes = read_votes(write("item,annotator,label\na,ann,gull|not sure\na,bob,tern\nb,bob,gull\nb,bob,?\n"))
     assert said(votes) == {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "bob"): "gull~"}
     assert not votes.summary.skipped
 
 
 def test_who_answers_after_all_does_know(write: Write) -> None:
-    first = write("item,worker,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
-    later = write("item,worker,label\na,ann,gull\na,bob,?\n", "2.csv")
+    first = write("item,annotator,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
+    later = write("item,annotator,label\na,ann,gull\na,bob,?\n", "2.csv")
     votes = read_votes([first, later])
     assert len(votes.unknown_item_U) == 3 and votes.unknown_worker_U.tolist().count(-1) == 2
     assert {(s.reason, s.count) for s in votes.summary.skipped} == {
@@ -262,8 +262,8 @@ def test_who_answers_after_all_does_know(write: Write) -> None:
 
 
 def test_the_same_answer_again_is_sure_if_it_is_once(write: Write) -> None:
-    first = write("item,worker,label\na,ann,gull?\nb,ann,gull?\nb,bob,tern\nc,,gull?\n", "1.csv")
-    later = write("item,worker,label\na,ann,gull\nb,ann,tern\nc,,gull\n", "2.csv")
+    first = write("item,annotator,label\na,ann,gull?\nb,ann,gull?\nb,bob,tern\nc,,gull?\n", "1.csv")
+    later = write("item,annotator,label\na,ann,gull\nb,ann,tern\nc,,gull\n", "2.csv")
     votes = read_votes([first, later])
     assert votes.sure_R[(votes.item_R == 0)].tolist() == [True]
     assert said(votes)["b", "ann"] == "gull~|tern"
@@ -271,7 +271,7 @@ def test_the_same_answer_again_is_sure_if_it_is_once(write: Write) -> None:
 
 
 def test_gold_is_never_unsure(write: Write) -> None:
-    text = "item,worker,label,is_gold\na,eve,gull?,1\nb,eve,gull,1\nb,ann,tern,0\nc,eve,?,1\nc,ann,tern,0\n"
+    text = "item,annotator,label,is_gold\na,eve,gull?,1\nb,eve,gull,1\nb,ann,tern,0\nc,eve,?,1\nc,ann,tern,0\n"
     votes = read_votes(write(text))
     assert votes.gold_I.tolist() == [-1, 0, -1]
     assert [(s.reason, s.count) for s in votes.summary.skipped] == [
@@ -281,7 +281,7 @@ def test_gold_is_never_unsure(write: Write) -> None:
 
 
 def test_what_is_written_is_read(write: Write) -> None:
-    text = """item,worker,label
+    text = """item,annotator,label
 a,ann,gull?|tern
 a,bob,gull?|tern?
 b,,gull
@@ -298,9 +298,9 @@ c,,?
 
 def test_a_name_with_a_mark_stays_one_beside_later_answers(write: Write) -> None:
     """An update reads what PALS wrote together with a new file, in which question marks mean unsure."""
-    votes = read_votes(write("item,worker,label\na,ann,what?\nb,bob,gull\n"))
+    votes = read_votes(write("item,annotator,label\na,ann,what?\nb,bob,gull\n"))
     earlier = write(csv_text(votes.to_frame()), "earlier.csv")
-    both = read_votes([earlier, write("item,worker,label\nb,cho,gull?\n", "more.csv")])
+    both = read_votes([earlier, write("item,annotator,label\nb,cho,gull?\n", "more.csv")])
     assert said(both) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
 
 
@@ -318,8 +318,8 @@ def test_any_marks_come_back(
     rows: list[tuple[str, str | None, list[str]]], no_answer: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("marks")
-    lines = [json.dumps(dict(zip(("item", "worker", "label"), row, strict=True))) for row in rows]
-    plain = json.dumps({"item": "extra", "worker": "zoe", "label": "c"})
+    lines = [json.dumps(dict(zip(("item", "annotator", "label"), row, strict=True))) for row in rows]
+    plain = json.dumps({"item": "extra", "annotator": "zoe", "label": "c"})
     (folder / "v.jsonl").write_text("\n".join([*lines, plain]), encoding="utf-8")
     votes = read_votes(folder / "v.jsonl", no_answer=no_answer)
     (folder / "again.csv").write_text(csv_text(votes.to_frame()), encoding="utf-8")

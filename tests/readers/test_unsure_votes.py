@@ -73,7 +73,7 @@ def test_as_a_table(votes: Votes) -> None:
     frame = votes.to_frame()
     assert frame["sure"].tolist() == [True, False, True, False, True, True, True, True]
     unknown = frame[frame["label"] == "don't know"]
-    assert unknown[["item", "worker"]].to_numpy().tolist() == [["i0", "w2"], ["i2", "w1"], ["i3", ""]]
+    assert unknown[["item", "annotator"]].to_numpy().tolist() == [["i0", "w2"], ["i2", "w1"], ["i3", ""]]
     plain = votes_of(rows_of(votes), 4).to_frame()
     assert "sure" not in plain and len(plain) == 5
 

@@ -18,7 +18,7 @@ from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 
-TEXT = "item,worker,label,weight\na,ann,newt,1\na,bob,newt|frog,2\nb,ann,frog,1\nb,bob,toad,3\n"
+TEXT = "item,annotator,label,weight\na,ann,newt,1\na,bob,newt|frog,2\nb,ann,frog,1\nb,bob,toad,3\n"
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_file_belongs_to_one_item_at_most(items: list[str], files: set[str]) -
 def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
     """Named and unnamed annotators, several labels in one answer, weights, a gold label."""
     path = write(
-        "item,worker,label,weight,is_gold\n"
+        "item,annotator,label,weight,is_gold\n"
         "b.jpg,ann,newt,2,\nb.jpg,,frog,1,\na.jpg,bob,newt|frog,0.5,\na.jpg,,toad|frog,1,\na.jpg,,toad,1,1\nc.jpg,ann,frog,1,\n",
     )
     votes = read_votes(path)
@@ -201,9 +201,9 @@ def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
 
 
 def test_each_file_may_have_its_own_columns(write: Write) -> None:
-    first = write("item,worker,label\na.jpg,ann,newt\n", "first.csv")
+    first = write("item,annotator,label\na.jpg,ann,newt\n", "first.csv")
     second = write("photo,who,species\na.jpg,bob,frog\n", "second.csv")
-    known = {"item": "photo", "worker": "who", "label": "species"}
+    known = {"item": "photo", "annotator": "who", "label": "species"}
     votes = read_votes([first, second], columns=[{}, known])
     assert votes.workers == ("ann", "bob")
     with pytest.raises(InputError, match="2 files with answers, but 1 mappings"):
@@ -213,7 +213,7 @@ def test_each_file_may_have_its_own_columns(write: Write) -> None:
 def test_trusted_answers_that_name_several_labels_can_agree(write: Write) -> None:
     """A coarse answer does not contradict an exact one of the same branch; two that have several labels in common only vote."""
     said = ["a,ann,newt|toad", "a,eve,toad", "b,ann,newt|frog", "b,eve,toad", "c,ann,newt|toad", "c,eve,toad|newt"]
-    votes = read_votes(write("item,worker,label\n" + "\n".join([*said, "d,eve,frog?|newt"]) + "\n"))
+    votes = read_votes(write("item,annotator,label\n" + "\n".join([*said, "d,eve,frog?|newt"]) + "\n"))
     found = votes.trusting(["ann", "eve"])
     assert [found.class_names[label] if label >= 0 else "" for label in found.gold_I] == ["toad", "", "", ""]
     assert sorted(set(found.item_R.tolist())) == [1, 2, 3]
@@ -222,7 +222,7 @@ def test_trusted_answers_that_name_several_labels_can_agree(write: Write) -> Non
 def test_a_trusted_person_is_right(write: Write) -> None:
     """Clear answers become gold, over what was gold before; where trusted people contradict each other they only vote."""
     rows = ["a,ann,newt,0", "a,eve,frog,0", "b,eve,frog,0", "b,kim,newt,0", "c,eve,newt|frog,0", "d,,newt,1", "d,eve,frog,0"]
-    votes = read_votes(write("item,worker,label,is_gold\n" + "\n".join(rows) + "\n"))
+    votes = read_votes(write("item,annotator,label,is_gold\n" + "\n".join(rows) + "\n"))
     found = votes.trusting(["eve", "kim"])
     gold = {item: "" if label < 0 else found.class_names[label] for item, label in zip(found.items, found.gold_I, strict=True)}
     assert gold == {"a": "frog", "b": "", "c": "", "d": "frog"}

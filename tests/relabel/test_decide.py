@@ -32,8 +32,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     folder = tmp_path_factory.mktemp("digits")
     np.save(folder / "x.npy", x_ND[:ITEMS])
     pd.DataFrame({"item": range(ITEMS), "label": [f"d{y}" for y in y_N[:ITEMS]]}).to_csv(folder / "truth.csv", index=False)
-    votes = votes[(votes["worker"] != "cho") | (votes["item"] >= 50)].assign(is_gold=False)
-    gold = pd.DataFrame([{"item": 199, "worker": "", "label": f"d{y_N[199]}", "is_gold": True}])
+    votes = votes[(votes["annotator"] != "cho") | (votes["item"] >= 50)].assign(is_gold=False)
+    gold = pd.DataFrame([{"item": 199, "annotator": "", "label": f"d{y_N[199]}", "is_gold": True}])
     pd.concat([votes, gold]).to_csv(folder / "votes.csv", index=False)
     return fit(None, folder / "votes.csv", features=folder / "x.npy", out=folder / "run")
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_played(found: Findings, run: Path, tmp_path: Path) -> No
         with pytest.raises(InputError, match=message):
             replay(run, **options)
     votes = pd.read_csv(run / "votes.csv")
-    votes[votes["worker"] == "ann"].to_csv(run / "votes.csv", index=False)
+    votes[votes["annotator"] == "ann"].to_csv(run / "votes.csv", index=False)
     write_json(run / "summary.json", read_json(run / "summary.json") | {"answers": 200})
     with pytest.raises(InputError, match="No item has two answers"):
         replay(run, answers_only=True)

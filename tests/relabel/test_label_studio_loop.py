@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tree.csv").write_text(TREE.to_csv(), encoding="utf-8")
     rows = [(names[item], who, CLASSES[truth if rng.random() < 0.75 else rng.integers(3)])
             for item, truth in enumerate(truth_N) for who in ("ann", "bob", "cho")]  # fmt: skip
-    votes = pd.DataFrame(rows, columns=["item", "worker", "label"])
+    votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     vectors: dict[str, Any] = {"features": folder / "x.npy", "names": folder / "names.txt"}
     fit(None, votes, out=folder / "plain", no_images=True)
     fit(None, votes, out=folder / "vectors", **vectors)

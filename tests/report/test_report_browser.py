@@ -141,8 +141,8 @@ def fitting(**wanted: Any) -> list[dict[str, Any]]:
         return wanted.get(key, value) == value
 
     def fits(entry: dict[str, Any]) -> bool:
-        asked = [(one["worker"], one["answer"], one["probability_wrong"]) for one in entry["doubtful"]]
-        asked = asked or [(vote["worker"], vote["label"], 0.0) for vote in entry["votes"]]
+        asked = [(one["annotator"], one["answer"], one["probability_wrong"]) for one in entry["doubtful"]]
+        asked = asked or [(vote["annotator"], vote["label"], 0.0) for vote in entry["votes"]]
         return (
             wants("result", entry["label"])
             and wants("status", entry["status"])

@@ -300,8 +300,8 @@ def test_a_section_is_a_line_in_a_list() -> None:
 def test_answers_without_a_name_and_with_a_weight() -> None:
     data = report(1)
     data["gallery"][0]["votes"] = [
-        {"worker": "a", "label": "x", "weight": 0.5},
-        {"worker": None, "label": "y", "weight": 1.0},
+        {"annotator": "a", "label": "x", "weight": 0.5},
+        {"annotator": None, "label": "y", "weight": 1.0},
         {"label": "x", "weight": 0.25},
     ]
     assert Page(render(data)).data["gallery"][0]["votes"] == [
@@ -364,7 +364,7 @@ def test_the_page_counts_what_its_filters_will_show() -> None:
         after = data["classes"][(k + 1) % 4]
         assert by_pair[name, after] == by_result[name]  # every item has one answer that is off by one, doubted or not
     for p in range(5):
-        doubted = sum(entry["doubtful"][0]["worker"] == f"person {p}" for entry in data["gallery"] if entry["doubtful"])
+        doubted = sum(entry["doubtful"][0]["annotator"] == f"person {p}" for entry in data["gallery"] if entry["doubtful"])
         assert by_person[f"person {p}"] == doubted + 4  # the four items without a doubted answer count for everybody
     page = Page(render(data))
     assert any(link["href"] == "#doubtful?person=person+0" for link in page.all("a"))
@@ -397,10 +397,10 @@ def test_a_confusion_may_be_given_by_its_cells() -> None:
 def test_a_confusion_is_written_without_its_empty_cells() -> None:
     """With 2,000 classes a table for each of 30 people would be 1.6 GB of zeros."""
     confusion = pd.DataFrame(
-        {"worker": ["ann", "ann", "bob"], "result": ["b", "b", "a"], "answer": ["a", "elsewhere", "a"], "count": [2, 1, 1]}
+        {"annotator": ["ann", "ann", "bob"], "result": ["b", "b", "a"], "answer": ["a", "elsewhere", "a"], "count": [2, 1, 1]}
     )
     assert confusion_cells(confusion, ["a", "b"]) == {"result": [0, 1], "answer": [0, 0], "count": [1, 2]}
-    people_of = people(pd.DataFrame({"worker": ["bob", "cho"]}), confusion, ["a", "b"])
+    people_of = people(pd.DataFrame({"annotator": ["bob", "cho"]}), confusion, ["a", "b"])
     assert [person["confusion"]["count"] for person in people_of] == [[1], []]
 
 

@@ -267,7 +267,7 @@ def test_without_pictures_the_names_do(tmp_path: Path, browsers: Browsers, serve
     x, y = load_digits(return_X_y=True)
     np.save(tmp_path / "x.npy", x[:40].astype(np.float32))
     rows = [f"{item},{who},digit {y[item] if (item + len(who)) % 4 else 3}" for item in range(40) for who in ("dan", "evelyn")]
-    (tmp_path / "votes.csv").write_text("\n".join(["item,worker,label", *rows]))
+    (tmp_path / "votes.csv").write_text("\n".join(["item,annotator,label", *rows]))
     fit(None, tmp_path / "votes.csv", features=tmp_path / "x.npy", out=tmp_path / "run")
     server, page = serve(tmp_path / "run"), browsers()
     assert "has no pictures" in server.process.stdout.readline() if server.process.stdout else False

@@ -71,10 +71,10 @@ def test_an_answer_is_doubted_not_its_person(run: Path) -> None:
     (run / "summary.json").write_text("{}")  # which says how many rows the fit wrote
     doubts = [("(unnamed)", wrong, 0.9), ("dan", wrong, 0.9), ("dan", f"{other} + {wrong}", 0.8), ("(unnamed)", other, 0.7)]
     with (run / "votes.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["item", "worker", "label", "weight", "is_gold", "answer_id"], *votes])
+        csv.writer(file).writerows([["item", "annotator", "label", "weight", "is_gold", "answer_id"], *votes])
     with (run / "doubtful.csv").open("w", newline="") as file:
         rows = ([n, item, who, said, right, wrong, 0.9, "", ""] for n, (who, said, wrong) in enumerate(doubts, start=1))
-        names = "rank,item,worker,answer,suggestion,probability_wrong,confidence,others,neighbors"
+        names = "rank,item,annotator,answer,suggestion,probability_wrong,confidence,others,neighbors"
         csv.writer(file).writerows([names.split(","), *rows])
     shown = Shown(run)
     said = shown.facts(shown.place[item])["said"]
@@ -108,7 +108,7 @@ def test_the_other_orders(desk: Desk) -> None:
 
     assert names("doubtful") == list(dict.fromkeys(tables.doubtful["item"]))
     assert {tables.label_N[tables.place[item]] for item in names("class", "digit 1")} == {"digit 1"}
-    eves = [item for item, who in zip(tables.doubtful["item"], tables.doubtful["worker"], strict=True) if who == "eve"]
+    eves = [item for item, who in zip(tables.doubtful["item"], tables.doubtful["annotator"], strict=True) if who == "eve"]
     assert names("person", "eve")[: len(eves)] == eves and sorted(names("person", "eve")) == sorted(items)
     assert names("search", "02") == [item for item in names("everything") if "02" in item]
     alike = scene.orders.items(Order("alike", tables.keys[5]))
@@ -361,7 +361,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def _one_answer(run: Path) -> Path:
     path = run.parent / "more.csv"
-    path.write_text("item,worker,label\n005.png,ana,digit 1\n")
+    path.write_text("item,annotator,label\n005.png,ana,digit 1\n")
     return path
 
 

@@ -29,7 +29,7 @@ def more(run: Path) -> Path:
     return path
 
 
-COLUMNS = ("--item-column", "photo", "--worker-column", "who", "--label-column", "says")
+COLUMNS = ("--item-column", "photo", "--annotator-column", "who", "--label-column", "says")
 
 
 def say(run: Path, person: str, label: str, *items: str) -> None:

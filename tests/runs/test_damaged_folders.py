@@ -53,7 +53,7 @@ TRAIN = ("train", "toy", *TINY, "--epochs", "2", "--out", "run")
 TRAINED = {"resume": TRAIN, "evaluate": ("evaluate", "run", "--device", "cpu")}
 FIT = ("fit", "votes.csv", "--features", "vectors.npy", "--names", "names.txt", "--epochs", "2", "--device", "cpu")
 FIT += ("--folds", "2", "--set", "data.fold_epochs=1", "--set", "method.neighbors=5", "--out", "run")
-PICTURES = ("fit", "data/images", "data/votes.csv", "--item-column", "picture", "--worker-column", "who")
+PICTURES = ("fit", "data/images", "data/votes.csv", "--item-column", "picture", "--annotator-column", "who")
 PICTURES += ("--label-column", "class", "--epochs", "2", "--device", "cpu", "--cache", "cache")
 PICTURES += ("--set", "method.neighbors=5", "--out", "run")
 AFTERWARDS = {
@@ -109,8 +109,8 @@ def vectors(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.save(tmp_path / "vectors.npy", (np.eye(3).repeat(12, axis=0) * 4 + rng.normal(size=(36, 3))).astype(np.float32))
     rows = [f"{item},{person},{'abc'[item // 12]}" for item in range(36) for person in ("ann", "bob")]
-    (tmp_path / "votes.csv").write_text("\n".join(["item,worker,label", *rows]) + "\n")
-    (tmp_path / "more.csv").write_text("item,worker,label\n0,cho,a\n20,cho,b\n")
+    (tmp_path / "votes.csv").write_text("\n".join(["item,annotator,label", *rows]) + "\n")
+    (tmp_path / "more.csv").write_text("item,annotator,label\n0,cho,a\n20,cho,b\n")
     (tmp_path / "names.txt").write_text("\n".join(map(str, range(36))) + "\n")
 
 

@@ -142,7 +142,7 @@ def test_a_real_process_asked_to_end(
         running = process("train", "digits", *seldom, "--set", "train.batch_size=256", "--set", "method.consistency=false")
     else:
         data = make_pictures(tmp_path / "data", items=30)
-        columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class", "--cache", "cache")
+        columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class", "--cache", "cache")
         chosen = ("--network", "small-cnn", "--folds", "0", "--set", "method.neighbors=5")
         running = process("fit", str(data / "images"), str(data / "votes.csv"), *columns, *chosen, *seldom)
     folder, patience = tmp_path / "run", time.monotonic() + 240

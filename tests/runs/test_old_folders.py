@@ -107,7 +107,7 @@ def test_an_older_fit_is_resumed_and_built_on(pals: Pals, tmp_path: Path) -> Non
     rng = np.random.default_rng(0)
     np.save("vectors.npy", (np.eye(3).repeat(12, axis=0) * 4 + rng.normal(size=(36, 3))).astype(np.float32))
     rows = [f"{item},{person},{'abc'[item // 12]}" for item in range(36) for person in ("ann", "bob")]
-    write_text(tmp_path / "votes.csv", "\n".join(["item,worker,label", *rows]) + "\n")
+    write_text(tmp_path / "votes.csv", "\n".join(["item,annotator,label", *rows]) + "\n")
     write_text(tmp_path / "names.txt", "\n".join(map(str, range(36))) + "\n")
     command = ("fit", "votes.csv", "--features", "vectors.npy", "--names", "names.txt", "--epochs", "2", "--device", "cpu")
     command += ("--set", "method.neighbors=5", "--out", "run")

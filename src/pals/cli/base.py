@@ -21,6 +21,7 @@ from pals import __version__
 from pals.util.errors import InputError
 from pals.util.files import PATTERN, check_readable
 from pals.util.interrupt import Interrupt, Stopped, ending_politely
+from pals.util.old_names import OldRunWarning
 from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ def main() -> None:
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """What is said of plug-ins is for the user; where in the code it was noticed is not."""
-    if issubclass(category, PluginWarning):
+    """Warnings about plug-ins and old runs are for the user; where in the code they were raised is not."""
+    if issubclass(category, (PluginWarning, OldRunWarning)):
         errors.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
     else:
         usual(message, category, *place)

@@ -15,6 +15,7 @@ from pals.cli import completion
 from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, check_files, console, say
 from pals.cli.options import (
     AllProbabilities,
+    AnnotatorColumn,
     Cache,
     Encoding,
     Format,
@@ -27,7 +28,6 @@ from pals.cli.options import (
     TaxonomyFile,
     Trust,
     TruthFile,
-    WorkerColumn,
 )
 from pals.pipeline.progress import AfterEpoch, Monitor, trust_words
 from pals.pipeline.time_left import Count
@@ -60,7 +60,7 @@ def fit(
     ] = False,
     format_: Format = None,
     item_column: ItemColumn = None,
-    worker_column: WorkerColumn = None,
+    annotator_column: AnnotatorColumn = None,
     label_column: LabelColumn = None,
     classes: Annotated[
         str | None, typer.Option(help="All classes, separated by commas, including any that nobody chose.")
@@ -146,7 +146,7 @@ def fit(
         features=features,
         names=names,
         format=format_,
-        columns=_given_only({"item": item_column, "worker": worker_column, "label": label_column}),
+        columns=_given_only({"item": item_column, "annotator": annotator_column, "label": label_column}),
         classes=_names(classes),
         encoding=encoding,
         trust=trust or (),
@@ -181,7 +181,7 @@ def update(
     votes: Annotated[list[Path] | None, typer.Argument(help="Files with new answers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
     item_column: ItemColumn = None,
-    worker_column: WorkerColumn = None,
+    annotator_column: AnnotatorColumn = None,
     label_column: LabelColumn = None,
     epochs: Annotated[
         int | None, typer.Option(help="Additional training epochs (default: a third of the first run's).")
@@ -224,7 +224,7 @@ def update(
         "stream": stream,
         "truth": truth,
         "all_probabilities": all_probabilities,
-        "columns": _given_only({"item": item_column, "worker": worker_column, "label": label_column}),
+        "columns": _given_only({"item": item_column, "annotator": annotator_column, "label": label_column}),
         "classes": _names(classes),
         "encoding": encoding,
         "taxonomy": taxonomy,

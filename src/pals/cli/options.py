@@ -21,7 +21,9 @@ Format = Annotated[
     str | None, typer.Option("--format", help="Format of the answers, e.g. long or label-studio (default: detected).")
 ]
 ItemColumn = Annotated[str | None, typer.Option(help="Column with the picture's name.")]
-WorkerColumn = Annotated[str | None, typer.Option(help="Column with the person's name.")]
+AnnotatorColumn = Annotated[
+    str | None, typer.Option("--annotator-column", "--worker-column", help="Column with the annotator's name.")
+]
 TruthFile = Annotated[
     Path | None,
     typer.Option("--truth", help="File of true labels (item, label), for all items or some. Used only to grade the result."),

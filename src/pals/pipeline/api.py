@@ -78,8 +78,8 @@ def fit(
 
     Args:
         images: A folder of pictures; None with `features` or `no_images`.
-        votes: A file, several files, a pandas frame with the columns item, worker and label (or others, named by `columns`), or
-            `Votes`.
+        votes: A file, several files, a pandas frame with the columns item, annotator and label (or others, named by
+            `columns`), or `Votes`.
         out: The run's folder; the same call with the same folder resumes it.
         features: An .npy file of vectors, instead of pictures.
         names: With `features`: a text file that names the item of each row.

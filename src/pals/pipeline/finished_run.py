@@ -8,18 +8,22 @@ import io
 from collections.abc import Collection, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pals.labels.taxonomy import Taxonomy
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_object, without_mark
+from pals.util.old_names import current_names
 from pals.util.words import how_many
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NEEDED = {
     "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
-    "doubtful.csv": ("item", "worker", "answer", "probability_wrong"),
-    "votes.csv": ("item", "worker", "label", "weight", "is_gold"),
+    "doubtful.csv": ("item", "annotator", "answer", "probability_wrong"),
+    "votes.csv": ("item", "annotator", "label", "weight", "is_gold"),
     "classes.csv": ("class",),
 }
 ROWS = {"labels.csv": "items", "doubtful.csv": "doubtful_answers", "votes.csv": "answers"}
@@ -35,36 +39,37 @@ SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run w
 
 def read_columns(run: Path, name: str, needed: Sequence[str] | None = None) -> dict[str, list[str]]:
     """A table of the run by column. `needed`: columns that it must have, if it is not one of the queue's."""
-    path = table_path(run, name)
+    path = run / name
+    if not path.is_file():
+        raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             text = file.read()
         rows = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))  # a blank line is no row
-        header = next(rows, [])
+        header = current_names(path, next(rows, []))
         columns: list[list[str]] = [[] for _ in header]
         while block := list(islice(rows, BLOCK)):
+            odd = next((number for number, row in enumerate(block, start=1) if len(row) != len(header)), None)
+            if odd is not None:
+                raise ValueError(f"row {odd + len(columns[0] if columns else ())} has another number of cells than the header")
             for column, cells in zip(columns, zip(*block, strict=True), strict=True):
                 column.extend(cells)
-    except (OSError, ValueError, csv.Error) as error:  # wrong encodings and rows of another length are ValueErrors
-        raise unreadable(path, error) from None
-    refuse_damaged(path, header, len(columns[0]) if columns else 0, needed)
+    except (OSError, ValueError, csv.Error) as error:  # a wrong encoding is a ValueError
+        raise InputError(f"Cannot read {path}: {' '.join(str(error).split())}. Run `pals fit` again to rewrite it.") from None
+    _refuse_damaged(path, header, len(columns[0]) if columns else 0, needed)
     if "'" in text:
         columns = [[without_mark(cell) for cell in cells] for cells in columns]
     return dict(zip(header, columns, strict=True))
 
 
-def table_path(run: Path, name: str) -> Path:
-    if not (run / name).is_file():
-        raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
-    return run / name
+def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.DataFrame:
+    """The same as a DataFrame, all cells as text."""
+    import pandas as pd  # the review page starts without it
+
+    return pd.DataFrame(read_columns(run, name, needed))
 
 
-def unreadable(path: Path, error: Exception) -> InputError:
-    reason = "rows of different lengths" if "zip()" in str(error) else " ".join(str(error).split())
-    return InputError(f"Cannot read {path}: {reason}. Run `pals fit` again to rewrite it.")
-
-
-def refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequence[str] | None = None) -> None:
+def _refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequence[str] | None = None) -> None:
     """Of a table that has lost columns or rows since the fit nothing may be concluded; without a summary nobody can tell how
     many rows there were."""
     missing = [column for column in needed or NEEDED[path.name] if column not in header]

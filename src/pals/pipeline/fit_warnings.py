@@ -86,7 +86,7 @@ def suspected_people(findings: Findings) -> list[str]:
     people = findings.annotators[findings.annotators["flags"] != ""]
     if not len(people):
         return []
-    names = people["worker"].tolist()
+    names = people["annotator"].tolist()
     if len(names) == 1:
         return [f"{names[0]} may be answering without looking: {people['evidence'].iloc[0].split(BETWEEN)[0]}."]
     listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

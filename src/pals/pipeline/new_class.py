@@ -88,7 +88,7 @@ def _with_class(votes: Votes, name: str) -> Votes:
         if _is_named(votes, votes.class_names.index(name)):
             raise InputError(
                 f"--add-class {name}: a class of this name already exists. Choose another name; items of "
-                f"that class belong in a file of further answers, with the columns item, worker and label."
+                f"that class belong in a file of further answers, with the columns item, annotator and label."
             )
         return votes
     tree = votes.taxonomy

@@ -7,10 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from pals.pipeline.finished_run import TAXONOMY, data_of, read_columns
+from pals.pipeline.finished_run import TAXONOMY, data_of, read_columns, read_table
 from pals.pipeline.progress import Monitor
 from pals.readers import Source
-from pals.relabel.relabel_queue import read_table
 from pals.review.answers_csv import answers_csv
 from pals.review.rounds import has_answers
 from pals.review.store import Answer, Store
@@ -88,7 +87,7 @@ def _without(votes: Path, said: Sequence[Answer]) -> list[Path | Source]:
     """The run's own answers that nobody has replaced."""
     table = read_table(votes.parent, votes.name)
     replaced = {(answer.item, answer.person) for answer in said}
-    keep = [pair not in replaced for pair in zip(table["item"], table["worker"], strict=True)]
+    keep = [pair not in replaced for pair in zip(table["item"], table["annotator"], strict=True)]
     if all(keep):
         return [votes]
     return [_in_memory(votes, csv_text(table[keep]))] if any(keep) else []

@@ -37,7 +37,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "format": FORMAT,
         "items": len(findings.labels),
         "answers": len(findings.result.first_A),
-        "annotators": int((findings.annotators["worker"] != UNNAMED).sum()),
+        "annotators": int((findings.annotators["annotator"] != UNNAMED).sum()),
         "classes": len(votes.class_names),
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
@@ -73,7 +73,7 @@ def _by_class(found: Agreement, names: Sequence[str]) -> dict[str, dict[str, dic
 def _flags(annotators: pd.DataFrame) -> dict[str, list[str]]:
     """The people with a flag, and which."""
     flagged = annotators[annotators["flags"] != ""]
-    return {worker: flags.split(BETWEEN) for worker, flags in zip(flagged["worker"], flagged["flags"], strict=True)}
+    return {worker: flags.split(BETWEEN) for worker, flags in zip(flagged["annotator"], flagged["flags"], strict=True)}
 
 
 GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.build_votes import build
-from pals.readers.columns import Columns
+from pals.readers.columns import Columns, renamed
 from pals.readers.detect import detect
 from pals.readers.formats import FORMATS, Reader
 from pals.readers.formats.records import metadata_file
@@ -66,8 +66,8 @@ def read_votes(
 
     Args:
         format: One of `READERS`; by default it is detected from the content.
-        columns: Which column or key holds what, `{"item": "photo", "worker": "who", "label": "species"}`, if its name does not
-            show it; for several files that differ, one such mapping for each.
+        columns: Which column or key holds what, `{"item": "photo", "annotator": "who", "label": "species"}`, if its name
+            does not show it; for several files that differ, one such mapping for each.
         class_names: All classes in order, including any that nobody chose; any other label is an error. If these are names and
             labels are numbers, the numbers count the names from 0.
         no_answer: Labels that mean "don't know", in upper or lower case; such an answer is not a vote and is kept separately.
@@ -88,6 +88,7 @@ def read_votes(
         tree = tree.keep(class_names)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     each = [columns or {}] * len(paths) if columns is None or isinstance(columns, Mapping) else list(columns)
+    each = [renamed(one) for one in each]
     if len(each) != len(paths):
         raise InputError(f"{len(paths)} files with answers, but {len(each)} mappings of columns; give one for each file.")
     written = [encoding] * len(paths) if encoding is None or isinstance(encoding, str) else list(encoding)

@@ -334,9 +334,9 @@ class _Joined:
         """Whether the times were those of the items, as when a picture was taken: no two people answer at one instant, always.
         They say nothing about the answers, and are forgotten."""
         known = np.flatnonzero(~np.isnan(self.time_R) & (self.worker_R >= 0))
-        by_item = pd.DataFrame({"worker": self.worker_R[known], "time": self.time_R[known]}).groupby(self.item_R[known])
+        by_item = pd.DataFrame({"annotator": self.worker_R[known], "time": self.time_R[known]}).groupby(self.item_R[known])
         found = by_item.nunique()
-        shared = found.loc[found["worker"] > 1, "time"]
+        shared = found.loc[found["annotator"] > 1, "time"]
         if not len(shared) or (shared > 1).any():
             return False
         self.time_R = np.full_like(self.time_R, np.nan)
@@ -364,9 +364,9 @@ class _Joined:
             _, first, answer_R = np.unique(self.answer_R, return_index=True, return_inverse=True)
             sign_A = np.zeros(len(first), dtype=np.uint64)
             np.add.at(sign_A, answer_R, _mixed(self.label_R))
-            answers = pd.DataFrame({"item": self.item_R[first], "worker": self.worker_R[first], "sign": sign_A})
-            again_A = (answers.duplicated() & (answers["worker"] >= 0)).to_numpy()
-            group_A = np.where(answers["worker"] < 0, -1 - np.arange(len(first)), answers.groupby(list(answers)).ngroup())
+            answers = pd.DataFrame({"item": self.item_R[first], "annotator": self.worker_R[first], "sign": sign_A})
+            again_A = (answers.duplicated() & (answers["annotator"] >= 0)).to_numpy()
+            group_A = np.where(answers["annotator"] < 0, -1 - np.arange(len(first)), answers.groupby(list(answers)).ngroup())
             self.sure_R = self._sure_once(group_A[answer_R] * classes + self.label_R)
             self.drop(again_A[answer_R], REPEATED, skipped)
 
@@ -378,9 +378,9 @@ class _Joined:
         """The items for which one person gave more than one, different answers."""
         if not self.may_repeat:
             return np.empty(0, dtype=np.int64)
-        pairs = pd.DataFrame({"item": self.item_R, "worker": self.worker_R, "answer": self.answer_R}).drop_duplicates()
-        pairs = pairs[pairs["worker"] >= 0]
-        return np.unique(pairs.loc[pairs.duplicated(["item", "worker"]), "item"].to_numpy())
+        pairs = pd.DataFrame({"item": self.item_R, "annotator": self.worker_R, "answer": self.answer_R}).drop_duplicates()
+        pairs = pairs[pairs["annotator"] >= 0]
+        return np.unique(pairs.loc[pairs.duplicated(["item", "annotator"]), "item"].to_numpy())
 
 
 def _mixed(label_R: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from pals.readers.source import Source
@@ -19,7 +20,7 @@ KNOWN: dict[str, tuple[str, ...]] = {
              "image_id", "item_id", "task", "task_id", "example", "file_path", "filepath", "image_file", "img_path",
              "photo_id", "photograph", "pic", "picture_id", "subject", "subject_id", "sample", "sample_id", "photo_name",
              "picture_name", "item_name", "url", "id"),  # last what often numbers the rows
-    "worker": ("worker", "worker_id", "annotator", "annotator_id", "user", "user_name", "username", "user_id", "rater",
+    "annotator": ("annotator", "annotator_id", "worker", "worker_id", "user", "user_name", "username", "user_id", "rater",
                "labeler", "labeller", "person", "expert", "completed_by", "who", "volunteer", "volunteer_id", "observer",
                "observer_id", "participant", "participant_id", "reviewer", "contributor", "coder", "worker_name",
                "annotator_name", "annotated_by", "labeled_by", "labelled_by", "identified_by", "recorded_by", "email"),
@@ -38,6 +39,8 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),
 }  # fmt: skip
 """Names that are understood without being told, the likelier first."""
+RENAMED = {"worker": "annotator", "workers": "annotators"}
+"""Roles by their names in version 0.2."""
 
 QUEUE = {"rank", "suggestion", "confidence", "second", "reason", "said", "decision", "gain", "asked"}
 """Columns of the queue of `pals relabel` that help a person to answer, and are no answers."""
@@ -67,6 +70,13 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
     return found
 
 
+def renamed(columns: Columns) -> Columns:
+    """With today's names of the roles; a role under its name of version 0.2 is read with a warning."""
+    for old in RENAMED.keys() & columns.keys():
+        warnings.warn(f"columns: write {RENAMED[old]!r} instead of {old!r}", DeprecationWarning, stacklevel=2)
+    return {RENAMED.get(role, role): name for role, name in columns.items()}
+
+
 def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str], source: Source) -> None:
     for role in roles:
         if role not in found:
@@ -79,7 +89,7 @@ def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str]
 
 def _flag(role: str) -> str:
     """How a column is named on the command line, which has flags for the usual ones."""
-    return f"--{role}-column NAME; " if role in ("item", "worker", "label") else ""
+    return f"--{role}-column NAME; " if role in ("item", "annotator", "label") else ""
 
 
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:

@@ -92,14 +92,14 @@ def _table(source: Source, columns: Columns) -> str:
         return "zooniverse"
     if {"annotator", "annotation_id", "lead_time"} <= set(names):
         return "label-studio"
-    if "workers" in chosen:
+    if "annotators" in chosen:
         return "wide"
     if ("label" in has and "label" in chosen) or {"item", "label"} <= has:
         return "long"
     if {"item", "candidates"} <= has:
         return "candidates"
     starts_with_items = bool(names) and (names[0] in ("", *KNOWN["item"]) or names[0].startswith("unnamed:"))
-    if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"worker", "label", "candidates"}:
+    if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"annotator", "label", "candidates"}:
         _refuse_doubt(source, columns)
         return "wide"
     raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 4)}")
@@ -112,7 +112,7 @@ def _refuse_doubt(source: Source, columns: Columns) -> None:
         source.refuse(
             f"is every column a person's (wide)? {quoted(odd[0], 40)} has no answer in common with the others",
             "If so: --format wide (format='wide'). If each row is one answer, say which column holds what: --label-column NAME "
-            "--worker-column NAME (columns={'label': 'NAME', 'worker': 'NAME'}).",
+            "--annotator-column NAME (columns={'label': 'NAME', 'annotator': 'NAME'}).",
         )
 
 

@@ -167,10 +167,10 @@ class Votes:
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         known = (self.gold_I >= 0).nonzero()[0]
-        gold = {"item": items[known], "worker": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
+        gold = {"item": items[known], "annotator": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
         if separator is not None:
             gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
-        unknown = {**gold, "item": items[self.unknown_item_U], "worker": workers[self.unknown_worker_U], "label": DONT_KNOW}
+        unknown = {**gold, "item": items[self.unknown_item_U], "annotator": workers[self.unknown_worker_U], "label": DONT_KNOW}
         unknown["is_gold"] = False
         every, cells = self._cells(separator)
         odd = any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names)
@@ -189,7 +189,7 @@ class Votes:
             first = every[start : start + rows]
             votes = {
                 "item": items[self.item_R[first]],
-                "worker": workers[self.worker_R[first]],
+                "annotator": workers[self.worker_R[first]],
                 "label": cells[start : start + rows],
                 "weight": self.weight_R[first],
                 "is_gold": False,

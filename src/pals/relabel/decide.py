@@ -34,8 +34,8 @@ from pals.crowd.next_answer import (
     typical_person,
 )
 from pals.crowd.result import Result
+from pals.pipeline.finished_run import read_table
 from pals.pipeline.tables.result_tables import DIGITS
-from pals.relabel.relabel_queue import read_table
 from pals.util.errors import InputError, unknown
 from pals.util.files import replacing, without_advice
 from pals.util.words import how_many
@@ -236,7 +236,7 @@ def next_answers(
             f"{folder / 'labels.csv'} and {FILE_NAME} are from different fits. Run `pals fit` again to rewrite them."
         )
     place = pd.Series(np.arange(len(labels)), index=labels["item"])
-    answered = votes.assign(row=votes["item"].map(place)).dropna(subset=["row"]).groupby("worker")["row"]
+    answered = votes.assign(row=votes["item"].map(place)).dropna(subset=["row"]).groupby("annotator")["row"]
     answered_by = {str(name): rows.to_numpy(dtype=np.int64) for name, rows in answered}
     sources = sources_of(kept, answered_by, annotators, costs, expert_right)
     found = decide(kept.standing, sources, worth if budget is None else 0.0)

@@ -15,9 +15,8 @@ import pandas as pd
 
 from pals.labels.cells import DONT_KNOW
 from pals.labels.taxonomy import Taxonomy
-from pals.pipeline.finished_run import data_of, taxonomy_of
+from pals.pipeline.finished_run import data_of, read_table, taxonomy_of
 from pals.readers.formats.label_studio import ITEM, OURS, QUESTION
-from pals.relabel.relabel_queue import read_table
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

@@ -156,6 +156,6 @@ def reason_of(
     if float(row["confidence"]) < 0.5:
         reasons.append("the result is unsure")
     if doubt is not None:
-        who = "somebody" if doubt["worker"] in ("", UNNAMED) else doubt["worker"]
+        who = "somebody" if doubt["annotator"] in ("", UNNAMED) else doubt["annotator"]
         reasons.append(f"{who}'s {doubt['answer']} is probably wrong ({float(doubt['probability_wrong']):.2f})")
     return "; ".join(reasons) or "the least sure of those that are agreed on"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from pals.labels.cells import join_labels, split_labels
-from pals.pipeline.finished_run import NEEDED, SEVERAL, refuse_damaged, separator_of, table_path, taxonomy_of, unreadable
+from pals.pipeline.finished_run import NEEDED, SEVERAL, read_table, separator_of, taxonomy_of
 from pals.pipeline.tables.unsure_columns import counted, said_in_words
 from pals.relabel.queue import Given, Labels, in_order, itself, numbers, reason_of, single
 from pals.util.errors import InputError
-from pals.util.files import mark_as_text, without_mark
+from pals.util.files import mark_as_text
 
 COLUMNS = ("rank", "item", "suggestion", "confidence", "second", "reason", "said")
 TO_FILL_IN = ("label", "annotator")
@@ -94,19 +94,3 @@ def to_fill_in(queue: pd.DataFrame, separator: str | None = SEVERAL) -> pd.DataF
     blank = queue.assign(**texts, **dict.fromkeys(TO_FILL_IN, ""))
     more = [name for name in queue.columns if name not in COLUMNS]
     return blank[["rank", "item", *TO_FILL_IN, *COLUMNS[2:], *more]]
-
-
-# ---- what comes in
-
-
-def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.DataFrame:
-    """A table of the run, all cells as text. `needed`: columns that it must have, if it is not one of the queue's."""
-    path = table_path(run, name)
-    try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
-    except (OSError, ValueError) as error:  # pandas' parser errors and wrong encodings are ValueErrors
-        raise unreadable(path, error) from None
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes cells beyond the header for names of rows
-        raise InputError(f"{path} has rows with more cells than its header. Run `pals fit` again to rewrite it.")
-    refuse_damaged(path, list(frame.columns), len(frame), needed)
-    return frame.map(without_mark)

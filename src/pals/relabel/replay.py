@@ -21,7 +21,7 @@ from pals.crowd.next_answer import WORTH
 from pals.crowd.replay_answers import STEP, Fit, Point, by_the_rule, count_answers, everyone_equally
 from pals.labels.metrics import accuracy_of
 from pals.pipeline.evaluate import Graded, read_truth
-from pals.pipeline.finished_run import tree_of
+from pals.pipeline.finished_run import read_table, tree_of
 from pals.pipeline.progress import Monitor
 from pals.pipeline.stages.encode import encode
 from pals.pipeline.stages.load import load
@@ -29,7 +29,6 @@ from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.read_answers import MatchedVotes, answered, classes_of
 from pals.pipeline.tables.result_tables import DIGITS
 from pals.readers import Votes, read_votes
-from pals.relabel.relabel_queue import read_table
 from pals.runs import load_run_config
 from pals.runs.run_config import RunConfig, VotesConfig
 from pals.util.errors import InputError

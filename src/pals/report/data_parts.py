@@ -60,14 +60,16 @@ def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, A
         worker = int(votes.worker_R[row])
         said[int(votes.item_R[row])].append(
             {
-                "worker": votes.workers[worker] if worker >= 0 else "",
+                "annotator": votes.workers[worker] if worker >= 0 else "",
                 "label": name,
                 "weight": float(votes.weight_R[row]),
                 **({} if votes.sure_R[row] else {"sure": False}),
             }
         )
     for item in said if len(votes.unknown_item_U) else ():
-        said[item] += [{"worker": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown_of(votes, item)]
+        said[item] += [
+            {"annotator": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown_of(votes, item)
+        ]
     return said
 
 
@@ -108,7 +110,7 @@ def gallery(
     said = answers_of(votes, chosen)
     doubts: dict[int, list[dict[str, Any]]] = {row: [] for row in chosen}
     for entry in records(doubtful[doubtful["item"].isin({votes.items[row] for row in chosen})]):
-        keys = ("rank", "worker", "answer", "suggestion", "probability_wrong")
+        keys = ("rank", "annotator", "answer", "suggestion", "probability_wrong")
         doubt = {key: entry[key] for key in keys} | {"probability_wrong": min(entry["probability_wrong"], NEARLY)}
         doubts[place[entry["item"]]].append(doubt)
     label_N, confidence_N, status_N = (labels[name].tolist() for name in ("label", "confidence", "status"))
@@ -160,8 +162,8 @@ def confusion_cells(confusion: pd.DataFrame, class_names: Sequence[str]) -> dict
 
 def people(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Sequence[str]) -> list[dict[str, Any]]:
     shown, nothing = records(annotators.head(PEOPLE)), confusion.iloc[:0]
-    of_person = dict(list(confusion[confusion["worker"].isin({row["worker"] for row in shown})].groupby("worker")))
-    return [{**row, "confusion": confusion_cells(of_person.get(row["worker"], nothing), class_names)} for row in shown]
+    of_person = dict(list(confusion[confusion["annotator"].isin({row["annotator"] for row in shown})].groupby("annotator")))
+    return [{**row, "confusion": confusion_cells(of_person.get(row["annotator"], nothing), class_names)} for row in shown]
 
 
 def pictures(names: Iterable[str], votes: Votes, images: Inputs) -> dict[str, str]:

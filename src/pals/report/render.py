@@ -19,6 +19,7 @@ from pals.report.escaping import environment
 from pals.report.format import day, text
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_text
+from pals.util.old_names import with_current_keys
 
 FORMAT = 1
 STYLES = ("base.css", "parts.css", "tree.css", "print.css")
@@ -34,7 +35,7 @@ def write_report(folder: Path) -> Path:
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__} and not an object. Run `pals fit` again to rewrite it.")
     target = folder / "report.html"
-    write_text(target, render(data))
+    write_text(target, render(with_current_keys(source, data)))
     return target
 
 

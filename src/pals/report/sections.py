@@ -52,7 +52,7 @@ def _entry(row: Data) -> dict[str, Any]:
         "votes": _by_label(rows(row.get("votes"))),
         "doubtful": [
             {
-                "worker": text(one.get("worker")) or SOMEBODY,
+                "annotator": text(one.get("annotator")) or SOMEBODY,
                 "answer": text(one.get("answer")),
                 "suggestion": text(one.get("suggestion")),
                 "probability": number(one.get("probability_wrong")),
@@ -75,7 +75,7 @@ def _by_label(votes: Sequence[Data]) -> list[dict[str, Any]]:
     for vote in votes:
         mark, own = "?" if vote.get("sure") is False else "", number(vote.get("weight"))
         said = text(vote.get("label")), mark
-        voters.setdefault(said, []).append(text(vote.get("worker")) or SOMEBODY)
+        voters.setdefault(said, []).append(text(vote.get("annotator")) or SOMEBODY)
         weight[said] = weight.get(said, 0.0) + (1.0 if own is None else own)
         unknown |= {said} if vote.get("unknown") is True else set()
     return [
@@ -97,7 +97,7 @@ def doubted(entries: Sequence[Data]) -> tuple[Counter[str], Counter[str], Counte
     by_result: Counter[str] = Counter()
     by_pair: Counter[tuple[str, str]] = Counter()
     for entry in entries:
-        said = [(one["worker"], one["answer"]) for one in entry["doubtful"]]
+        said = [(one["annotator"], one["answer"]) for one in entry["doubtful"]]
         said = said or [(name, vote["label"]) for vote in entry["votes"] for name in vote["voters"]]
         by_result[entry["label"]] += 1
         by_person.update({worker for worker, _ in said})
@@ -196,7 +196,7 @@ def _own_confusions(found: Sequence[Data], names: Sequence[str], order: np.ndarr
             break
         packed = [[one.row, one.column, round(one.count, 2), one.shade] for one in own]
         total_R = own_CC[order].sum(axis=1).round(2).tolist()
-        people.append({"name": text(row.get("worker")) or SOMEBODY, "cells": packed, "totals": total_R})
+        people.append({"name": text(row.get("annotator")) or SOMEBODY, "cells": packed, "totals": total_R})
     return people if len(people) > 1 else []
 
 
@@ -237,7 +237,7 @@ def people(data: Data, by_person: Counter[str], *, with_confusion: Sequence[str]
 
 
 def _person(row: Data, names: Sequence[str], by_person: Counter[str], *, with_confusion: Sequence[str]) -> dict[str, Any]:
-    name = text(row.get("worker")) or SOMEBODY
+    name = text(row.get("annotator")) or SOMEBODY
     agreement, chance = number(row.get("agreement")), number(row.get("by_chance"))
     right_C = [number(row.get(f"right: {label}")) for label in names]
     known = [(share, label) for share, label in zip(right_C, names, strict=True) if share is not None]

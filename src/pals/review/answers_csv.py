@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pals.labels.cells import DONT_KNOW, join_labels
 from pals.review.store import Answer
 
-COLUMNS = ("item", "worker", "label", "sure", "time", "remark")
+COLUMNS = ("item", "annotator", "label", "sure", "time", "remark")
 NONE_OF_THESE = "none of these"
 
 

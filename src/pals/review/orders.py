@@ -93,7 +93,7 @@ class Orders:
 
 def _items_of(table: Mapping[str, Sequence[str]], person: str) -> Iterator[str]:
     """The items of this person's rows; of doubtful answers the surest come first."""
-    return (item for item, worker in zip(table["item"], table["worker"], strict=True) if worker == person)
+    return (item for item, worker in zip(table["item"], table["annotator"], strict=True) if worker == person)
 
 
 class Progress:

@@ -118,7 +118,7 @@ class Shown:
     @cached_property
     def people(self) -> list[str]:
         """Who answered, by name."""
-        return sorted(set(self.votes["worker"]) - {""})
+        return sorted(set(self.votes["annotator"]) - {""})
 
     @property
     def right(self) -> tuple[float, float, float] | None:
@@ -175,19 +175,19 @@ class Shown:
             return (who, *sorted(TOGETHER.join(labels).split(TOGETHER)))
 
         doubts = {
-            key_of_answer(doubt["worker"], [doubt["answer"]]): float(doubt["probability_wrong"])
+            key_of_answer(doubt["annotator"], [doubt["answer"]]): float(doubt["probability_wrong"])
             for doubt in self.doubts_of[item]
         }
         votes, separator = self.votes_of[item], self.separator
         parts = [split_labels(vote["label"], separator) if separator else [vote["label"]] for vote in votes]
-        keys = [vote.get("answer_id") or vote["worker"] or number for number, vote in enumerate(votes)]
+        keys = [vote.get("answer_id") or vote["annotator"] or number for number, vote in enumerate(votes)]
         whole: dict[str | int, list[str]] = {}  # the labels of an answer, which may stand in several rows
         for key, labels in zip(keys, parts, strict=True):
             whole[key] = whole.get(key, []) + labels
         said = []
         for vote, key, labels in zip(votes, keys, parts, strict=True):
             known = vote["is_gold"].casefold() == "true"
-            who = vote["worker"] or ("(known)" if known else UNNAMED)
+            who = vote["annotator"] or ("(known)" if known else UNNAMED)
             said.append(
                 {
                     "who": who,

@@ -267,7 +267,7 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
     torch.manual_seed(0)
     state = timm.create_model("test_resnet", num_classes=1000).state_dict()
     torch.save(state, tmp_path / "test_resnet.pth")
-    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
     quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu", "--cache", tmp_path / "cache")
     chosen = ("--network", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
@@ -307,7 +307,7 @@ def test_train_through_a_local_file(
 def test_an_update_starts_from_the_run_s_own_network(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
     """The classifier that a run saved is no file of timm's, though the network is."""
     data = make_pictures(tmp_path / "data", items=30)
-    columns = ("--item-column", "picture", "--worker-column", "who", "--label-column", "class")
+    columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
     quick = ("--epochs", "1", "--device", "cpu", "--cache", tmp_path / "cache")
     chosen = ("--network", "timm:test_resnet", "--folds", "0", "--set", "method.neighbors=5")
     answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)

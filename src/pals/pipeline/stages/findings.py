@@ -45,7 +45,7 @@ from pals.relabel.decide import Kept, default_table
 NEIGHBORS = 15
 LONGEST_LINE = 400
 """Characters of a line of the summary where a notebook shows it."""
-SHOWN_ANSWERS = ("item", "worker", "answer", "suggestion", "probability_wrong")
+SHOWN_ANSWERS = ("item", "annotator", "answer", "suggestion", "probability_wrong")
 SHOWN_CLASSES = ("class", "items", "answers", "doubtful_answers")
 SHOWN_ROWS = 8
 """Columns and rows of the table there."""

@@ -117,7 +117,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
         {
             "rank": np.arange(1, len(item_M) + 1),
             "item": _text(result.votes.items)[item_M],
-            "worker": people_of(result)[result.worker_A[doubts.answer_M]],
+            "annotator": people_of(result)[result.worker_A[doubts.answer_M]],
             "answer": answer,
             "suggestion": names_C[doubts.suggestion_M],
             "probability_wrong": doubts.wrong_M.round(DIGITS),
@@ -148,7 +148,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
     counts = _confusions(result)
     table = pd.DataFrame(
         {
-            "worker": people_of(result),
+            "annotator": people_of(result),
             "answers": answers_W,
             **_seconds(result),
             "agreement": agreement_W.round(DIGITS),
@@ -165,7 +165,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
     rights = pd.DataFrame(share_WC, columns=[f"right: {name}" for name in result.votes.class_names])
     table = pd.concat([table, rights], axis=1)[answers_W > 0]
     order = table.assign(unsuspected=table["flags"] == "").sort_values(
-        ["unsuspected", "agreement_high", "worker"], kind="stable"
+        ["unsuspected", "agreement_high", "annotator"], kind="stable"
     )
     return table.loc[order.index].reset_index(drop=True)
 
@@ -184,7 +184,7 @@ def confusion_table(result: Result) -> pd.DataFrame:
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
         {
-            "worker": people_of(result)[counts.worker_X],
+            "annotator": people_of(result)[counts.worker_X],
             "result": names_C[counts.result_X],
             "answer": names_Y[counts.answer_X],
             "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,

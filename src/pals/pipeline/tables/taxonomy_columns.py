@@ -32,7 +32,7 @@ def with_taxonomy(tables: dict[str, pd.DataFrame], result: Result, sure: float) 
     people = result.worker_A % (len(result.votes.workers) + 1)  # -1 is the last
     accuracy_WL = answer_levels(result, tree).accuracy(people, len(result.votes.workers) + 1).round(DIGITS)
     place = {name: number for number, name in enumerate((*result.votes.workers, UNNAMED))}
-    annotators, row_X = tables["annotators"].copy(), [place[name] for name in tables["annotators"]["worker"]]
+    annotators, row_X = tables["annotators"].copy(), [place[name] for name in tables["annotators"]["annotator"]]
     for level, accuracy_W in enumerate(accuracy_WL.T, start=1):
         annotators.insert(annotators.columns.get_loc("confused"), f"accuracy_level_{level}", accuracy_W[row_X])
     return {**tables, "labels": labels, "annotators": annotators}

@@ -36,9 +36,9 @@ def _people(table: pd.DataFrame, result: Result, annotators: Annotators) -> pd.D
     unsure_W = np.bincount(result.worker_A[unsure_answers(result)] % people, minlength=people)
     unknown_W = np.bincount(votes.unknown_worker_U % people, minlength=people)
     silent = np.flatnonzero((answers_W == 0) & (unknown_W > 0))
-    more = pd.DataFrame({"worker": people_of(result)[silent], "answers": 0, "flags": "", "evidence": "", "confused": ""})
+    more = pd.DataFrame({"annotator": people_of(result)[silent], "answers": 0, "flags": "", "evidence": "", "confused": ""})
     table = pd.concat([table, more], ignore_index=True) if len(more) else table
-    person = table["worker"].map(number).to_numpy(dtype=np.int64)
+    person = table["annotator"].map(number).to_numpy(dtype=np.int64)
     columns: dict[str, np.ndarray] = {}
     if annotators.unsure is not None:
         columns["unsure"] = ratio(unsure_W, answers_W)[person]

@@ -24,7 +24,7 @@ def read_long(source: Source, columns: Columns) -> Table:
     if "answer_id" in found:
         table = replace(table, answer_R=_numbered(table, names_in(source, found["answer_id"])))
     gold_R = flags_in(source, found["is_gold"]) if "is_gold" in found else None
-    notes = table.notes + (() if "worker" in found else (UNNAMED,))
+    notes = table.notes + (() if "annotator" in found else (UNNAMED,))
     return _with_gold(replace(table, gold_R=gold_R, notes=notes), source, found)
 
 
@@ -37,14 +37,14 @@ def read_candidates(source: Source, columns: Columns) -> Table:
 def _numbered(table: Table, ids: Coded) -> np.ndarray:
     """The answers' numbers; -1, by item and annotator, where a cell is blank. An answer is one person's, to one item."""
     blank = np.array([not str(name).strip() for name in ids.names], dtype=bool)
-    frame = pd.DataFrame({"item": table.item.code_R, "worker": table.worker.code_R, "id": ids.code_R})
+    frame = pd.DataFrame({"item": table.item.code_R, "annotator": table.worker.code_R, "id": ids.code_R})
     return np.where(np.append(blank, True)[ids.code_R], -1, frame.groupby(list(frame)).ngroup().to_numpy())
 
 
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
     names = source.names
-    found = find(names, columns, ("item", "worker", label, "weight", *ROLES, "time", "seconds", *more, "gold"), source)
+    found = find(names, columns, ("item", "annotator", label, "weight", *ROLES, "time", "seconds", *more, "gold"), source)
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     sure_R = sure_in(source, found, columns)
@@ -55,7 +55,7 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         unit="row",
         place_R=places(source),
         item=names_in(source, found["item"]),
-        worker=names_in(source, found["worker"]) if "worker" in found else nobody(source.rows),
+        worker=names_in(source, found["annotator"]) if "annotator" in found else nobody(source.rows),
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,

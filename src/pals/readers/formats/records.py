@@ -19,7 +19,7 @@ from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
 ROLES = (
-    *("item", "worker", "label", "candidates", "votes", "weight", *unsure_answers.ROLES),
+    *("item", "annotator", "label", "candidates", "votes", "weight", *unsure_answers.ROLES),
     *("time", "seconds", "answer_id", "is_gold", "gold"),
 )
 UNKNOWN = ("item", "one of label, candidates, votes")
@@ -27,9 +27,9 @@ METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def read_jsonl(source: Source, columns: Columns) -> Table:
-    """`{"item": ..., "worker": ..., "label": ...}` per line; as in a long table, lines of the same item and annotator are one
-    answer with several labels. `label` may be a list; instead of it `candidates` (a list; each line is an answer) or `votes`
-    (a list of `{"worker": ..., "label": ...}`). `"unsure": true` beside a label marks it."""
+    """`{"item": ..., "annotator": ..., "label": ...}` per line; as in a long table, lines of the same item and annotator
+    are one answer with several labels. `label` may be a list; instead of it `candidates` (a list; each line is an answer) or
+    `votes` (a list of `{"annotator": ..., "label": ...}`). `"unsure": true` beside a label marks it."""
     return _read(source, columns, "line", source.json_lines())
 
 
@@ -72,7 +72,7 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
         values = [row.get(found[role]) for _, row in rows]
         unsure_answers.understood(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}")
     notes = not_read(names, found.values())
-    if set(found) <= {"item", "worker", "label"}:
+    if set(found) <= {"item", "annotator", "label"}:
         by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
         if all(set(map(type, values)) <= {str, NoneType} for values in by_role.values()):
             return _table(source.path, unit, [place for place, _ in rows], by_role, notes)
@@ -93,7 +93,7 @@ def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[A
         unit=unit,
         place_R=np.array(places),
         item=Coded.of(values["item"]),
-        worker=Coded.of(values["worker"]) if "worker" in values else nobody(rows),
+        worker=Coded.of(values["annotator"]) if "annotator" in values else nobody(rows),
         label=Coded.of(values["label"]),
         notes=notes,
     )
@@ -109,7 +109,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
     votes = cell("votes")
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
-            votes = [{"worker": worker, "label": label} for worker, label in votes.items()]
+            votes = [{"annotator": worker, "label": label} for worker, label in votes.items()]
         for worker, labels, share, marked_sure, time in _votes(votes, where):
             records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure, time=time)
     else:
@@ -117,7 +117,7 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
         labels = labels_of(cell("candidates") if label is None else label)
         records.add(
             item,
-            text_of(cell("worker")),
+            text_of(cell("annotator")),
             labels,
             place,
             weight=weight,
@@ -137,11 +137,13 @@ def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None
     for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
         if isinstance(vote, dict):
             spelled = {plain(key): value for key, value in vote.items()}
-            worker, time = (next((spelled[key] for key in KNOWN[role] if key in spelled), None) for role in ("worker", "time"))
+            worker, time = (
+                next((spelled[key] for key in KNOWN[role] if key in spelled), None) for role in ("annotator", "time")
+            )
             said = [spelled[key] for key in KNOWN["label"] if key in spelled]
             if not said:
                 found = f"a vote has no label; found: {listed(vote)}"
-                raise InputError(f'{where}: {found}. Write a list of {{"worker": ..., "label": ...}}.')
+                raise InputError(f'{where}: {found}. Write a list of {{"annotator": ..., "label": ...}}.')
             weight, sure = _weight(vote, "weight", where), unsure_answers.attributes_sure(vote)
             yield text_of(worker), labels_of(said[0]), weight, sure, time
         else:
@@ -149,7 +151,7 @@ def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None
 
 
 def _bad_votes(votes: object, where: str) -> NoReturn:
-    raise InputError(f'{where}: the votes are {kind(votes)}. Write a list of {{"worker": ..., "label": ...}}.')
+    raise InputError(f'{where}: the votes are {kind(votes)}. Write a list of {{"annotator": ..., "label": ...}}.')
 
 
 def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:

@@ -21,7 +21,7 @@ BESIDE = frozenset(
 
 
 def read_wide(source: Source, columns: Columns) -> Table:
-    """A blank cell is a person who was not asked. `columns={"workers": [...]}` names the annotators' columns."""
+    """A blank cell is a person who was not asked. `columns={"annotators": [...]}` names the annotators' columns."""
     item, people, gold = _roles(source, columns)
     refuse_joined(source, {item: ()})
     items = names_in(source, item)
@@ -51,9 +51,9 @@ def strangers(source: Source, columns: Columns) -> list[str]:
     words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
     words = words.str.replace(WHOLE, r"\1", regex=True)
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
-    pairs = pd.DataFrame({"code": label.code_R, "worker": worker_R}).drop_duplicates()
-    pairs = pairs.join(number_L.rename("label"), on="code")[["label", "worker"]].drop_duplicates()
-    sharing = set(pairs.loc[pairs["label"].duplicated(keep=False), "worker"])
+    pairs = pd.DataFrame({"code": label.code_R, "annotator": worker_R}).drop_duplicates()
+    pairs = pairs.join(number_L.rename("label"), on="code")[["label", "annotator"]].drop_duplicates()
+    sharing = set(pairs.loc[pairs["label"].duplicated(keep=False), "annotator"])
     filled_W = np.bincount(worker_R, minlength=len(people)) == len(np.unique(row_R))
     return [people[w] for w in filled_W.nonzero()[0].tolist() if w not in sharing]
 
@@ -61,8 +61,8 @@ def strangers(source: Source, columns: Columns) -> list[str]:
 def _roles(source: Source, columns: Columns) -> tuple[str, list[str], list[str]]:
     """The columns of the items, of the annotators, and of what is right, if there is one."""
     names = source.names
-    chosen = columns.get("workers")
-    found = find(names, {role: name for role, name in columns.items() if role != "workers"}, ("item", "gold"), source)
+    chosen = columns.get("annotators")
+    found = find(names, {role: name for role, name in columns.items() if role != "annotators"}, ("item", "gold"), source)
     item, gold = found.get("item", names[0]), [found["gold"]] if "gold" in found else []
     if chosen is None:
         people = [name for name in names if name not in (item, *gold) and plain(name) not in BESIDE]

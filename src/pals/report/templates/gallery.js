@@ -7,7 +7,7 @@ const PAGE_KEYS = ["result", "answer", "person", "status", "least", "text", "sor
 // The answers that a filter by person, answer or probability is about: the doubted ones, or all where none is singled out.
 function questioned(entry) {
   if (entry.doubtful.length) return entry.doubtful;
-  return entry.votes.flatMap(({ label, voters }) => voters.map((worker) => ({ worker, answer: label, probability: null })));
+  return entry.votes.flatMap(({ label, voters }) => voters.map((annotator) => ({ annotator, answer: label, probability: null })));
 }
 
 function haystack(entry) {
@@ -30,7 +30,7 @@ function select(entries, wanted) {
     if (wanted.status !== null && entry.status !== wanted.status) return false;
     if (wanted.text && !entry.haystack.includes(wanted.text)) return false;
     return questioned(entry).some((one) =>
-      (wanted.person === null || one.worker === wanted.person) &&
+      (wanted.person === null || one.annotator === wanted.person) &&
       (wanted.answer === null || one.answer === wanted.answer) &&
       (one.probability ?? 0) >= wanted.least) || (
       wanted.person === null && wanted.answer === null && wanted.least === 0);
@@ -116,7 +116,7 @@ function startGallery() {
   const choices = {
     result: tally((entry) => [entry.label]),
     answer: tally((entry) => questioned(entry).map((one) => one.answer)),
-    person: tally((entry) => questioned(entry).map((one) => one.worker)),
+    person: tally((entry) => questioned(entry).map((one) => one.annotator)),
     status: tally((entry) => [entry.status]),
   };
   let found = [];
