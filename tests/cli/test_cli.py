@@ -480,7 +480,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Items that PALS trusted (seed 1)" in answer.out
     assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
 
-    monkeypatch.setattr(Run, "_epochs", lambda self, *_: iter(()))  # nothing is left to train
+    monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train
     assert pals(*command).code == 0
     assert json.loads((out / "summary.json").read_text()) == summary
     (out / "notes.txt").write_text("mine")

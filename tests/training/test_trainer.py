@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from _toy import (
     WIDTH,
+    Answer,
     assert_same,
     logged_epochs,
     run_all,
@@ -26,6 +28,7 @@ from pals.data import Dataset, Items
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Context, EpochPlan, Group, Phase, Problem
 from pals.methods.average import Average
+from pals.methods.pals import PALS
 from pals.training import trainer as trainer_module
 from pals.training.batches import BatchMaker
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
@@ -565,3 +568,19 @@ def test_a_diverging_run_says_so_and_keeps_its_last_checkpoint(toy: Dataset, tmp
     with pytest.raises(InputError, match=r"The loss is (inf|nan) in epoch 3: training has diverged\. Lower train\.lr"):
         list(trainer.epochs())
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"]["total"] == 2
+
+
+def test_from_the_command_to_the_loss_in_eight_frames(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens in a step can be read: main, its command, the run, the trainer, an epoch, a step, the loss."""
+    frames: list[str] = []
+    loss = PALS.loss
+
+    def spy(self: PALS, batch: Batch) -> Tensor:
+        if not frames:
+            stack = inspect.stack()
+            frames.extend(f"{frame.filename}:{frame.function}" for frame in stack if "/src/pals/" in frame.filename)
+        return loss(self, batch)
+
+    monkeypatch.setattr(PALS, "loss", spy)
+    assert pals("train", "digits", "--method", "pals", "--epochs", "1", "--device", "cpu").code == 0
+    assert 1 + len(frames) <= 8, frames  # and the loss itself

@@ -25,7 +25,6 @@ from pals.util.old_names import OldRunWarning
 from pals.util.registry import PluginWarning
 
 if TYPE_CHECKING:
-    from pals.runs import Run
     from pals.training.distributed import Ranks
     from pals.util.display import Reporter
 
@@ -149,10 +148,11 @@ def as_one() -> Iterator[Ranks]:
         raise
 
 
-def follow(reporter: Reporter, title: str, run: Run, stop_after: int | None = None) -> None:
-    """Train and show it. Ctrl-C ends it after the epoch under way, which is saved."""
+@contextmanager
+def stopping_after_epoch(reporter: Reporter) -> Iterator[Callable[[], bool]]:
+    """A function for `Run.epochs`: whether Ctrl-C was pressed. The epoch is then finished and saved; a second Ctrl-C stops
+    at once."""
     with Interrupt().on_signal(lambda: reporter.line(STOPPING_RUN)) as interrupt:
-        records = run.epochs(stop_after, lambda: interrupt.asked)
-        reporter.follow(title, records, run.config.train.epochs, run.resumed_at)
+        yield lambda: interrupt.asked
         if interrupt.asked:
             raise interrupt.stopped

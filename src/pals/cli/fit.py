@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pals.cli import completion
-from pals.cli.base import STOPPING_RUN, Device, Plugin, Set, app, check_files, console, say
+from pals.cli.base import Device, Plugin, Set, app, check_files, console, say, stopping_after_epoch
 from pals.cli.options import (
     AllProbabilities,
     AnnotatorColumn,
@@ -34,7 +34,6 @@ from pals.pipeline.time_left import Count
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
 from pals.util.files import refuse_unwritable
-from pals.util.interrupt import Interrupt
 from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
@@ -255,13 +254,11 @@ class Terminal(Monitor):
         return self.reporter.showing()
 
     def follow(self, title: str, run: TrainingRun, after_epoch: AfterEpoch) -> None:
-        with Interrupt().on_signal(lambda: self.reporter.line(STOPPING_RUN)) as interrupt:
+        with stopping_after_epoch(self.reporter) as asked:
             shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at, trust_words)
-            for record in run.epochs(None, lambda: interrupt.asked):
+            for record in run.epochs(None, asked):
                 shown.record(record)
                 after_epoch(record)
-            if interrupt.asked:
-                raise interrupt.stopped
 
 
 def _tell(findings: Findings, started: float) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pals.cli import completion
-from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, follow, say
+from pals.cli.base import DataDir, Device, Out, Plugin, Set, app, as_one, console, say, stopping_after_epoch
 from pals.cli.expand_options import expand_options
 from pals.cli.launching import Cluster, Launcher, hand_over
 from pals.cli.seeds import Seed, Seeds, chosen_seeds
@@ -61,7 +61,10 @@ def demo(
             if name == "pals" and not about:
                 about = run.describe()
                 console.print(_intro(about, "handwritten digits"), highlight=False)
-            follow(reporter, f"{name:8} seed {number}", run)
+            shown = reporter.begin(f"{name:8} seed {number}", run.config.train.epochs, run.resumed_at)
+            with stopping_after_epoch(reporter) as asked:
+                for record in run.epochs(None, asked):
+                    shown.record(record)
             accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
     keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
     summary = summarise(out, accuracies, numbers, {key: about[key] for key in keep})
@@ -133,8 +136,9 @@ def train(
 
     On a cluster:  pals train cifar10 --processes 8 --launcher slurm --cluster slurm_partition=gpu --out /shared/runs/eight
     """
-    from pals.runs import RunConfig, check_base, default_folder, summarise_seeds
+    from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
     from pals.util.config import merge, override, read_yaml
+    from pals.util.display import Reporter, showing_count
 
     flags = {**settings_from(options), **_encoder_settings(options)}
     values = override(merge(read_yaml(config) if config else {}, flags), set_ or [])
@@ -153,12 +157,28 @@ def train(
             say(remark)
         hand_over(configs, folders, base, data_dir, processes or 1, stop_after, launcher, override({}, cluster or []))
         _print_scores(summarise_seeds(base, folders))
-    elif started > 1 or processes in (None, 1):
-        _train(configs, base, folders, data_dir, stop_after)
-    else:
+        return
+    if started == 1 and processes not in (None, 1):
         from pals.runs.torchrun import run_by
 
-        raise typer.Exit(run_by(processes or 1, sys.argv[1:]))
+        raise typer.Exit(run_by(processes, sys.argv[1:]))
+    with as_one() as ranks:
+        for run_config, folder in zip(configs, folders, strict=True):
+            with showing_count(console, "features") as count:
+                run = Run(run_config, folder, data_dir, progress=count, ranks=ranks)
+            if folder == folders[0]:
+                say(_intro(run.describe()))
+                for remark in _remarks(run_config):
+                    say(remark)
+            if run.resumed_at:
+                say(f"{folder}: continuing after epoch {run.resumed_at}.")
+            with Reporter(console).showing() as reporter, stopping_after_epoch(reporter) as asked:
+                title = f"{run_config.method_name} seed {run_config.seed}"
+                shown = reporter.begin(title, run_config.train.epochs, run.resumed_at)
+                for record in run.epochs(stop_after, asked):
+                    shown.record(record)
+        if ranks.is_first:
+            _print_scores(summarise_seeds(base, folders))
 
 
 def _started(processes: int | None) -> int:
@@ -169,26 +189,6 @@ def _started(processes: int | None) -> int:
     if processes is not None and started > 1 and started != processes:
         raise InputError(f"--processes {processes}, but torchrun has started {started}. Leave out one of the two.")
     return started
-
-
-def _train(configs: list[RunConfig], base: Path, folders: list[Path], data_dir: Path | None, stop_after: int | None) -> None:
-    from pals.runs import Run, summarise_seeds
-    from pals.util.display import Reporter, showing_count
-
-    with as_one() as ranks:
-        for config, folder in zip(configs, folders, strict=True):
-            with showing_count(console, "features") as count:
-                run = Run(config, folder, data_dir, progress=count, ranks=ranks)
-            if folder == folders[0]:
-                say(_intro(run.describe()))
-                for remark in _remarks(config):
-                    say(remark)
-            if run.resumed_at:
-                say(f"{folder}: continuing after epoch {run.resumed_at}.")
-            with Reporter(console).showing() as reporter:
-                follow(reporter, f"{config.method_name} seed {config.seed}", run, stop_after)
-        if ranks.is_first:
-            _print_scores(summarise_seeds(base, folders))
 
 
 def _remarks(config: RunConfig) -> Iterator[str]:

@@ -164,23 +164,20 @@ class Run:
     def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
         """Train, yielding one record per epoch, and write `summary.json` at the end. If `asked` to stop, save and end early."""
         with self._lock or nullcontext():
-            yield from self._epochs(stop_after, asked)
-
-    def _epochs(self, stop_after: int | None, asked: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        if self.trainer.log is not None and self.trainer.progress.total == 0:
-            self.trainer.log.clear()
-            self.trainer.log.append("start", **self.describe())
-        for record in self.trainer.epochs(stop_after):
-            self._last = record
-            yield record
-            if self.ranks.any(asked()) and not self.trainer.progress.done:
-                self.trainer.save()
-                return
-        if self.trainer.progress.done and self.owner and (self.folder is not None or self.ranks.several):
-            summary = self.summary()  # by all processes: it may have to look at the test items
-            if self.folder is not None:
-                self._save_model(self.folder)
-                write_json(self.folder / "summary.json", summary)
+            if self.trainer.log is not None and self.trainer.progress.total == 0:
+                self.trainer.log.clear()
+                self.trainer.log.append("start", **self.describe())
+            for record in self.trainer.epochs(stop_after):
+                self._last = record
+                yield record
+                if self.ranks.any(asked()) and not self.trainer.progress.done:
+                    self.trainer.save()
+                    return
+            if self.trainer.progress.done and self.owner and (self.folder is not None or self.ranks.several):
+                summary = self.summary()  # by all processes: the test items may have to be evaluated
+                if self.folder is not None:
+                    self._save_model(self.folder)
+                    write_json(self.folder / "summary.json", summary)
 
     def _save_model(self, folder: Path) -> None:
         """For `pals predict`: the classifier with its encoder. Some methods leave more than one network, and none is saved."""

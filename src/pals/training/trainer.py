@@ -138,57 +138,61 @@ class Trainer:
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
         self.optimizer: torch.optim.Optimizer | None = None
+        self.step: Step | None = None
         self.checkpoint = None if folder is None else folder / "checkpoint.pt"
         self.log = None if folder is None else RunLog(folder / "log.jsonl")
 
     def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Train to the end, or for `stop_after` epochs from here."""
-        last = None if stop_after is None else self.progress.total + stop_after
-        while not self.progress.done:
-            if self.method.phase(self.progress.phase) is None:
-                self.progress.done = True
+        """Train to the end, or for `stop_after` more epochs; yields the record of each epoch once it is logged and saved."""
+        progress = self.progress
+        last = math.inf if stop_after is None else progress.total + stop_after
+        while not progress.done and progress.total < last:
+            phase = self._phase()
+            if phase is None:
+                progress.done = True
                 self.save()
-                break
-            if self.progress.epoch == 0:
-                self.method.begin_phase(self.progress.phase)
-                self.engine.place(self.method)
-                self.ranks.settle(self.method)
-                self.optimizer = None
-            phase = self.method.phase(self.progress.phase)  # asked again: its modules may have been made just now
-            assert phase is not None
-            yield from self._run_phase(phase, last)
-            if last is not None and self.progress.total >= last and not self.progress.done:
-                break
-
-    def _run_phase(self, phase: Phase, last: int | None) -> Iterator[dict[str, Any]]:
-        config = replace(self.config, **dict(phase.settings))
-        epochs = phase.epochs if phase.epochs is not None else config.epochs
-        number = self.progress.phase
-        if self.optimizer is None:
-            self.optimizer = make_optimizer(self.engine, self.method, phase, config)
-        step = self.engine.step(self.method, self.optimizer)
-        while self.progress.phase == number and (last is None or self.progress.total < last):
+                return
+            config = replace(self.config, **dict(phase.settings))
+            epochs = config.epochs if phase.epochs is None else phase.epochs
             started, warmed_up = time.perf_counter(), self.engine.warmup_seconds
             sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
             with self.engine.memory(f"Lower {sizes}, use a smaller network, or close other programs that use the GPU."):
-                record, ended = self._run_epoch(phase.name, epochs, config, step)
-            record["seconds"] = round(time.perf_counter() - started, 4)
-            if self.engine.warmup_seconds > warmed_up:  # compilation and the like, which is in `seconds` too
-                record["warmup_seconds"] = round(self.engine.warmup_seconds - warmed_up, 4)
-            self.progress.epoch += 1
-            self.progress.total += 1
-            place = {"phase": phase.name, "epoch": self.progress.epoch, "epochs": epochs, "total_epoch": self.progress.total}
-            record = place | record
-            if ended or self.progress.epoch >= epochs:
-                self.progress.phase, self.progress.epoch, self.optimizer = number + 1, 0, None
-                self.progress.done = self.method.phase(number + 1) is None
+                values, ended = self._run_epoch(phase.name, epochs, config)
+            values["seconds"] = round(time.perf_counter() - started, 4)
+            if self.engine.warmup_seconds > warmed_up:  # compilation and graph capture, which `seconds` includes
+                values["warmup_seconds"] = round(self.engine.warmup_seconds - warmed_up, 4)
+            progress.epoch += 1
+            progress.total += 1
+            record = {"phase": phase.name, "epoch": progress.epoch, "epochs": epochs, "total_epoch": progress.total, **values}
+            if ended or progress.epoch >= epochs:
+                progress.phase, progress.epoch, self.optimizer = progress.phase + 1, 0, None
+                progress.done = self.method.phase(progress.phase) is None
             if self.log is not None:
                 self.log.append("epoch", **record)
-            if self.progress.done or self.progress.total == last or self.progress.total % config.checkpoint_every == 0:
+            if progress.done or progress.total == last or progress.total % config.checkpoint_every == 0:
                 self.save()
             yield record
 
-    def _run_epoch(self, phase: str, epochs: int, config: TrainConfig, step: Step) -> tuple[dict[str, Any], bool]:
+    def _phase(self) -> Phase | None:
+        """The current phase with its optimiser and step, begun if this is its first epoch; None after the last phase."""
+        number = self.progress.phase
+        if self.method.phase(number) is None:
+            return None
+        if self.progress.epoch == 0:
+            self.method.begin_phase(number)
+            self.engine.place(self.method)
+            self.ranks.settle(self.method)
+            self.optimizer = None
+        phase = self.method.phase(number)  # again: its modules may have been made just now
+        assert phase is not None
+        if self.optimizer is None:
+            self._set_optimizer(phase)
+        if self.step is None and self.optimizer is not None:
+            self.step = self.engine.step(self.method, self.optimizer)
+        return phase
+
+    def _run_epoch(self, phase: str, epochs: int, config: TrainConfig) -> tuple[dict[str, Any], bool]:
+        """Plan, train on all batches, let the method update itself, evaluate; the record, and whether the phase ends."""
         epoch = self.progress.epoch + 1
         ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
         with torch.no_grad(), self.ranks.together():
@@ -198,7 +202,16 @@ class Trainer:
             random = self.ranks.same(self.method.random_inputs(ctx, steps))
             before = self._agreement(ctx)
             ctx.forget()
-        total = self._train(plan, steps, random, epoch, epochs, config, step)
+        assert self.step is not None and self.optimizer is not None
+        self.method.train()
+        total = torch.zeros((), device=self.engine.device)  # read once an epoch: reading waits for the device
+        with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
+            for number, batch in zip(range(steps), batches, strict=True):
+                rate = learning_rate(config, epoch - 1 + number / steps, epochs, 1 / steps)
+                self.engine.set_learning_rate(self.optimizer, rate)
+                total += self.step(batch)  # forward, backward, update, Method.after_step
+        self.ranks.settle(self.method)
+        self.method.eval()
         loss = self._mean_loss(total, steps, config)
         with torch.no_grad(), self.ranks.together():
             ended = self.ranks.told(self.method.end_epoch(ctx))
@@ -207,6 +220,10 @@ class Trainer:
         agreement = {} if newest is None else metrics.read_agreement(newest)
         record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs, 1 / max(steps, 1)), "loss": loss}
         return {**record, **self.method.statistics(), **agreement, **self._grade(plan)}, ended
+
+    def _set_optimizer(self, phase: Phase) -> None:
+        config = replace(self.config, **dict(phase.settings))
+        self.optimizer, self.step = make_optimizer(self.engine, self.method, phase, config), None
 
     def _agreement(self, ctx: EpochContext) -> Tensor | None:
         """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
@@ -217,31 +234,7 @@ class Trainer:
         self.candidates_NC = self.candidates_NC.to(logits_NC.device)
         return metrics.agreement(logits_NC, self.candidates_NC)
 
-    def _train(
-        self,
-        plan: EpochPlan,
-        steps: int,
-        random: Mapping[str, Tensor],
-        epoch: int,
-        epochs: int,
-        config: TrainConfig,
-        step: Step,
-    ) -> Tensor:
-        """The steps of an epoch; gives the sum of their losses, still on the device."""
-        assert self.optimizer is not None
-        self.method.train()
-        total = torch.zeros((), device=self.engine.device)
-        with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
-            for number, batch in zip(range(steps), batches, strict=True):
-                rate = learning_rate(config, epoch - 1 + number / steps, epochs, 1 / steps)
-                self.engine.set_learning_rate(self.optimizer, rate)
-                total += step(batch)
-        self.ranks.settle(self.method)
-        self.method.eval()
-        return total
-
     def _mean_loss(self, total: Tensor, steps: int, config: TrainConfig) -> float | None:
-        """Read from the device once an epoch."""
         if not steps:
             return None
         loss = float(total / steps)
@@ -364,7 +357,8 @@ class Trainer:
         """The optimiser, its scale and all generators."""
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
-            self.optimizer = make_optimizer(self.engine, self.method, phase, replace(self.config, **dict(phase.settings)))
+            self._set_optimizer(phase)
+            assert self.optimizer is not None
             self.engine.load_optimizer(self.optimizer, state["optimizer"])
         self.generator.set_state(state["generator"])
         self.rng.bit_generator.state = json.loads(state["rng"])
