@@ -19,7 +19,7 @@ VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
 Batch CandidateSets Context DATASETS Dataset ENCODERS Group ImageSteps InputError ItemSource Items KnownEncoder Loader
-METHODS Method MethodView Model NETWORKS Network Output PALSClassifier Phase Pictures EpochPlan Problem READERS Records Run
+METHODS Method MethodView Model NETWORKS Network Output PALSClassifier Phase Pictures Problem READERS Records Run
 RunConfig Selection ShardPictures Source Table Taxonomy Truth View Views Votes closed_form dawid_skene draw_annotators
 encode estimator fit image_statistics image_views list_images load_dataset load_images load_model load_plugin
 majority_vote make_candidates nearest next_answers official_candidates open_array predict_folder prune pseudo_label

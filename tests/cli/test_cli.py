@@ -377,15 +377,15 @@ def test_ctrl_c_and_a_request_of_the_system(
 ) -> None:
     """Pressed once, the epoch under way is finished and saved, however seldom that is done else; twice, it ends at once."""
     command = (*TRAIN, "--epochs", "4", "--out", "run", "--set", "train.checkpoint_every=3")
-    before, run_epoch = signal.getsignal(number), Trainer._run_epoch
+    before, plan_epoch = signal.getsignal(number), Trainer._plan_epoch
 
     def pressed_in_the_second(self: Trainer, *args: Any) -> Any:
         for _ in range(times if self.progress.total == 1 else 0):
             os.kill(os.getpid(), number)
-        return run_epoch(self, *args)
+        return plan_epoch(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_run_epoch", pressed_in_the_second)
+        patch.setattr(Trainer, "_plan_epoch", pressed_in_the_second)
         answer = pals(*command)
     assert answer.code == code
     assert "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out

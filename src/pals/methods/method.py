@@ -52,7 +52,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """What to train on in an epoch. The group `main` sets the number of steps; the others repeat as often as needed."""
+    """What to train on in an epoch. The group `main` sets the number of steps; shorter groups start again from the front.
+
+    >>> import torch
+    >>> plan = pals.EpochPlan.of(torch.tensor([2, 0, 1, 2]), target=torch.tensor([1, 0, 1]))
+    >>> plan.steps(batch_size=3)
+    2
+    """
 
     groups: Mapping[str, Group]
     selection: Selection | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from pals.data import Inputs, Items
 from pals.data.row_source import subset
@@ -76,6 +77,8 @@ class EpochContext:
     batch_size: int
     generator: torch.Generator
     rng: np.random.Generator
+    agreement: Tensor | None = None
+    "How the predictor agrees with the candidates, from its last outputs that the method has asked for."
     _kept: dict[tuple[nn.Module, str, Tensor | None], Output] = field(default_factory=dict)
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
@@ -93,13 +96,15 @@ class EpochContext:
     def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
         return self.outputs(network, view).logits.softmax(dim=1)
 
-    def known_logits(self) -> Tensor | None:
-        """What the predictor says of all items, if the method has asked for it anyway."""
-        kept = self._kept.get((self.trainer.method.predictor, "eval", None))
-        return None if kept is None else kept.logits
-
-    def forget(self) -> None:
-        self._kept.clear()  # the network has changed
+    def clear(self) -> None:
+        """Drop the outputs, because the network is about to change. The agreement of predictor and candidates is computed from
+        them first: it costs no pass of its own, and stays on the device until the epoch is over."""
+        trainer = self.trainer
+        output = self._kept.get((trainer.method.predictor, "eval", None))
+        if output is not None:
+            trainer.candidates_NC = trainer.candidates_NC.to(output.logits.device)
+            self.agreement = metrics.agreement(output.logits, trainer.candidates_NC)
+        self._kept.clear()
 
 
 class Trainer:
@@ -137,7 +142,7 @@ class Trainer:
         self.batches = BatchMaker(engine, self.inputs, self.views, self.generator, max(prod(items.shape), seen.numel()))
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
-        self.optimizer: torch.optim.Optimizer | None = None
+        self.optimizer: Optimizer | None = None
         self.step: Step | None = None
         self.checkpoint = None if folder is None else folder / "checkpoint.pt"
         self.log = None if folder is None else RunLog(folder / "log.jsonl")
@@ -157,7 +162,23 @@ class Trainer:
             started, warmed_up = time.perf_counter(), self.engine.warmup_seconds
             sizes = f"train.batch_size (now {config.batch_size}) or train.feature_batch (now {self.feature_batch})"
             with self.engine.memory(f"Lower {sizes}, use a smaller network, or close other programs that use the GPU."):
-                values, ended = self._run_epoch(phase.name, epochs, config)
+                ctx = EpochContext(self, phase.name, progress.epoch + 1, epochs, config.batch_size, self.generator, self.rng)
+                plan, steps, random = self._plan_epoch(ctx, config)
+                assert self.optimizer is not None and self.step is not None
+                self.method.train()
+                total = torch.zeros((), device=self.engine.device)  # read once an epoch: to read it is to wait for the device
+                with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
+                    for number, batch in zip(range(steps), batches, strict=True):
+                        rate = learning_rate(config, progress.epoch + number / steps, epochs, 1 / steps)
+                        self.engine.set_learning_rate(self.optimizer, rate)
+                        total += self.step(batch)  # forward, backward, update, Method.after_step
+                self.ranks.settle(self.method)
+                self.method.eval()
+                loss = self._mean_loss(total, steps, config)
+                with torch.no_grad(), self.ranks.together():
+                    ended = self.ranks.told(self.method.end_epoch(ctx))
+                rate = learning_rate(config, progress.epoch, epochs, 1 / max(steps, 1))
+                values = {"steps": steps, "lr": rate, "loss": loss, **self._grade(ctx, plan)}
             values["seconds"] = round(time.perf_counter() - started, 4)
             if self.engine.warmup_seconds > warmed_up:  # compilation and graph capture, which `seconds` includes
                 values["warmup_seconds"] = round(self.engine.warmup_seconds - warmed_up, 4)
@@ -184,55 +205,29 @@ class Trainer:
             self.ranks.settle(self.method)
             self.optimizer = None
         phase = self.method.phase(number)  # again: its modules may have been made just now
-        assert phase is not None
-        if self.optimizer is None:
-            self._set_optimizer(phase)
-        if self.step is None and self.optimizer is not None:
-            self.step = self.engine.step(self.method, self.optimizer)
+        if self.optimizer is None and phase is not None:
+            self._make_step(phase)
         return phase
 
-    def _run_epoch(self, phase: str, epochs: int, config: TrainConfig) -> tuple[dict[str, Any], bool]:
-        """Plan, train on all batches, let the method update itself, evaluate; the record, and whether the phase ends."""
-        epoch = self.progress.epoch + 1
-        ctx = EpochContext(self, phase, epoch, epochs, config.batch_size, self.generator, self.rng)
-        with torch.no_grad(), self.ranks.together():
-            plan = self.ranks.same_plan(self.method.plan_epoch(ctx) or self._default_plan())
+    def _make_step(self, phase: Phase) -> Optimizer:
+        config = replace(self.config, **dict(phase.settings))
+        self.optimizer = make_optimizer(self.engine, self.method, phase, config)
+        self.step = self.engine.step(self.method, self.optimizer)
+        return self.optimizer
+
+    @torch.no_grad()
+    def _plan_epoch(self, ctx: EpochContext, config: TrainConfig) -> tuple[EpochPlan, int, Mapping[str, Tensor]]:
+        """The plan (by default all items, shuffled), its number of steps, and the random inputs of its losses."""
+        with self.ranks.together():
+            plan = self.method.plan_epoch(ctx)
+            if plan is None:
+                plan = EpochPlan.of(shuffled(torch.arange(len(self.inputs), device=self.engine.device), self.generator))
+            plan = self.ranks.same_plan(plan)
             plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
             steps = plan.steps(config.batch_size)
             random = self.ranks.same(self.method.random_inputs(ctx, steps))
-            before = self._agreement(ctx)
-            ctx.forget()
-        assert self.step is not None and self.optimizer is not None
-        self.method.train()
-        total = torch.zeros((), device=self.engine.device)  # read once an epoch: reading waits for the device
-        with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
-            for number, batch in zip(range(steps), batches, strict=True):
-                rate = learning_rate(config, epoch - 1 + number / steps, epochs, 1 / steps)
-                self.engine.set_learning_rate(self.optimizer, rate)
-                total += self.step(batch)  # forward, backward, update, Method.after_step
-        self.ranks.settle(self.method)
-        self.method.eval()
-        loss = self._mean_loss(total, steps, config)
-        with torch.no_grad(), self.ranks.together():
-            ended = self.ranks.told(self.method.end_epoch(ctx))
-            after = self._agreement(ctx)
-        newest = before if after is None else after
-        agreement = {} if newest is None else metrics.read_agreement(newest)
-        record = {"steps": steps, "lr": learning_rate(config, epoch - 1, epochs, 1 / max(steps, 1)), "loss": loss}
-        return {**record, **self.method.statistics(), **agreement, **self._grade(plan)}, ended
-
-    def _set_optimizer(self, phase: Phase) -> None:
-        config = replace(self.config, **dict(phase.settings))
-        self.optimizer, self.step = make_optimizer(self.engine, self.method, phase, config), None
-
-    def _agreement(self, ctx: EpochContext) -> Tensor | None:
-        """How the predictor agrees with the candidates, from predictions that are there already; a pass of its own it would not
-        be worth. Left on the device: nothing waits for it before the steps."""
-        logits_NC = ctx.known_logits()
-        if logits_NC is None:
-            return None
-        self.candidates_NC = self.candidates_NC.to(logits_NC.device)
-        return metrics.agreement(logits_NC, self.candidates_NC)
+            ctx.clear()
+        return plan, steps, random
 
     def _mean_loss(self, total: Tensor, steps: int, config: TrainConfig) -> float | None:
         if not steps:
@@ -244,10 +239,6 @@ class Trainer:
                 f"(now {config.lr}); the last checkpoint is from before."
             )
         return loss
-
-    def _default_plan(self) -> EpochPlan:
-        everything = torch.arange(len(self.inputs), device=self.engine.device)
-        return EpochPlan.of(shuffled(everything, self.generator))
 
     def infer(self, network: nn.Module, inputs: Inputs, view: str = "eval") -> Output:
         """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
@@ -270,9 +261,12 @@ class Trainer:
         inputs, truth = self.test
         return metrics.score_predictions(self.infer(self.method.predictor, inputs).logits, truth)
 
-    def _grade(self, plan: EpochPlan) -> dict[str, Any]:
-        """What the log says of this epoch; nothing of it is seen by the method."""
-        record: dict[str, Any] = {f"test_{name}": value for name, value in self.evaluate().items()}
+    def _grade(self, ctx: EpochContext, plan: EpochPlan) -> dict[str, Any]:
+        """Statistics of the method, and scores that the method never sees."""
+        ctx.clear()
+        record: dict[str, Any] = {**self.method.statistics()}
+        record |= {} if ctx.agreement is None else metrics.read_agreement(ctx.agreement)
+        record |= {f"test_{name}": value for name, value in self.evaluate().items()}
         posterior_NC = self.method.posterior()
         if posterior_NC is not None:
             record["posterior"] = metrics.belief_histogram(posterior_NC, self.truth)
@@ -357,9 +351,7 @@ class Trainer:
         """The optimiser, its scale and all generators."""
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
-            self._set_optimizer(phase)
-            assert self.optimizer is not None
-            self.engine.load_optimizer(self.optimizer, state["optimizer"])
+            self.engine.load_optimizer(self._make_step(phase), state["optimizer"])
         self.generator.set_state(state["generator"])
         self.rng.bit_generator.state = json.loads(state["rng"])
         self.engine.set_random_state(state["torch"])
