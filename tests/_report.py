@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from pals.report.format import REPORT_FORMAT
+
 STATUSES = ("corrected", "agreed", "tie-broken", "unsure")
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -41,30 +43,33 @@ def report(
     own_PCC[:, 0, -1] += 5
     all_CC = own_PCC.sum(axis=0)
     return {
-        "format": 1,
+        "format": REPORT_FORMAT,
         "title": names[0] if names else "Owls & moths",
         "created": "2026-11-15T10:00:00+00:00",
         "version": "0.1.0",
         "command": f"pals fit 'images' {files[0] if files else 'x'} --out runs/owls",
-        "headline": [{"label": "Images", "value": "5,000", "note": "50 without an answer"}, {"label": labels[0], "value": "7"}],
+        "headline": [
+            {"label": "Images", "value": "5,000", "note": "50 without an answer"},
+            {"label": labels[0], "value": "7", "note": ""},
+        ],
         "summary": ["One sentence.", *labels[:1]],
         "warnings": ["One file was left out: " + (files[0] if files else "none")],
         "curves": [
-            {"epoch": e, "loss": 2.0 / e, "selected": 100 * e, "covering": 0.9 - 0.4 / e, "approximate": None, "accuracy": None}
+            {"epoch": e, "loss": 2.0 / e, "selected": 100 * e, "covering": 0.9 - 0.4 / e, "approximate": None}
             for e in range(1, 13)
         ],
         "classes": labels,
-        "confusion": all_CC.tolist(),
+        "confusion": sparse(all_CC),
         "thumbs": {name: picture(k, (8, 32, 100)[k % 3]) for k, name in enumerate(files)} if images else {},
         "gallery": [_entry(k, files, labels, workers) for k in range(items)],
+        "gallery_of": items,
+        "annotators_of": people,
+        "examples_of": len(files[:4]),
         "annotators": [_person(name, own_CC, labels) for name, own_CC in zip(workers, own_PCC, strict=True)],
         "class_table": [_class_row(k, name, labels) for k, name in enumerate(labels)],
         "agreement": [
-            *({"of": "class", "name": name, "value": 0.61, "low": 0.5, "high": 0.7} for name in labels),
-            *(
-                {"of": "pair", "name": one, "other": workers[0], "items": 40, "value": 0.2 + k / 100, "low": 0.1, "high": 0.4}
-                for k, one in enumerate(workers[1:])
-            ),
+            *(_agreement("class", name, "", 0.61, 0.5, 0.7) for name in labels),
+            *(_agreement("pair", one, workers[0], 0.2 + k / 100, 0.1, 0.4) for k, one in enumerate(workers[1:])),
         ],
         "easy": [{"item": name, "label": labels[0], "confidence": 0.99} for name in files[:4]],
         "hard": [
@@ -75,6 +80,17 @@ def report(
         "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
         "settings": f"seed: 1\ntitle: {labels[0]}\n",
     }
+
+
+def sparse(count_CC: np.ndarray) -> dict[str, list[Any]]:
+    """A confusion matrix as report.json has it."""
+    result_X, answer_X = count_CC.nonzero()
+    return {"result": result_X.tolist(), "answer": answer_X.tolist(), "count": count_CC[result_X, answer_X].tolist()}
+
+
+def _agreement(of: str, name: str, other: str, value: float, low: float, high: float) -> dict[str, Any]:
+    measure = "krippendorff_alpha" if of == "class" else "cohen_kappa"
+    return {"of": of, "name": name, "other": other, "items": 40, "measure": measure, "value": value, "low": low, "high": high}
 
 
 def _taxonomy(labels: list[str]) -> dict[str, Any]:
@@ -88,15 +104,21 @@ def _taxonomy(labels: list[str]) -> dict[str, Any]:
             {"name": "everything", "depth": 1, "leaf": False, **counts},
             *({"name": name, "depth": 2, "leaf": True, **counts} for name in labels),
         ],
-        "within": {"answers": 3, "pairs": [pair]},
-        "across": {"answers": 0, "pairs": []},
+        "within": {"answers": 3, "of": 1, "pairs": [pair]},
+        "across": {"answers": 0, "of": 0, "pairs": []},
     }
 
 
 def _missing(files: list[str], labels: list[str], workers: list[str]) -> dict[str, Any]:
     """A group of items that are none of the classes."""
     shown = [{"item": name, "none_of_these": 0.8, "votes": _votes(0, labels, workers)} for name in files[:3]]
-    return {"size": 9, "file": "none_of_these/group-1.txt", "labels": [[name, 2] for name in labels], "items": shown}
+    return {
+        "size": 9,
+        "file": "none_of_these/group-1.txt",
+        "labels": [[name, 2] for name in labels],
+        "disputed": "",
+        "items": shown,
+    }
 
 
 def _votes(k: int, labels: list[str], workers: list[str]) -> list[dict[str, Any]]:
@@ -157,5 +179,26 @@ def _person(name: str, own_CC: np.ndarray, labels: list[str]) -> dict[str, Any]:
         "above_chance": float((right - chance) / (1 - chance)),
         "confused": f"{labels[0]} -> {labels[-1]} 5 of 40",
         **{f"right: {label}": float(own_CC[k, k] / own_CC[k].sum()) for k, label in enumerate(labels)},
-        "confusion": own_CC.tolist(),
+        "flags": "",
+        "evidence": "",
+        "confusion": sparse(own_CC),
     }
+
+
+def empty() -> dict[str, Any]:
+    """A report on items that nobody answered."""
+    lists = (
+        "headline",
+        "summary",
+        "warnings",
+        "curves",
+        "classes",
+        "gallery",
+        "annotators",
+        "class_table",
+        "agreement",
+        "easy",
+    )
+    counts = dict.fromkeys(("gallery_of", "annotators_of", "examples_of"), 0)
+    nothing = {"confusion": sparse(np.zeros((0, 0))), "thumbs": {}, "hard": [], **counts}
+    return report(1, 2, 1, images=False) | {key: [] for key in lists} | nothing

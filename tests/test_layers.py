@@ -35,7 +35,6 @@ LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 EXCEPTIONS: dict[str, tuple[str, ...]] = {  # imports against the table, to be removed: file -> modules
     "pseudo_labels/soft_vote.py": ("methods.bases.prototypes",),  # `similarity` belongs to pseudo_labels.knn
     "methods/parts/selection.py": ("methods.bases.prototypes",),  # `members` (one-hot) belongs to methods.parts
-    "pipeline/none_of_these.py": ("report.data_parts",),  # the names of groups, which the report has from the findings
     "pipeline/stages/findings.py": ("relabel.decide",),  # what a run keeps for further answers belongs to the run folder
     "pipeline/summary.py": ("relabel.decide",),  # likewise
     "pipeline/write_results.py": ("report.data", "report.render"),  # a fit writes its report: the caller of both should
@@ -46,11 +45,11 @@ EXCEPTIONS: dict[str, tuple[str, ...]] = {  # imports against the table, to be r
     ),  # of review
     "pipeline/api.py": ("review.rounds",),  # an update of a reviewed run: `review.apply` should call it with the answers
 }
-_PAGE = ("charts", "contents", "escaping", "format", "heatmap", "none_of_these_section", "render", "sections", "svg")
+_PAGE = ("charts", "format", "heatmap", "render", "sections", "taxonomy_section")
 ALONE = {  # folders and files with a narrower rule than their package: all that they may import
     **{  # the page is made from report.json, not from the code that wrote it
-        f"report/{name}.py": ("util", *(f"report.{other}" for other in (*_PAGE, "taxonomy_section")))
-        for name in (*_PAGE, "taxonomy_section")
+        f"report/{name}.py": ("util", *(f"report.{other}" for other in _PAGE))
+        for name in _PAGE
     },
     "methods/parts": ("util", "labels", "vision", "pseudo_labels", "methods.method", "methods.parts"),  # no base class
     "methods/bases": ("util", "labels", "vision", "pseudo_labels", "methods.method", "methods.parts", "methods.bases"),

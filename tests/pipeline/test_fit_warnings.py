@@ -12,8 +12,7 @@ import pytest
 
 from pals.pipeline import Findings, fit
 from pals.pipeline.fit_warnings import mixed_up_items, moved_classes, poor_classifier, suspected_people
-from pals.report.data import report_data
-from pals.report.data_parts import to_review
+from pals.report.data import report_data, review_order
 from pals.report.render import render
 
 ITEMS = 240
@@ -92,9 +91,9 @@ def test_what_needs_a_look_comes_first() -> None:
     status = ["agreed", "agreed", "corrected", "unsure", "tie-broken", "corrected", "unsure", "agreed", "gold"]
     labels = pd.DataFrame({"item": list("abcdefghi"), "status": status, "confidence": [0.9] * 3 + [0.4, 0.9, 0.9, 0.3, 0.9, 1]})
     doubtful = pd.DataFrame({"item": list("abbfcdei")})
-    order = "".join(labels["item"][row] for row in to_review(labels, doubtful))
+    order = "".join(labels["item"][row] for row in review_order(labels, doubtful))
     assert order == "fg" + "cd" + "e" + "abi"  # h has no doubtful answer
-    assert to_review(labels.iloc[[0]], doubtful.iloc[:0]) == []
+    assert review_order(labels.iloc[[0]], doubtful.iloc[:0]) == []
 
 
 def test_no_number_stands_on_the_page_three_times(bad: Findings) -> None:

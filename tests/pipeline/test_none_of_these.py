@@ -17,8 +17,9 @@ from _crowd import votes_of
 from pals.cli import app
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.new_class import add_classes
-from pals.pipeline.none_of_these import for_report, in_a_sentence, what_to_do
+from pals.pipeline.none_of_these import in_a_sentence, what_to_do
 from pals.relabel.relabel_queue import relabel_queue
+from pals.report.data import none_of_these_groups
 from pals.report.render import render
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
@@ -90,7 +91,7 @@ def test_a_dispute_about_a_class_is_no_new_one(found: Findings) -> None:
 
     def told(label_R: np.ndarray) -> tuple[list[str], str]:
         changed = replace(found, result=replace(found.result, votes=replace(votes, label_R=label_R)))
-        page = render({**read_json(found.folder / "report.json"), "none_of_these": for_report(changed)})
+        page = render({**read_json(found.folder / "report.json"), "none_of_these": none_of_these_groups(changed)})
         return [*in_a_sentence(changed), *what_to_do(changed)], page
 
     result_R, outside_R = found.result.label_N[votes.item_R], ~np.isin(votes.item_R, group)
@@ -192,11 +193,3 @@ def test_a_class_that_is_odd_itself_keeps_its_answers(tmp_path: Path) -> None:
     pd.DataFrame(table).drop(columns="none_of_these").to_csv(tmp_path / "labels.csv", index=False)  # of an earlier version
     shutil.rmtree(tmp_path / "none_of_these")
     assert add_classes(votes, {"otter": str(tmp_path / "otters.txt")}, str(tmp_path / "votes.csv")).weight_R.all()
-
-
-def test_the_section_stands_whatever_is_missing() -> None:
-    assert 'id="none-of-these"' not in render({"format": 1})
-    group = {"labels": [["<b>", 3], "x"], "items": [{"item": "a"}, 5, {"votes": [{"label": "<i>", "sure": False}]}]}
-    page = render({"format": 1, "none_of_these": [group, {}]})
-    assert "Group 1: 2 items" in page and "Group 2: 0 items" in page
-    assert "&lt;b&gt; ×3" in page and "said: &lt;i&gt;?" in page

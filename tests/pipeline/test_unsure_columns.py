@@ -18,7 +18,7 @@ from pals.pipeline.tables.unsure_columns import with_marks
 from pals.readers import Votes, read_votes
 from pals.relabel.relabel_queue import relabel_queue
 from pals.report import sections
-from pals.report.data_parts import answers_of
+from pals.report.data import answers_of
 from pals.runs.run_config import VotesConfig
 from pals.util.errors import InputError
 
@@ -128,11 +128,11 @@ def test_what_others_said(votes: Votes) -> None:
 
 def test_what_the_page_shows_of_an_item(votes: Votes) -> None:
     said = answers_of(votes, [0])[0]
-    shown = sections.gallery({"gallery": [{"votes": said}]})[0]["votes"]
+    shown = sections.answers_by_label(said)
     assert [(vote["label"] + vote["mark"], vote["voters"]) for vote in shown] == [
         ("c1", ["w0"]), ("c1?", ["w1"]), ("c0?", ["w2"]), ("don't know", ["w3", "somebody"]),
     ]  # fmt: skip
-    assert sections.examples([{"votes": said}])[0]["said"][-1].endswith("×2")
+    assert sections.in_words(said)[-1].endswith("×2")
 
 
 def test_tables_without_marks_stay_as_they_are() -> None:

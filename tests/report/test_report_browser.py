@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from _report import HOSTILE, report
+from _report import HOSTILE, empty, report
 from _slow import rest_slow
+from pals.report import heatmap
 from pals.report.render import render
 
 pytest.importorskip("selenium")
@@ -40,7 +41,7 @@ REPORTS = {
     "bare": report(5, 2, 1, images=False),
     "many": report(3, 60, 40, tree=True),
     "long": report(12, 20, 4, names=tuple(LONG)),
-    "empty": {"format": 1},
+    "empty": empty(),
 }
 CUT = """
 const beyond = (one, style) => style.overflowX !== "visible" && one.scrollWidth > one.clientWidth;
@@ -296,13 +297,15 @@ def test_long_tables_show_all_when_asked_and_can_be_searched(browser: Browser) -
 
 def test_the_heat_map_of_one_person(browser: Browser) -> None:
     browser.open("plain", "#confusion?" + urlencode({"person": "person 2"}))
-    counts, everybody = REPORTS["plain"]["annotators"][2]["confusion"], REPORTS["plain"]["confusion"]
+    counts, everybody = (
+        heatmap.matrix(cells, 4) for cells in (REPORTS["plain"]["annotators"][2]["confusion"], REPORTS["plain"]["confusion"])
+    )
     shares = [100 * n / sum(row) for row in counts for n in row if n]
     assert [float(words) for words in browser.texts(".cells text")] == pytest.approx(shares, abs=0.0501)
     assert Select(browser.find("#whose")).first_selected_option.text == "person 2"
     browser.fire(".cells rect[class^=a]", "pointerover")
     words = browser.find("#readout").text
-    assert words.startswith("Result ") and f" of {sum(counts[0])} answers (" in words
+    assert words.startswith("Result ") and f" of {sum(counts[0]):.0f} answers (" in words
     Select(browser.find("#whose")).select_by_index(0)
     assert browser.texts(".cells text") == [f"{100 * n / sum(row):.1f}" for row in everybody for n in row if n]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,15 +16,12 @@ from pals.crowd.novelty_groups import group_alike
 from pals.pipeline.new_class import GROUPS
 from pals.pipeline.stages.trained import Trained
 from pals.readers import Votes
-from pals.report.data_parts import answers_of
 from pals.util.files import write_text
 from pals.util.words import how_many, one_line
 
 if TYPE_CHECKING:
     from pals.pipeline.stages.findings import Findings
 
-SHOWN = 24
-"""Items of a group that the report shows, the likeliest first."""
 MANY = 0.25
 """Share of a group's answers that name a disputed class from which on the group is taken for items of that class."""
 
@@ -88,28 +84,12 @@ def write_lists(findings: Findings, folder: Path) -> None:
     """One file per group with an item per line, for `pals update --add-class NAME --items FILE`."""
     shutil.rmtree(folder / GROUPS, ignore_errors=True)
     for number, item_G in enumerate(findings.groups, start=1):
-        write_text(folder / _file(number), "".join(f"{findings.result.votes.items[item]}\n" for item in item_G))
+        write_text(folder / group_file(number), "".join(f"{findings.result.votes.items[item]}\n" for item in item_G))
 
 
-def _file(number: int) -> str:
+def group_file(number: int) -> str:
+    """The list of a group's items, from the run folder on."""
     return f"{GROUPS}/group-{number}.txt"
-
-
-def for_report(findings: Findings) -> list[dict[str, Any]]:
-    """Plain values: each group with its list, what people took its items for, the class that it is a dispute about (""), and
-    its first items."""
-    result, none_N = findings.result, findings.result.none_N
-    names, shown = result.votes.class_names, []
-    for number, (item_G, disputed) in enumerate(zip(findings.groups, disputed_G(findings), strict=True), start=1):
-        said = answers_of(result.votes, item_G.tolist())
-        first = [
-            {"item": result.votes.items[item], "none_of_these": float(none_N[item]), "votes": said[item]}
-            for item in item_G[:SHOWN].tolist()
-            if none_N is not None
-        ]
-        labels = Counter(names[label] for label in result.label_N[item_G].tolist()).most_common()
-        shown.append({"size": len(item_G), "file": _file(number), "labels": labels, "disputed": disputed, "items": first})
-    return shown
 
 
 def in_a_sentence(findings: Findings) -> list[str]:
@@ -136,6 +116,6 @@ def what_to_do(findings: Findings) -> list[str]:
     number = next((number for number, name in enumerate(disputed_G(findings), start=1) if not name), None)
     if number is None:
         return []
-    run, file = (shlex.quote(str(path)) for path in (findings.folder, findings.folder / _file(number)))
+    run, file = (shlex.quote(str(path)) for path in (findings.folder, findings.folder / group_file(number)))
     command = f"`pals update {run} --add-class NAME --items {file}`"
     return [f"Look at them in the report; {command} makes the largest group a class."]

@@ -1,5 +1,6 @@
-"""The page `report.html` of `pals fit`.
+"""The HTML report of `pals fit`.
 
-`data` and `data_parts` build its content as plain values (`report.json`); `render` makes the page of it with `contents`,
-`sections`, `charts`, `heatmap` and the templates. The renderer computes nothing about labels and imports none of the builder.
+Two steps: `data` builds plain values from the findings (`report.json`); `render` makes `report.html` from these alone, with
+`sections` (what the template of each section shows), `charts`, `heatmap`, `format` and the templates. C stands for classes, N
+for items, M for some of the items, K for neighbours, R for drawn rows, X for non-zero cells.
 """

@@ -1,127 +1,266 @@
-"""What `report.json` holds, part by part: a function of the findings for each section of the page, in a list."""
+"""The content of the report as plain values (`report.json`), built from the findings of a fit."""
 
 from __future__ import annotations
 
+import base64
+import io
+import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+from PIL import Image
+from torch import Tensor
+
 from pals import __version__
-from pals.pipeline import none_of_these
+from pals.data import Inputs
+from pals.labels.cells import DONT_KNOW
 from pals.pipeline.fit_warnings import warnings
+from pals.pipeline.none_of_these import disputed_G, group_file
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.summary import contradiction, for_the_page, headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
-from pals.report import data_parts
+from pals.pipeline.tables.unsure_columns import unknown_of
+from pals.readers import Votes
+from pals.readers.taxonomy_answers import spoken
+from pals.report.format import REPORT_FORMAT
 from pals.runs.run_json import read_about
 from pals.training.run_log import read_epochs
 from pals.util.config import to_yaml
 
-FORMAT = 1
+MAX_GALLERY_ITEMS = 200
+MAX_GROUP_ITEMS = 24  # of a group that may be a missing class
+MAX_EXAMPLES = 24  # easy and hard items, each
+MAX_CONFUSIONS = 200  # annotators with a confusion matrix of their own
+NUM_NEIGHBORS = 5
+MAX_PROBABILITY = 0.999999  # an estimate is never certain
+THUMBNAIL_SIDE = 96  # pixels
+MAX_LOSSLESS_SIDE = 48  # pixels up to which a thumbnail is a PNG
+FIRST_STATUSES = ("corrected", "unsure")  # come first in the order of the review
+CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
+"""Lines of the training charts: key in report.json, and name in the log of the run."""
 
 
 def report_data(findings: Findings) -> dict[str, Any]:
-    """Plain values for the page."""
-    data: dict[str, Any] = {"format": FORMAT}
-    for part in PARTS:
-        data |= part(findings)
-    groups = [group["items"] for group in data["none_of_these"]]
-    shown = data_parts.names_shown(data["gallery"], data["easy"], data["hard"], *groups)
-    loaded = findings.trained.loaded
-    return data | {"thumbs": data_parts.pictures(shown, loaded.votes, loaded.items.inputs)}
+    """Build the content of the report.
 
+    Args:
+        findings: The result of a fit, with its run folder.
 
-def about(findings: Findings) -> dict[str, Any]:
-    return {
+    Returns:
+        Plain values for `report.json`: numbers that are not finite are None, and every key is always there.
+    """
+    loaded, result, noise = findings.trained.loaded, findings.result, findings.noise
+    votes, config = result.votes, findings.trained.plan.config
+    order = review_order(findings.labels, findings.doubtful)
+    gallery = gallery_entries(order[:MAX_GALLERY_ITEMS], findings)
+    groups = none_of_these_groups(findings)
+    easy, hard = easy_and_hard(findings.labels, votes)
+    shown = [entry["item"] for part in (gallery, easy, hard, *(group["items"] for group in groups)) for entry in part]
+    shown += [other["item"] for entry in gallery for other in entry["neighbors"]]
+    epochs = read_epochs(findings.folder)
+    data = {
+        "format": REPORT_FORMAT,
         "title": f"Report on {findings.folder.resolve().name}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
-        "classes": list(findings.result.votes.class_names),
-    }
-
-
-def overview(findings: Findings) -> dict[str, Any]:
-    noise = findings.noise
-    shares = {"answers_wrong": noise.answers_wrong, "labels_wrong": noise.labels_wrong, "low": noise.low, "high": noise.high}
-    return {
+        "classes": list(votes.class_names),
         "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(findings.numbers)],
         "summary": for_the_page(findings),
-        "warnings": [*warnings(findings), *findings.trained.loaded.warnings],
-        "noise": {**shares, "sentence": " ".join(contradiction(noise))},
-    }
-
-
-def review(findings: Findings) -> dict[str, Any]:
-    """The items that are worth a look, of very many the first."""
-    order = data_parts.to_review(findings.labels, findings.doubtful)
-    trained = findings.trained
-    shown = data_parts.gallery(
-        order[: data_parts.GALLERY],
-        findings.doubtful,
-        findings.labels,
-        trained.loaded.votes,
-        None if trained.network is None else trained.said_NC,
-        findings.neighbor_NK,
-        findings.similarity_NK,
-    )
-    return {"gallery": shown, "gallery_of": len(order)}
-
-
-def missing(findings: Findings) -> dict[str, Any]:
-    return {"none_of_these": none_of_these.for_report(findings)}
-
-
-def taxonomy(findings: Findings) -> dict[str, Any]:
-    return {"taxonomy": report_tree(findings.result, findings.confusion, findings.trained.plan.data.sure)}
-
-
-def mix_ups(findings: Findings) -> dict[str, Any]:
-    return {"confusion": data_parts.confusion_cells(findings.confusion, findings.result.votes.class_names)}
-
-
-def people(findings: Findings) -> dict[str, Any]:
-    names = findings.result.votes.class_names
-    return {
-        "annotators": data_parts.people(findings.annotators, findings.confusion, names),
+        "warnings": [*warnings(findings), *loaded.warnings],
+        "noise": {
+            "answers_wrong": noise.answers_wrong,
+            "labels_wrong": noise.labels_wrong,
+            "low": noise.low,
+            "high": noise.high,
+            "sentence": " ".join(contradiction(noise)),
+        },
+        "gallery": gallery,
+        "gallery_of": len(order),
+        "none_of_these": groups,
+        "taxonomy": report_tree(result, findings.confusion, findings.trained.plan.data.sure),
+        "confusion": confusion_cells(findings.confusion, votes.class_names),
+        "annotators": annotator_rows(findings.annotators, findings.confusion, votes.class_names),
         "annotators_of": len(findings.annotators),
-        "agreement": data_parts.records(findings.agreement),
-    }
-
-
-def classes(findings: Findings) -> dict[str, Any]:
-    return {"class_table": data_parts.records(findings.classes)}
-
-
-def examples(findings: Findings) -> dict[str, Any]:
-    easy, hard = data_parts.examples(findings.labels, findings.result.votes)
-    return {"easy": easy, "hard": hard, "examples_of": int((findings.labels["votes"] > 0).sum())}
-
-
-def training(findings: Findings) -> dict[str, Any]:
-    epochs = read_epochs(findings.folder)
-    lines = data_parts.CURVES.items()
-    return {
-        "curves": [{key: record[name] for key, name in lines if record.get(name) is not None} for record in epochs],
-    }
-
-
-def repeat(findings: Findings) -> dict[str, Any]:
-    return {
+        "agreement": findings.agreement.to_dict("records"),
+        "class_table": findings.classes.to_dict("records"),
+        "easy": easy,
+        "hard": hard,
+        "examples_of": int((findings.labels["votes"] > 0).sum()),
+        "curves": [{key: epoch[name] for key, name in CURVES.items() if epoch.get(name) is not None} for epoch in epochs],
         "command": command_text(read_about(findings.folder).get("command") or sys.argv),
-        "settings": to_yaml(findings.trained.plan.config.to_dict()),
+        "settings": to_yaml(config.to_dict()),
+        "thumbs": thumbnails(shown, loaded.votes, loaded.items.inputs),
     }
+    plain: dict[str, Any] = plain_value(data)
+    return plain
 
 
-PARTS: tuple[Callable[[Findings], dict[str, Any]], ...] = (
-    about, overview, review, missing, taxonomy, mix_ups, people, classes, examples, training, repeat,
-)  # fmt: skip
+def plain_value(value: Any) -> Any:
+    """JSON has no NumPy numbers, no NaN and no infinity: the last two become None, as missing cells of a table do."""
+    if isinstance(value, dict):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(inner) for inner in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def review_order(labels: pd.DataFrame, doubtful: pd.DataFrame) -> list[int]:
+    """Rows of the items to review, most urgent first: corrected and unsure items in turn, then the other items with a
+    doubtful answer, tie-broken ones first."""
+    rank = doubtful.drop_duplicates("item").reset_index(drop=True).reset_index().set_index("item")["index"]
+    doubt_N = labels["item"].map(rank).to_numpy(dtype=np.float64)  # 0: the most probable error; NaN: no doubtful answer
+    status = labels["status"].to_numpy(dtype=object)
+    first_N = np.isin(status, FIRST_STATUSES)
+    row_M = np.flatnonzero(first_N | np.isfinite(doubt_N))
+    frame = pd.DataFrame(
+        {
+            "later": ~first_N[row_M],
+            "split": status[row_M] != "tie-broken",
+            "status": status[row_M],
+            # Corrections with high confidence and unsure items with low confidence come first.
+            "doubt": np.where(status[row_M] == "unsure", labels["confidence"].to_numpy()[row_M], doubt_N[row_M]),
+        },
+        index=row_M,
+    ).sort_values(["status", "doubt"], kind="stable", na_position="last")
+    frame["turn"] = np.where(frame["later"], frame["doubt"], frame.groupby("status").cumcount())
+    order: list[int] = frame.sort_values(["later", "split", "turn", "status"], kind="stable").index.tolist()
+    return order
+
+
+def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
+    """The answers to each of these items, with the annotator's name ("" if unknown) and the weight."""
+    wanted = set(items)
+    rows, names = spoken(votes, np.isin(votes.item_R, list(wanted)).nonzero()[0])
+    answers: dict[int, list[dict[str, Any]]] = {item: [] for item in wanted}
+    for row, name in zip(rows.tolist(), names, strict=True):
+        annotator = int(votes.worker_R[row])
+        answers[int(votes.item_R[row])].append(
+            {
+                "annotator": votes.workers[annotator] if annotator >= 0 else "",
+                "label": name,
+                "weight": float(votes.weight_R[row]),
+                **({} if votes.sure_R[row] else {"sure": False}),
+            }
+        )
+    for item in answers if len(votes.unknown_item_U) else ():
+        unknown = unknown_of(votes, item)
+        answers[item] += [{"annotator": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown]
+    return answers
+
+
+def gallery_entries(item_M: Sequence[int], findings: Findings) -> list[dict[str, Any]]:
+    """These items with their answers, the classifier's prediction (if there is a classifier) and the nearest neighbours."""
+    votes, labels, doubtful = findings.trained.loaded.votes, findings.labels, findings.doubtful
+    predicted_NC = None if findings.trained.network is None else findings.trained.said_NC
+    place = {name: item for item, name in enumerate(votes.items)}
+    answers = answers_of(votes, item_M)
+    doubts: dict[int, list[dict[str, Any]]] = {item: [] for item in item_M}
+    for doubt in doubtful[doubtful["item"].isin({votes.items[item] for item in item_M})].to_dict("records"):
+        kept = {key: doubt[key] for key in ("rank", "annotator", "answer", "suggestion")}
+        doubts[place[doubt["item"]]].append(kept | {"probability_wrong": min(doubt["probability_wrong"], MAX_PROBABILITY)})
+    label_N, confidence_N, status_N = (labels[name].tolist() for name in ("label", "confidence", "status"))
+    entries = []
+    for item in item_M:
+        neighbors = findings.neighbor_NK[item, :NUM_NEIGHBORS].tolist()
+        similarities = findings.similarity_NK[item, :NUM_NEIGHBORS].tolist()
+        model = []
+        if predicted_NC is not None:
+            top = np.argsort(-predicted_NC[item], kind="stable")[:3].tolist()
+            model = [[votes.class_names[c], round(float(predicted_NC[item, c]), 4)] for c in top]
+        entries.append(
+            {
+                "item": votes.items[item],
+                "label": label_N[item],
+                "confidence": confidence_N[item],
+                "status": status_N[item],
+                "votes": answers[item],
+                "doubtful": doubts[item],
+                "model": model,
+                "neighbors": [
+                    {"item": votes.items[other], "label": label_N[other], "similarity": round(similarity, 3)}
+                    for other, similarity in zip(neighbors, similarities, strict=True)
+                ],
+            }
+        )
+    return entries
+
+
+def none_of_these_groups(findings: Findings) -> list[dict[str, Any]]:
+    """The groups of items that may belong to a missing class: file with the list, labels of the result, the class that
+    annotators disagree about ("" if none), and the first items."""
+    result, none_N = findings.result, findings.result.none_N
+    names, found = result.votes.class_names, []
+    for number, (item_G, disputed) in enumerate(zip(findings.groups, disputed_G(findings), strict=True), start=1):
+        answers = answers_of(result.votes, item_G.tolist())
+        first = [
+            {"item": result.votes.items[item], "none_of_these": float(none_N[item]), "votes": answers[item]}
+            for item in item_G[:MAX_GROUP_ITEMS].tolist()
+            if none_N is not None
+        ]
+        labels = Counter(names[label] for label in result.label_N[item_G].tolist()).most_common()
+        group = {"size": len(item_G), "file": group_file(number), "labels": labels, "disputed": disputed, "items": first}
+        found.append(group)
+    return found
+
+
+def easy_and_hard(labels: pd.DataFrame, votes: Votes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The items with the highest confidence, class by class in turn, and those with the lowest; answered items only."""
+    ranked = labels[labels["votes"] > 0].sort_values("confidence", ascending=False, kind="stable")
+    turn = ranked.groupby("label", sort=False).cumcount()
+    columns = ["item", "label", "confidence"]
+    easy = ranked.assign(turn=turn).sort_values(["turn", "label"], kind="stable").head(MAX_EXAMPLES)[columns]
+    hard = ranked.iloc[::-1].head(MAX_EXAMPLES)[columns].to_dict("records")
+    place = {name: item for item, name in enumerate(votes.items)}
+    answers = answers_of(votes, (place[row["item"]] for row in hard))
+    return easy.to_dict("records"), [{**row, "votes": answers[place[row["item"]]]} for row in hard]
+
+
+def confusion_cells(confusion: pd.DataFrame, class_names: Sequence[str]) -> dict[str, list[Any]]:
+    """The confusion matrix as a sparse table: class numbers of result and answer, and the count, for each cell that is not
+    zero. Answers that name no class (but a node of the taxonomy) are left out."""
+    number = pd.Series(range(len(class_names)), index=list(class_names))
+    named = confusion[confusion["answer"].isin(number.index)]
+    count = named.groupby([named["result"].map(number), named["answer"].map(number)])["count"].sum().round(3)
+    result, answer = (count.index.get_level_values(level).tolist() for level in ("result", "answer"))
+    return {"result": result, "answer": answer, "count": count.tolist()}
+
+
+def annotator_rows(annotators: pd.DataFrame, confusion: pd.DataFrame, class_names: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of annotators.csv, each with the annotator's own confusion matrix."""
+    rows, empty = annotators.head(MAX_CONFUSIONS).to_dict("records"), confusion.iloc[:0]
+    own = dict(list(confusion[confusion["annotator"].isin({row["annotator"] for row in rows})].groupby("annotator")))
+    return [{**row, "confusion": confusion_cells(own.get(row["annotator"], empty), class_names)} for row in rows]
+
+
+def thumbnails(names: Iterable[str], votes: Votes, images: Inputs) -> dict[str, str]:
+    """A thumbnail of each item, by name; none where the items are feature vectors."""
+    if images.ndim != 4:
+        return {}
+    place = {name: item for item, name in enumerate(votes.items)}
+    return {name: thumbnail(images[place[name]]) for name in dict.fromkeys(names)}
+
+
+def thumbnail(image: Tensor) -> str:
+    """A small copy of an image as a data: address; PNG if it is tiny, else JPEG."""
+    array = image.permute(1, 2, 0).numpy()
+    small = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array)
+    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    kind, options = ("PNG", {"optimize": True}) if max(small.size) <= MAX_LOSSLESS_SIDE else ("JPEG", {"quality": 82})
+    buffer = io.BytesIO()
+    small.save(buffer, kind, **options)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def command_text(argv: Sequence[object]) -> str:
-    """What was typed: `pals fit ...`, or the Python program that called `pals.fit`."""
+    """The command line that made the run: `pals fit ...`, or the Python program that called `pals.fit`."""
     program, *words = map(str, argv)
     ours = Path(program).stem == "pals" or Path(program).parts[-2:] == ("pals", "__main__.py")
     return shlex.join(["pals", *words] if ours else ["python", *filter(None, (program, *words))])

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from pals.report.escaping import environment
+from pals.report.format import environment
 from pals.util.words import duration, how_many
 
 STATIC = {
