@@ -26,9 +26,9 @@ from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.model import expected_calibration_error
+from pals.pipeline.item_order import expected_benefit, spread_over_classes
 from pals.pipeline.stages.solve import network_of, temperature_of
 from pals.readers import Votes, read_votes
-from pals.relabel.queue import expected_benefit, spread_over_classes
 from pals.training.extract import PictureFiles, encode
 from pals.vision.images import survey
 from pals.vision.pretrained import find_encoder
@@ -154,7 +154,7 @@ def ask(
     result = Result(part, first.posterior_NC)
     agreement_N = np.nan_to_num(result.agreement_N)
     benefit_N = expected_benefit(result.confidence_N, result.answers_N, agreement_N)
-    queue = spread_over_classes(benefit_N, result.label_N, asked)
+    queue = spread_over_classes(benefit_N, result.label_N, asked)[:asked]
     gold_I = part.gold_I.copy()
     gold_I[queue] = label_N[queue]
     told = replace(part, gold_I=gold_I)

@@ -21,10 +21,11 @@ from pals.pipeline import fit
 from pals.pipeline.api import update
 from pals.pipeline.evaluate import read_truth
 from pals.pipeline.fit_warnings import moved_classes
+from pals.pipeline.item_answers import ItemAnswer
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.stages.read_answers import match_votes
 from pals.pipeline.tables.result_tables import classes_table, labels_table
-from pals.relabel.queue import Given, reason_of
+from pals.relabel.queue_reasons import queue_reason
 from pals.relabel.relabel_queue import relabel_queue
 from pals.relabel.replay import votes_of
 from pals.report.render import render
@@ -159,7 +160,6 @@ def test_a_replay_reads_coarse_answers(found: Findings) -> None:
 
 def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
     """Who says "gulls" of a kittiwake says nothing else, and makes no tie."""
-    row = {"label": "kitti", "confidence": 0.8}
     for said, reason in (
         ({"gulls": 1}, "only coarser answers allow kitti"),
         ({"tern": 1}, "nobody said kitti"),
@@ -169,8 +169,8 @@ def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
         ({"kitti": 1, "tern": 1}, "a tie"),
         ({"herring": 2, "kitti": 1, "gulls": 1}, "against what most said"),
     ):
-        answers = {(name,): Given(float(people), people) for name, people in said.items()}
-        assert reason_of(row, answers, None, TREE.below) == reason, said
+        answers = [ItemAnswer("", (name,)) for name, count in said.items() for _ in range(count)]
+        assert queue_reason("kitti", 0.8, answers, None, TREE.below) == reason, said
 
 
 def test_an_answer_that_names_a_branch_is_for_every_class_in_it(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ pytest.importorskip("starlette")
 
 from pals import read_votes, update
 from pals.data.shards.stream import KINDS as KINDS_OF_SHARDS
-from pals.relabel.queue import in_order
+from pals.pipeline.item_order import item_order
 from pals.relabel.relabel_queue import relabel_queue
 from pals.review.apply import update_from_review
 from pals.review.image_files import NoPictureError
@@ -88,7 +88,7 @@ def test_the_queue_is_that_of_relabel_without_what_is_enough(desk: Desk, run: Pa
     scene = desk.scene()
     everything, queue = (scene.orders.items(Order(kind)) for kind in ("everything", "queue"))  # type: ignore[arg-type]
     assert [scene.shown.items[item] for item in everything] == relabel_queue(run, len(everything))["item"].tolist()
-    assert (everything == in_order(scene.shown.labels)).all()
+    assert (everything == item_order(scene.shown.labels)).all()
     assert 0 < len(queue) < len(everything)
     assert queue.tolist() == [item for item in everything if scene.shown.decision_N[item] != "enough"]
 

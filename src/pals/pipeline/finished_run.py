@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEEDED = {
-    "labels.csv": ("item", "label", "confidence", "votes", "agreement", "status"),
+    "labels.csv": ("item", "label", "confidence", "second", "votes", "agreement", "status"),
     "doubtful.csv": ("item", "annotator", "answer", "probability_wrong"),
     "votes.csv": ("item", "annotator", "label", "weight", "is_gold"),
     "classes.csv": ("class",),
@@ -33,7 +33,6 @@ UNNAMED = "(unnamed)"
 """Stands for all answers without an annotator's name."""
 TAXONOMY = "taxonomy.csv"
 """The tree that the run's answers were read with."""
-TOGETHER = " + "  # between the labels of one answer in doubtful.csv
 SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
 
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pals.labels.cells import DONT_KNOW, split_labels
-from pals.pipeline.finished_run import SEVERAL, TOGETHER, UNNAMED, data_of, read_columns, taxonomy_of
+from pals.pipeline.finished_run import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
+from pals.pipeline.item_answers import TOGETHER, ItemAnswer, answers_of_rows, itself
 from pals.pipeline.item_neighbors import SecondLook
-from pals.relabel.queue import in_order, itself, numbers, why_look
+from pals.pipeline.item_order import column_of_numbers, item_order
+from pals.relabel.queue_reasons import queue_reason
 from pals.runs.run_json import refuse_strange
 from pals.util.errors import InputError
 from pals.util.files import read_object
@@ -74,9 +75,9 @@ class Shown:
         self.number = dict(zip(self.keys, range(len(self.keys)), strict=True))
         self.votes_of, self.doubts_of = (Groups.of(table, self.place) for table in (self.votes, self.doubtful))
         self.label_N = np.array(self.labels["label"], dtype=object)
-        self.confidence_N = numbers(self.labels, "confidence")
+        self.confidence_N = column_of_numbers(self.labels, "confidence")
         for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
-            numbers(table, column, missing)  # damage is told now, not when the item is shown
+            column_of_numbers(table, column, missing)  # damage is told now, not when the item is shown
         self.decision_N, self.gain_N = self._decisions()
         self.look = SecondLook.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
@@ -92,13 +93,13 @@ class Shown:
         place_R = places(table["item"], self.place)
         known_R = place_R >= 0
         decision_N[place_R[known_R]] = np.array(table["decision"], dtype=object)[known_R]
-        gain_N[place_R[known_R]] = numbers(table, "gain", missing=0.0)[known_R]
+        gain_N[place_R[known_R]] = column_of_numbers(table, "gain", missing=0.0)[known_R]
         return decision_N, gain_N
 
     @cached_property
     def order(self) -> np.ndarray:
         """All items whose right label is not known, in the order of the queue."""
-        return in_order(self.labels)
+        return item_order(self.labels)
 
     @cached_property
     def choices(self) -> list[dict[str, Any]]:
@@ -141,12 +142,11 @@ class Shown:
     def facts(self, item: int) -> dict[str, Any]:
         """All that is known of an item, for a template."""
         brief = self.brief(item)
-        row = {name: cells[item] for name, cells in self.labels.items()} | brief
         return {
             **brief,
-            "status": row["status"],
-            "second": row.get("second", ""),
-            "reason": self._reason(row, item),
+            "status": self.labels["status"][item],
+            "second": self.labels["second"][item],
+            "reason": self._reason(item),
             "decision": self.decision_N[item],
             "gain": float(self.gain_N[item]),
             "said": self._said(item),
@@ -162,14 +162,17 @@ class Shown:
             "confidence": float(self.confidence_N[item]),
         }
 
-    def _reason(self, row: dict[str, Any], item: int) -> str:
+    def _answers(self, item: int) -> list[ItemAnswer]:
+        return answers_of_rows(self.votes_of[item], self.separator)
+
+    def _reason(self, item: int) -> str:
         surest = next(iter(self.doubts_of[item]), None)  # the first
         below = itself if self.taxonomy is None else self.taxonomy.below
-        return why_look(row, self.votes_of[item], surest, self.separator, below)
+        return queue_reason(self.label_N[item], float(self.confidence_N[item]), self._answers(item), surest, below)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
-        """Who said what; how likely it is wrong, where that is known. A doubt is about one answer: its person may have given
-        another, and "(unnamed)" is many people."""
+        """Who answered what; the probability that it is wrong, where that is known. A doubt is about one answer: its annotator
+        may have given another, and "(unnamed)" is many people."""
 
         def key_of_answer(who: str, labels: Sequence[str]) -> tuple[str, ...]:
             return (who, *sorted(TOGETHER.join(labels).split(TOGETHER)))
@@ -178,25 +181,11 @@ class Shown:
             key_of_answer(doubt["annotator"], [doubt["answer"]]): float(doubt["probability_wrong"])
             for doubt in self.doubts_of[item]
         }
-        votes, separator = self.votes_of[item], self.separator
-        parts = [split_labels(vote["label"], separator) if separator else [vote["label"]] for vote in votes]
-        keys = [vote.get("answer_id") or vote["annotator"] or number for number, vote in enumerate(votes)]
-        whole: dict[str | int, list[str]] = {}  # the labels of an answer, which may stand in several rows
-        for key, labels in zip(keys, parts, strict=True):
-            whole[key] = whole.get(key, []) + labels
         said = []
-        for vote, key, labels in zip(votes, keys, parts, strict=True):
-            known = vote["is_gold"].casefold() == "true"
-            who = vote["annotator"] or ("(known)" if known else UNNAMED)
-            said.append(
-                {
-                    "who": who,
-                    "labels": labels,
-                    "sure": vote.get("sure", "").casefold() != "false",
-                    "unknown": vote["label"] == DONT_KNOW,
-                    "wrong": None if known else doubts.get(key_of_answer(who, whole[key])),
-                }
-            )
+        for answer in self._answers(item):
+            who = answer.annotator or ("(known)" if answer.gold else UNNAMED)
+            wrong = None if answer.gold else doubts.get(key_of_answer(who, answer.labels))
+            said.append({"who": who, "labels": answer.labels, "sure": answer.sure, "unknown": answer.unknown, "wrong": wrong})
         return said
 
     def _model(self, item: int) -> list[tuple[str, float]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,10 +17,9 @@ from pals.crowd.blocks import row_blocks
 from pals.crowd.dawid_skene.em import Consensus
 from pals.crowd.doubtful_answers import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
-from pals.labels.cells import DONT_KNOW
-from pals.pipeline.finished_run import TOGETHER, UNNAMED
+from pals.pipeline.finished_run import UNNAMED
+from pals.pipeline.item_answers import TOGETHER, answers_of_votes, others_in_words
 from pals.pipeline.tables.flag_columns import flagged_people
-from pals.readers.taxonomy_answers import spoken
 from pals.util.csv_text import csv_text as csv_text
 from pals.util.csv_text import write_csv as write_csv
 
@@ -29,11 +27,6 @@ DIGITS = 6
 
 ROWS = 50_000
 """Items that are put in order, or answers that are put into words, at once."""
-
-
-def tally(counts: Mapping[str, float]) -> str:
-    """ "cat x2; dog": what was said with how often, where that is not once."""
-    return "; ".join(text if times == 1 else f"{text} x{times:g}" for text, times in counts.items())
 
 
 def labels_table(result: Result, consensus: Consensus | None = None) -> pd.DataFrame:
@@ -316,36 +309,15 @@ def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[np.ndarray,
 def _words_of_items(result: Result, answer_M: np.ndarray) -> tuple[list[str], list[str]]:
     """The same, of all doubtful answers to some items."""
     item_M = result.item_A[answer_M]
-    wanted_N = np.zeros(len(result.label_N), dtype=bool)
-    wanted_N[item_M] = True
-    row = np.flatnonzero(wanted_N[result.votes.item_R])
-    row, names = spoken(result.votes, row[np.lexsort((result.votes.label_R[row], result.answer_R[row]))])
-    said: dict[int, str] = {}
-    marked: dict[int, str] = {}
-    item_of: dict[int, int] = {}
-    columns = (result.answer_R, result.votes.item_R, result.votes.sure_R)
-    for answer, item, sure, name in zip(*(column[row].tolist() for column in columns), names, strict=True):
-        said[answer] = f"{said[answer]}{TOGETHER}{name}" if answer in said else name
-        word = name if sure else f"{name}?"
-        marked[answer] = f"{marked[answer]}{TOGETHER}{word}" if answer in marked else word
-        item_of[answer] = item
-    given: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))  # of each item the answers that say a word
-    for answer, item in item_of.items():
-        given[item][marked[answer]].append(answer)
-    unknown = Counter(result.votes.unknown_item_U.tolist())
-
-    @cache  # of an item with very many answers, most of those in doubt have the same others
-    def others(item: int, word: str, first: bool) -> str:
-        """What all say of the item but one of those who say this: the first of them, or a later one."""
-        count = {name: len(answers) - (name == word) for name, answers in given[item].items()}
-        begins = {name: answers[int(first and name == word and len(answers) > 1)] for name, answers in given[item].items()}
-        ranked = sorted((name for name in count if count[name]), key=lambda name: (-count[name], begins[name]))
-        return tally({name: count[name] for name in ranked} | ({DONT_KNOW: unknown[item]} if item in unknown else {}))
-
-    words = [(item, marked[answer], answer) for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)]
-    return [said[answer] for answer in answer_M.tolist()], [
-        others(item, word, given[item][word][0] == answer) for item, word, answer in words
+    answers = answers_of_votes(result.votes, item_M.tolist(), result.answer_R)
+    asked: dict[int, list[int]] = defaultdict(list)
+    for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True):
+        asked[item].append(answer)
+    others = {item: iter(others_in_words(answers[item], own)) for item, own in asked.items()}
+    said = [
+        TOGETHER.join(answers[item][answer].labels) for answer, item in zip(answer_M.tolist(), item_M.tolist(), strict=True)
     ]
+    return said, [next(others[item]) for item in item_M.tolist()]
 
 
 def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> list[str]:

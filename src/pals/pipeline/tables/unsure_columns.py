@@ -10,8 +10,7 @@ import pandas as pd
 from pals.crowd.answers import ratio
 from pals.crowd.dawid_skene.annotators import Annotators
 from pals.crowd.result import Result
-from pals.labels.cells import DONT_KNOW, UNSURE_WEIGHT, split_labels
-from pals.pipeline.tables.result_tables import DIGITS, people_of, tally
+from pals.pipeline.tables.result_tables import DIGITS, people_of
 from pals.readers.votes import Votes
 from pals.util.words import how_many
 
@@ -78,39 +77,6 @@ def in_a_sentence(result: Result, annotators: Annotators) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}."] if parts else []
 
 
-# ---- what people said of an item
-
-
 def unknown_of(votes: Votes, item: int) -> list[str]:
-    """Who does not know, by name; "" for the unnamed."""
+    """Annotators who answered "don't know" about an item; "" for the unnamed."""
     return [votes.workers[w] if w >= 0 else "" for w in votes.unknown_worker_U[votes.unknown_item_U == item].tolist()]
-
-
-def counted(votes: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a run's votes.csv as they count: without "don't know", and an unsure answer half."""
-    weight = np.where(_sure(votes), 1.0, UNSURE_WEIGHT) * votes["weight"]
-    return votes.assign(weight=weight)[votes["label"] != DONT_KNOW]
-
-
-def said_in_words(votes: pd.DataFrame, separator: str | None, shown: str) -> dict[str, str]:
-    """By item what people said, "gull x2; gull?; don't know", the most frequent first and those who do not know last. `votes`
-    are rows of a run's votes.csv without the gold ones, weights as numbers; `shown` stands between labels of one answer."""
-    labels = votes["label"].map(lambda cell: shown.join(split_labels(cell, separator)) if separator else cell)
-    unknown = votes["label"] == DONT_KNOW
-    aside = votes["weight"] == 0
-    text = labels + np.where(_sure(votes) | unknown, "", "?") + np.where(aside & ~unknown, " (not counted)", "")
-    weight = votes["weight"].mask(aside, 1.0)
-    frame = pd.DataFrame({"item": votes["item"], "unknown": unknown, "text": text, "weight": weight})
-    counts = frame.groupby(["item", "unknown", "text"], sort=True)["weight"].sum().reset_index()
-    counts = counts.sort_values(["unknown", "weight"], ascending=[True, False], kind="stable")
-    return {
-        str(item): tally(dict(zip(part["text"], part["weight"].round(DIGITS), strict=True)))
-        for item, part in counts.groupby("item", sort=False)
-    }
-
-
-def _sure(votes: pd.DataFrame) -> np.ndarray:
-    if "sure" not in votes:
-        return np.ones(len(votes), dtype=bool)
-    sure: np.ndarray = (votes["sure"].str.casefold() != "false").to_numpy()
-    return sure

@@ -1,0 +1,84 @@
+"""Which item first: the one order in which the queue, the review page and the report show items.
+
+Benefit of another answer for item i, the estimated probability that its label is wrong:
+    b_i = TRUST * (1 - confidence_i) + (1 - TRUST) * (answers against + 1/2) / (answers + 1)
+and the k-th best item of a class (k = 0, 1, ...) is ranked by b_i / (1 + k / (SPREAD / C)), so that a class with twice the
+benefit of the others gets more than an even share of the first SPREAD items, but no class fills them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pals.util.errors import InputError
+from pals.util.words import quoted
+
+TRUST = 0.75
+"""Weight of the result's own confidence; the rest is estimated from the answers alone."""
+SPREAD = 200
+"""Items over which the classes share evenly: as many as `pals relabel` lists by default."""
+
+Columns = Mapping[str, Sequence[str]]
+"""A table of a run, all cells as text."""
+
+
+def item_order(labels: Columns) -> np.ndarray:
+    """Rows of labels.csv, the item first whose label another answer is most likely to improve.
+
+    Args:
+        labels: The columns item, label, confidence, votes, agreement and status of labels.csv.
+
+    Returns:
+        Row numbers (int64) of all items but gold ones.
+    """
+    row_M = np.flatnonzero([status != "gold" for status in labels["status"]])
+    asked = {
+        name: [labels[name][row] for row in row_M.tolist()] for name in ("item", "label", "confidence", "votes", "agreement")
+    }
+    confidence_M, votes_M = column_of_numbers(asked, "confidence"), column_of_numbers(asked, "votes")
+    benefit_M = expected_benefit(confidence_M, votes_M, column_of_numbers(asked, "agreement", missing=0.0))
+    order: np.ndarray = row_M[spread_over_classes(benefit_M, np.array(asked["label"], dtype=object))]
+    return order
+
+
+def expected_benefit(confidence_N: np.ndarray, votes_N: np.ndarray, agreement_N: np.ndarray) -> np.ndarray:
+    """Estimated probability that an item's label is wrong (equation above): 1/2 by the answers alone where there are none."""
+    against_N = (votes_N * (1 - agreement_N) + 0.5) / (votes_N + 1)
+    benefit_N: np.ndarray = TRUST * (1 - confidence_N) + (1 - TRUST) * against_N
+    return benefit_N
+
+
+def spread_over_classes(benefit_N: np.ndarray, label_N: np.ndarray, spread: int = SPREAD) -> np.ndarray:
+    """Row numbers, best first, ranked by benefit and by how many better items of the same class there are."""
+    classes, class_N = np.unique(label_N, return_inverse=True)
+    order_N = np.argsort(-benefit_N, kind="stable")
+    by_class_N = order_N[np.argsort(class_N[order_N], kind="stable")]  # class by class, each from its best on
+    size_C = np.bincount(class_N, minlength=len(classes))
+    before_N = np.empty(len(class_N), dtype=np.int64)
+    before_N[by_class_N] = np.arange(len(class_N)) - np.repeat(np.cumsum(size_C) - size_C, size_C)
+    rank_N = benefit_N / (1 + before_N / (spread / max(len(classes), 1)))
+    found: np.ndarray = order_N[np.argsort(-rank_N[order_N], kind="stable")]
+    return found
+
+
+def column_of_numbers(table: Columns, column: str, missing: float | None = None) -> np.ndarray:
+    """A column of numbers; blank cells are `missing`, or an error that names the item where that is None."""
+    try:
+        value_N = np.fromiter(map(float, table[column]), dtype=np.float64)
+    except ValueError:  # a cell is blank, or no number
+        blank = np.nan if missing is None else missing
+        value_N = np.array([_number(cell, blank) for cell in table[column]], dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(value_N))
+    if len(bad):
+        item, cell = table["item"][bad[0]], table[column][bad[0]].strip()
+        raise InputError(f"The {column} of {quoted(item)} is {quoted(cell)}, not a number. Run `pals fit` again to rewrite it.")
+    return value_N
+
+
+def _number(cell: str, blank: float) -> float:
+    try:
+        return float(cell) if cell.strip() else blank
+    except ValueError:
+        return np.nan
