@@ -253,16 +253,10 @@ def test_without_mixup_and_consistency() -> None:
 
 
 def test_fredis_has_the_settings_of_its_page(configs: dict[str, RunConfig]) -> None:
-    """The table in docs/methods/fredis.md, row by row; other rates have the next harder ones."""
-    page = (ROOT / "docs" / "methods" / "fredis.md").read_text(encoding="utf-8")
-    heads, *rows = [
-        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        for line in page[page.index("| rates |") :].splitlines()
-        if line.startswith("| ") and "---" not in line
-    ]
-    known = {
-        (row[0], *map(float, row[1].split(","))): [float(cell) for cell in row[2:]] for row in rows if len(row) == len(heads)
-    }
+    """docs/methods/fredis_rates.csv, row by row; other rates have the next harder ones."""
+    file = ROOT / "docs" / "methods" / "fredis_rates.csv"
+    heads, *rows = [line.split(",") for line in file.read_text(encoding="utf-8").splitlines()]
+    known = {(row[0], float(row[1]), float(row[2])): [float(cell) for cell in row[3:]] for row in rows}
     assert len(known) == 16
     harder = {0.2: 0.3, 0.4: 0.5, 0.03: 0.05}
     for recipe in (recipe for recipe in ALL if recipe.method == "fredis" and recipe.published):
@@ -270,7 +264,7 @@ def test_fredis_has_the_settings_of_its_page(configs: dict[str, RunConfig]) -> N
         data, rates = config["data"], (config["data"]["partial_rate"], config["data"]["noise_rate"])
         exact = (data["name"], *rates) in known
         wanted = known[(data["name"], *rates) if exact else (data["name"], *(harder.get(rate, rate) for rate in rates))]
-        names = [name if "." in name else f"method.{name}" for name in heads[2:]]
+        names = [name if "." in name else f"method.{name}" for name in heads[3:]]
         assert [config[section][key] for section, key in (name.split(".") for name in names)] == wanted
         assert bool(recipe.note) != exact
 
