@@ -34,7 +34,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from pals.runs.feature_cache import Ahead, encode_kept
+from pals.runs.feature_cache import BackgroundEncoder, encode_cached
 from pals.training.extract import PictureFiles, encode
 from pals.vision.images import list_images, load_images, survey
 from pals.vision.pretrained import Encoder, find_encoder
@@ -68,9 +68,9 @@ def plain(paths: list[Path], twin: Any, size: int) -> Tensor:
 
 def first_sight(folder: Path, encoder: Encoder, at_once: bool) -> Tensor:
     """Pictures that no cache knows, as `pals fit` reads and encodes them."""
-    with tempfile.TemporaryDirectory() as place, Ahead(encoder, Path(place)) as ahead:
-        images = load_images(folder, encoder.size or 0, cache=place, watch=ahead.see if at_once else None).images
-        return encode_kept(images, encoder, Path(place))[0]
+    with tempfile.TemporaryDirectory() as place, BackgroundEncoder(encoder, Path(place)) as ahead:
+        images = load_images(folder, encoder.size or 0, cache=place, watch=ahead.add if at_once else None).images
+        return encode_cached(images, encoder, Path(place))[0]
 
 
 def measure(folder: Path, repeats: int) -> None:

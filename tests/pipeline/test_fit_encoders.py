@@ -25,9 +25,8 @@ from pals.pipeline.stages.fit_defaults import Facts, choose, is_open
 from pals.pipeline.stages.load import load
 from pals.pipeline.stages.plan import plan
 from pals.runs import feature_cache
-from pals.runs.encoder_settings import network_settings
-from pals.runs.feature_cache import encode_kept
-from pals.runs.starting_networks import cut_patches
+from pals.runs.extractor import cut_patches, network_settings
+from pals.runs.feature_cache import encode_cached
 from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError
 from pals.vision import pretrained
@@ -104,12 +103,12 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
     left = list[int]()
 
     def counted(*given: Any) -> tuple[torch.Tensor, int]:
-        made, fresh = encode_kept(*given)
+        made, fresh = encode_cached(*given)
         left.append(fresh)
         return made, fresh
 
     monkeypatch.setattr(feature_cache, "BLOCK", 8)
-    monkeypatch.setattr(stage, "encode_kept", counted)
+    monkeypatch.setattr(stage, "encode_cached", counted)
     in_turn, _ = run(data, "in_turn", encoder=LITE0, cache=tmp_path / "in_turn")
     monkeypatch.setattr(
         "pals.pipeline.stages.load.find_device", lambda _: torch.device("cuda")
@@ -153,7 +152,7 @@ def test_an_update_on_patches_does_not_cut_them_again(data: Path, tmp_path: Path
     pd.DataFrame({"item": first.labels["item"][:1], "annotator": "eve", "label": ["dark"]}).to_csv(
         tmp_path / "q.csv", index=False
     )
-    monkeypatch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+    monkeypatch.setattr("pals.runs.extractor.learn_patches", lambda *_: pytest.fail("patches are cut again"))
     for out, before in (("second", first.folder), ("third", tmp_path / "second")):
         updated = update(before, tmp_path / "q.csv", out=tmp_path / out, cache=data.parent / "cache", device="cpu")
         assert torch.equal(updated.trained.encoded.inputs, first.trained.encoded.inputs)

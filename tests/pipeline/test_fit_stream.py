@@ -45,7 +45,7 @@ def small_blocks() -> Iterator[None]:
         patch.setattr("pals.vision.images.pixel_statistics.BLOCK_VALUES", BATCH * 3 * 32 * 32)
         patch.setattr("pals.data.row_source.BLOCK", (BATCH - 1) * 3 * 32 * 32)
         patch.setattr("pals.training.extract.PIXELS", BATCH * 32 * 32)
-        patch.setattr("pals.runs.starting_networks.PATCH_IMAGES", 2 * BATCH)
+        patch.setattr("pals.runs.extractor.PATCH_IMAGES", 2 * BATCH)
         patch.setattr("pals.pipeline.stages.networks.FOLD_TRAINING", {"batch_size": BATCH, "lr": 0.1})
         patch.setattr(Engine, "chunk", BATCH)
         yield

@@ -31,7 +31,7 @@ from pals.pipeline.stages.networks import run_all
 from pals.pipeline.stages.plan import Plan, plan
 from pals.pipeline.write_results import write
 from pals.runs import Run
-from pals.runs import run_features as features_file
+from pals.runs import feature_cache as features_file
 from pals.runs.run_config import VotesConfig
 from pals.training.extract import encode as encode_pictures
 from pals.util.config import build
@@ -187,7 +187,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_features_it_has(folder: Path, e
     assert encoder_calls == [30, 30]
     assert not (folder.parent / "run" / "summary.json").exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+        patch.setattr("pals.runs.extractor.learn_patches", lambda *_: pytest.fail("patches are cut again"))
         fitted(folder, "run")
     assert encoder_calls == [30, 30]
     assert contents(folder.parent / "run") == contents(folder.parent / "whole")
@@ -220,7 +220,7 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize("spoil", rest_slow(1, [damage, cut, Path.unlink]))
 def test_features_that_are_damaged_or_gone_are_made_again(spoil: Any, folder: Path, encoder_calls: list[int]) -> None:
     first = encode(load(planned(folder)))
-    spoil(folder.parent / "run" / features_file.FILE_NAME)
+    spoil(folder.parent / "run" / features_file.RUN_FEATURES_FILE)
     second = encode(load(planned(folder)))
     assert encoder_calls == [30, 30]
     assert second.inputs.equal(first.inputs)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pals.data.row_source import TensorRows
 from pals.runs import feature_cache
-from pals.runs.feature_cache import Ahead, encode_kept
+from pals.runs.feature_cache import BackgroundEncoder, encode_cached
 from pals.training.extract import encode
 from pals.vision.networks import build_network
 from pals.vision.pretrained import Encoder
@@ -31,20 +31,20 @@ def pictures(count: int = 10, seed: int = 0) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_cache, "BLOCK", 4)
+    monkeypatch.setattr(feature_cache, "BLOCK_IMAGES", 4)
 
 
 def files(cache: Path) -> list[Path]:
-    return sorted((cache / feature_cache.FOLDER).rglob("*.safetensors"))
+    return sorted((cache / feature_cache.CACHE_FOLDER).rglob("*.safetensors"))
 
 
 def test_the_features_are_those_of_encode_and_made_once(tmp_path: Path) -> None:
     images, told = pictures(), list[tuple[int, int]]()
-    first, fresh = encode_kept(images, encoder(), tmp_path, progress=lambda done, total: told.append((done, total)))
+    first, fresh = encode_cached(images, encoder(), tmp_path, progress=lambda done, total: told.append((done, total)))
     torch.testing.assert_close(first, encode(images, encoder()))
     assert fresh == 10 and told[-1] == (10, 10)
     assert len(files(tmp_path)) == 3
-    again, fresh = encode_kept(images[torch.arange(9, -1, -1)], encoder(), tmp_path)  # in another order, too
+    again, fresh = encode_cached(images[torch.arange(9, -1, -1)], encoder(), tmp_path)  # in another order, too
     assert fresh == 0 and torch.equal(again, first.flip(0))
 
 
@@ -63,33 +63,33 @@ def test_pictures_that_are_read_as_they_are_needed(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(TensorRows, "take", counted(take))
     monkeypatch.setattr(TensorRows, "rows", counted(rows))
-    kept, fresh = encode_kept(source, encoder(), tmp_path)
-    assert fresh == 10 and 0 < max(taken) <= feature_cache.BLOCK
-    assert torch.equal(kept, encode_kept(images, encoder(), tmp_path / "other")[0])
+    kept, fresh = encode_cached(source, encoder(), tmp_path)
+    assert fresh == 10 and 0 < max(taken) <= feature_cache.BLOCK_IMAGES
+    assert torch.equal(kept, encode_cached(images, encoder(), tmp_path / "other")[0])
     torch.testing.assert_close(encode(source, encoder(), batch=3), kept)
 
 
 def test_a_changed_picture_alone_is_encoded_again(tmp_path: Path) -> None:
     images = pictures()
-    encode_kept(images, encoder(), tmp_path)
+    encode_cached(images, encoder(), tmp_path)
     changed = images.clone()
     changed[3, 0, 0, 0] ^= 1
-    features_ND, fresh = encode_kept(changed, encoder(), tmp_path)
+    features_ND, fresh = encode_cached(changed, encoder(), tmp_path)
     assert fresh == 1
     torch.testing.assert_close(features_ND, encode(changed, encoder()))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"mean": 0.4}])
 def test_other_weights_or_another_standardisation_share_nothing(tmp_path: Path, other: dict[str, Any]) -> None:
-    encode_kept(pictures(), encoder(), tmp_path)
-    features_ND, fresh = encode_kept(pictures(), encoder(**other), tmp_path)
+    encode_cached(pictures(), encoder(), tmp_path)
+    features_ND, fresh = encode_cached(pictures(), encoder(**other), tmp_path)
     assert fresh == 10
     torch.testing.assert_close(features_ND, encode(pictures(), encoder(**other)))
 
 
 def test_the_same_picture_is_encoded_once(tmp_path: Path) -> None:
     images = pictures(3)[[0, 1, 0, 2, 1]]
-    features_ND, fresh = encode_kept(images, encoder(), tmp_path)
+    features_ND, fresh = encode_cached(images, encoder(), tmp_path)
     assert fresh == 3
     torch.testing.assert_close(features_ND, encode(images, encoder()))
 
@@ -105,27 +105,27 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(feature_cache, "encode", crashing)
     with pytest.raises(KeyboardInterrupt):
-        encode_kept(pictures(), encoder(), tmp_path)
-    features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+        encode_cached(pictures(), encoder(), tmp_path)
+    features_ND, fresh = encode_cached(pictures(), encoder(), tmp_path)
     assert fresh == 2
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda data: data[:-9] + b"\1" + data[-8:], lambda _: b""])
 def test_a_damaged_block_is_made_again(tmp_path: Path, spoil: Any) -> None:
-    encode_kept(pictures(), encoder(), tmp_path)
+    encode_cached(pictures(), encoder(), tmp_path)
     path = max(files(tmp_path), key=lambda path: path.stat().st_size)
     path.write_bytes(spoil(path.read_bytes()))
-    features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+    features_ND, fresh = encode_cached(pictures(), encoder(), tmp_path)
     assert fresh == 4
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
-    assert encode_kept(pictures(), encoder(), tmp_path)[1] == 0
+    assert encode_cached(pictures(), encoder(), tmp_path)[1] == 0
 
 
 def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
     (tmp_path / "features").write_text("a file where the folder would be")
     with pytest.warns(UserWarning, match="cannot be kept in .* computed again next time"):
-        features_ND, fresh = encode_kept(pictures(), encoder(), tmp_path)
+        features_ND, fresh = encode_cached(pictures(), encoder(), tmp_path)
     assert fresh == len(features_ND)
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
 
@@ -133,28 +133,28 @@ def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
 # ---- while others are still being decoded
 
 
-def see(ahead: Ahead, images: Tensor) -> None:
+def see(ahead: BackgroundEncoder, images: Tensor) -> None:
     for image in images:
-        ahead.see(image.numpy())
+        ahead.add(image.numpy())
 
 
 def test_full_blocks_are_encoded_ahead_and_the_features_are_the_same(tmp_path: Path) -> None:
     images = pictures()
-    with Ahead(encoder(), tmp_path) as ahead:
+    with BackgroundEncoder(encoder(), tmp_path) as ahead:
         see(ahead, images)
     assert ahead.encoded == 8  # two blocks; the last two pictures fill none
-    features_ND, fresh = encode_kept(images, encoder(), tmp_path)
+    features_ND, fresh = encode_cached(images, encoder(), tmp_path)
     assert fresh == 2
-    assert torch.equal(features_ND, encode_kept(images, encoder(), tmp_path / "other")[0])
+    assert torch.equal(features_ND, encode_cached(images, encoder(), tmp_path / "other")[0])
 
 
 def test_nothing_is_encoded_ahead_twice(tmp_path: Path) -> None:
     images = pictures(12)
-    encode_kept(images[:4], encoder(), tmp_path)
-    with Ahead(encoder(), tmp_path) as ahead:
+    encode_cached(images[:4], encoder(), tmp_path)
+    with BackgroundEncoder(encoder(), tmp_path) as ahead:
         see(ahead, torch.cat([images[:4], images[4:8], images[4:8], images[8:]]))
     assert ahead.encoded == 8
-    assert encode_kept(images, encoder(), tmp_path)[1] == 0
+    assert encode_cached(images, encoder(), tmp_path)[1] == 0
 
 
 def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: 
 
     monkeypatch.setattr(feature_cache, "encode", slow)
     images = pictures(12)
-    with Ahead(encoder(), tmp_path) as ahead:
+    with BackgroundEncoder(encoder(), tmp_path) as ahead:
         see(ahead, images[:7])  # does not wait, though the first block is not done
         assert begun.acquire(timeout=10) and ahead.encoded == 0
         eighth = threading.Thread(target=see, args=(ahead, images[7:8]))
@@ -183,7 +183,7 @@ def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: 
 
 def test_without_room_nothing_more_is_encoded_ahead(tmp_path: Path) -> None:
     (tmp_path / "features").write_text("a file where the folder would be")
-    ahead = Ahead(encoder(), tmp_path)
+    ahead = BackgroundEncoder(encoder(), tmp_path)
     with pytest.warns(UserWarning, match="cannot be kept") as said:
         see(ahead, pictures(20))
     assert len(said) == 1 and ahead.encoded == 0
@@ -192,5 +192,5 @@ def test_without_room_nothing_more_is_encoded_ahead(tmp_path: Path) -> None:
 
 def test_what_fails_ahead_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_cache, "encode", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError), Ahead(encoder(), tmp_path) as ahead:
+    with pytest.raises(ZeroDivisionError), BackgroundEncoder(encoder(), tmp_path) as ahead:
         see(ahead, pictures(4))

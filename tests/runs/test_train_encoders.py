@@ -20,7 +20,7 @@ from pals.data import DATASETS, Dataset, Items
 from pals.labels.candidates import Truth
 from pals.model import Model, export_onnx, predict_folder
 from pals.runs import Run, RunConfig, evaluate
-from pals.runs.encoder_settings import dataset_network_settings
+from pals.runs.extractor import dataset_network_settings
 from pals.training.extract import encode
 from pals.training.run_log import read_epochs
 from pals.util.config import read_yaml
@@ -93,8 +93,8 @@ def test_the_saved_model_predicts_from_files_without_the_package(tmp_path: Path,
     monkeypatch.setattr(pretrained, "files", files)
     model = Model.load(tmp_path / "run", "cpu")
     assert model.about.encoder is not None and model.about.encoder.network == LITE0
-    assert run.front is not None
-    own_NC = model.probabilities(run.front.pixels(squares().test.inputs))  # type: ignore[union-attr]
+    assert run.extractor is not None
+    own_NC = model.probabilities(run.extractor.pixels(squares().test.inputs))  # type: ignore[union-attr]
     torch.testing.assert_close(own_NC, logits_NC.softmax(dim=1), atol=1e-3, rtol=0)
     frame = predict_folder(tmp_path / "run", tmp_path / "images", device="cpu").set_index("item")
     said = [frame.loc[f"{name}.png", "label"] for name in squares().test.ids]  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ def test_one_file_of_onnx(tmp_path: Path, frozen: bool) -> None:
 def test_a_run_goes_on_with_what_it_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
     list(Run(config(encoder), tmp_path / "whole").epochs())
     list(Run(config(encoder), tmp_path / "parts").epochs(stop_after=1))
-    monkeypatch.setattr("pals.runs.starting_networks.learn_patches", lambda *_: pytest.fail("patches are cut again"))
+    monkeypatch.setattr("pals.runs.extractor.learn_patches", lambda *_: pytest.fail("patches are cut again"))
     monkeypatch.setattr("pals.runs.feature_cache.encode", lambda *_, **__: pytest.fail("pictures are encoded again"))
     run = Run(config(encoder), tmp_path / "parts")
     assert run.resumed_at == 1
@@ -126,7 +126,7 @@ def test_a_run_goes_on_with_what_it_has_seen(tmp_path: Path, monkeypatch: pytest
 
 def test_grey_pictures_are_seen_too() -> None:
     run = Run(config("patches", data="grey"))
-    assert run.front is not None and (run.front.name, run.front.size) == ("patches", 32)
+    assert run.extractor is not None and (run.extractor.name, run.extractor.size) == ("patches", 32)
     assert run.trainer.inputs.shape == (36, 512)
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from pals.pseudo_labels import knn_recall
 from pals.pseudo_labels.knn import Neighbors
-from pals.runs import starting_networks
-from pals.runs.extractor import spread
+from pals.runs import extractor
 from pals.util.even_sample import evenly_spaced
 from pals.vision.networks import PatchNetwork
 
@@ -31,12 +30,12 @@ def test_rows_rise_from_the_first_to_the_last(count: int) -> None:
 def test_samples_of_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of tensors that take no memory: one row, seen again and again."""
     pictures = torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(MANY, 3, 1, 1)
-    assert spread(pictures, 300).shape == (300, 3, 1, 1)
+    assert extractor._rows(pictures, evenly_spaced(MANY, 300)).shape == (300, 3, 1, 1)
 
     cut: list[Tensor] = []
-    monkeypatch.setattr(starting_networks, "learn_patches", lambda network, images, generator: cut.append(images))
-    starting_networks.cut_patches(PatchNetwork(3, 2), pictures, ((0.5,) * 3, (0.5,) * 3), seed=0)
-    assert len(cut[0]) == starting_networks.PICTURES
+    monkeypatch.setattr(extractor, "learn_patches", lambda network, images, generator: cut.append(images))
+    extractor.cut_patches(PatchNetwork(3, 2), pictures, ((0.5,) * 3, (0.5,) * 3), seed=0)
+    assert len(cut[0]) == extractor.PATCH_IMAGES
 
     def searched(query_MD: Tensor, features_ND: Tensor, k: int, **_: Any) -> Neighbors:
         assert len(query_MD) == knn_recall.SAMPLE

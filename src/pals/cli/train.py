@@ -287,7 +287,7 @@ def data_fetch(
 
 
 def _encoder_settings(options: TrainOptions) -> dict[str, Any]:
-    from pals.runs.encoder_settings import dataset_network_settings
+    from pals.runs.extractor import dataset_network_settings
 
     if options.encoder is not None:
         return {"network": dataset_network_settings(options.encoder, options.weights, options.frozen)}

@@ -25,8 +25,6 @@ from pals.data.photo_sets import PHOTO_SIDE, find_root, load_parts, photo_views,
 from pals.data.row_source import Inputs
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import draw_annotators
-from pals.readers.formats.dcic import answers_in, sets_in
-from pals.readers.source import Source
 from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views
@@ -173,6 +171,9 @@ CROWDS: dict[str, type[Loader]] = {
 
 def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
     """All pictures that somebody labelled, sorted by path, and how often each got which label."""
+    from pals.readers.formats.dcic import answers_in, sets_in  # with pandas, which only these sets need
+    from pals.readers.source import Source
+
     source = Source(path)
     sets = sets_in(source)
     if not sets:

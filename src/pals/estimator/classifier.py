@@ -26,8 +26,8 @@ from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options, preset_for
 from pals.methods.parts.losses import masked_softmax
+from pals.runs.extractor import starting_network
 from pals.runs.run_config import NetworkConfig
-from pals.runs.starting_networks import starting_network
 from pals.training.engine import Engine, EngineConfig
 from pals.training.inference import TOO_SMALL, Link, infer
 from pals.training.optim import TrainConfig

@@ -13,10 +13,15 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from pals.runs.encoder_settings import dataset_network_settings
-from pals.runs.extractor import FrontEnd, make_front_end
+from pals.runs.extractor import (
+    FeatureExtractor,
+    Normalisation,
+    dataset_network_settings,
+    feature_normalisation,
+    make_extractor,
+    with_weights_found,
+)
 from pals.runs.run_config import NetworkConfig
-from pals.runs.starting_networks import Statistics, feature_statistics, with_weights_found
 from pals.training.extract import PictureFiles
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
@@ -103,7 +108,7 @@ class Images:
 class Encoded:
     """Pictures, in an array or in files, through a pretrained network: as its features if it is frozen, else as pixels."""
 
-    front: FrontEnd
+    front: FeatureExtractor
     given: Images
     "How arrays are read, and what files become."
     files: bool
@@ -112,7 +117,7 @@ class Encoded:
     config: NetworkConfig
     cache: Path | None = None
     "Where features of files are kept; None: where `pals fit` keeps them."
-    statistics: Statistics | None = None
+    statistics: Normalisation | None = None
     "Of the features."
 
     @classmethod
@@ -122,15 +127,14 @@ class Encoded:
         given = Images.fit(X) if names is None else None
         pictures = PictureFiles.of(names or ()) if given is None else given.hold(X)
         with torch.random.fork_rng(devices=[]):
-            front = make_front_end(config, pictures, seed)
+            front = make_extractor(config, pictures, seed)
         if given is None:
             given = Images(0.0, 255.0, False, (3, front.size, front.size), *front.statistics)
         inputs = cls(front, given, names is not None, device, config, cache)
         held = inputs.hold(X)
         if front.network is None:
             return inputs, held
-        mean_D, std_D = feature_statistics(held)
-        return replace(inputs, statistics=Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))), held
+        return replace(inputs, statistics=feature_normalisation(held)), held
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from pals.pipeline.write_results import write
 from pals.readers import Votes, answer_files
 from pals.review.rounds import has_answers
 from pals.runs import load_run_config
-from pals.runs.encoder_settings import AUTO, network_settings
+from pals.runs.extractor import AUTO, network_settings
 from pals.runs.run_config import UNTRAINED, VotesConfig
 from pals.training.run_log import read_epochs
 from pals.util.config import build, merge

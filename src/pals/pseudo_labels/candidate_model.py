@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize
 from torch import Tensor
 
 from pals.util.even_sample import evenly_spaced
@@ -63,6 +62,8 @@ def fit_sets(vote_NC: Tensor, allowed_NC: Tensor, *, by_class: bool = True) -> S
     on the host in float64. `by_class`: each class has its own q_c, their logits spread about their mean like a unit normal
     distribution, which holds those of which little is seen; otherwise there is one q for all.
     """
+    from scipy.optimize import minimize  # only here: it takes long to import
+
     row_M = evenly_spaced(len(vote_NC), SAMPLE).to(vote_NC.device)
     vote_MC, allowed_MC = vote_NC[row_M].detach().double().cpu(), allowed_NC[row_M].cpu()
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
+    from pals.runs.extractor import starting_network
     from pals.runs.run import Run, evaluate, summarise_seeds
     from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig
     from pals.runs.run_folder import check_base, check_folder, claim_folder, commit, default_folder, load_run_config
-    from pals.runs.starting_networks import starting_network
 
 __all__ = [
     "DataConfig",

@@ -18,11 +18,17 @@ from pals.labels.metrics import mean_and_std
 from pals.labels.noise import Noise, make_candidates, official_candidates
 from pals.methods import Problem, find_method
 from pals.model import FILE_NAME
-from pals.runs.extractor import FrontEnd, Seen, make_front_end, through
+from pals.runs.extractor import (
+    ExtractedDataset,
+    FeatureExtractor,
+    extract_dataset,
+    make_extractor,
+    starting_network,
+    with_weights_found,
+)
+from pals.runs.feature_cache import RunFeatures, encoder_state, read_features, write_features
 from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
-from pals.runs.run_features import Features, body_of, read_features, write_features
 from pals.runs.run_folder import check_folder, claim_folder, code_mark, data_mark, load_run_config, refuse_other_data
-from pals.runs.starting_networks import starting_network, with_weights_found
 from pals.training.distributed import ALONE, Ranks
 from pals.training.engine import Engine
 from pals.training.inference import OnBatch
@@ -95,11 +101,11 @@ class Run:
             about["data_mark"] = data_mark(source.train.inputs, self.candidates)
         if folder is not None:
             refuse_other_data(folder, about["data_mark"])
-        self.front: FrontEnd | None = None
-        self.seen = Seen(source)
+        self.extractor: FeatureExtractor | None = None
+        self.extracted = ExtractedDataset(source)
         if dataset is None and config.network.is_encoder:
-            self._look(source, kept or folder, about["data_mark"], progress)
-        self.dataset = self.seen.dataset
+            self._extract(source, kept or folder, about["data_mark"], progress)
+        self.dataset = self.extracted.dataset
         torch.manual_seed(config.seed)  # the network's first weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
@@ -117,7 +123,7 @@ class Run:
         )
         return about
 
-    def _look(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
+    def _extract(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
         """At the pictures of the data set, through the network that was asked for."""
         config = self.config
         network = self.network if config.network.frozen else config.network
@@ -127,15 +133,15 @@ class Run:
         learned = None if found is None else found.learned
         self.patches_kept = found is not None
         mirror = source.views.mirror
-        self.front = front = make_front_end(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
-        self.seen = through(front, source, network.head, config.engine.device, default_cache(), progress)
+        self.extractor = extractor = make_extractor(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
+        self.extracted = extract_dataset(extractor, source, network.head, config.engine.device, default_cache(), progress)
 
     def _keep_patches(self, folder: Path) -> None:
         """They were cut from the pictures; cut again, elsewhere, they might not be quite the same."""
-        network = None if self.front is None else self.front.network
+        network = None if self.extractor is None else self.extractor.network
         if isinstance(network, PatchNetwork) and not self.patches_kept:
             features_ND = self.dataset.train.inputs[:]
-            write_features(folder, self.patches_mark, Features(features_ND, learned=body_of(network)))
+            write_features(folder, self.patches_mark, RunFeatures(features_ND, learned=encoder_state(network)))
 
     def _begin(self, about: Mapping[str, Any]) -> None:
         """Nobody else may work on the folder from here until the epochs are over."""
@@ -182,9 +188,9 @@ class Run:
     def _save_model(self, folder: Path) -> None:
         """For `pals predict`: the classifier with its encoder. Some methods leave more than one network, and none is saved."""
         predictor = self.trainer.method.predictor
-        if self.front is not None and isinstance(predictor, Network):
+        if self.extractor is not None and isinstance(predictor, Network):
             network = copy.deepcopy(predictor).eval().cpu()  # nothing compiled or captured about it
-            self.front.model(self.dataset.class_names, network, self.seen.head).save(folder / FILE_NAME)
+            self.extractor.model(self.dataset.class_names, network, self.extracted.head).save(folder / FILE_NAME)
 
     def describe(self) -> dict[str, Any]:
         """The method, data and hardware of this run."""
@@ -199,7 +205,7 @@ class Run:
             "items": len(self.candidates),
             "mean_set_size": self.candidates.statistics().mean_size,
             **noise,
-            **({} if self.front is None else {"encoder": self.front.name, "size": self.front.size}),
+            **({} if self.extractor is None else {"encoder": self.extractor.name, "size": self.extractor.size}),
             "engine": self.trainer.engine.describe(),
         }
 

@@ -10,8 +10,6 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
-from pals.crowd.closed_form import STRENGTH
-from pals.crowd.dawid_skene.em import DAWID_SKENE
 from pals.data import SHARED, Loader, dataset_loader, dataset_options
 from pals.data.crowd_sets import ONCE_EVERYWHERE
 from pals.labels.taxonomy import SURE
@@ -23,9 +21,12 @@ from pals.util.config import SEEDS, STRICT, build, merge, to_dict
 from pals.util.errors import InputError, unknown
 
 CLOSED_FORM = "closed-form"
-"""In place of a method's name in `pals fit`: nothing is trained, answers and features are solved for (`pals.closed_form`)."""
+"""In place of a method in `pals fit`: answers and features are solved for without training (`pals.closed_form`)."""
+DAWID_SKENE = "dawid-skene"
+"""In place of a method in `pals fit`: the answers alone (`pals.dawid_skene`)."""
 UNTRAINED = (CLOSED_FORM, DAWID_SKENE)
-"""What `pals fit` does without training anything."""
+CLOSED_FORM_STRENGTH = 100.0
+"""Default of `pals.closed_form`, here as well so that settings do not load scipy (a test compares the two)."""
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 
 
@@ -145,7 +146,7 @@ class NetworkConfig:
 class ClosedFormConfig:
     """Options of the closed form."""
 
-    strength: float = Field(default=STRENGTH, gt=0)
+    strength: float = Field(default=CLOSED_FORM_STRENGTH, gt=0)
     "Answers per class that the prior of a person's confusion matrix weighs."
 
 

@@ -18,14 +18,14 @@ from pals.pipeline.stages.patches import PatchSettings, by_patches
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.time_left import said_once
 from pals.runs import claim_folder
-from pals.runs.feature_cache import encode_kept
-from pals.runs.run_features import Features, read_features, write_features
-from pals.runs.starting_networks import (
-    Statistics,
+from pals.runs.extractor import (
+    Normalisation,
+    feature_normalisation,
     feature_statistics,
     starting_network,
     with_weights_found,
 )
+from pals.runs.feature_cache import RunFeatures, encode_cached, read_features, write_features
 from pals.training.extract import encode as encode_pictures
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
@@ -43,7 +43,7 @@ class Encoded:
     views: Views
     encoder: Network | None = None
     "The frozen network, where there is one."
-    statistics: Statistics | None = None
+    statistics: Normalisation | None = None
     "Of its features."
     responses_ND: Tensor | None = None
     "To patches, by which items are compared."
@@ -69,9 +69,8 @@ def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
     if encoder is None:
         return Encoded(loaded, loaded.items.inputs, loaded.views)
     made = _by_patches(loaded, encoder, monitor) if isinstance(encoder, PatchNetwork) else _pretrained(loaded, encoder, monitor)
-    mean_D, std_D = feature_statistics(made.features_ND)
-    statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
-    return Encoded(loaded, made.features_ND, vector_views(mean_D, std_D), encoder, statistics, made.responses_ND)
+    statistics, views = feature_normalisation(made.features_ND), vector_views(*feature_statistics(made.features_ND))
+    return Encoded(loaded, made.features_ND, views, encoder, statistics, made.responses_ND)
 
 
 def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
@@ -89,7 +88,7 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
     check_saveable(find_method(config.method_name)(config.method, Problem(sets, network)).predictor)
 
 
-def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
+def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> RunFeatures:
     """A picture that this network has ever looked at is not encoded again, be it a minute ago, when it was decoded."""
     plan, started = loaded.plan, time.perf_counter()
     cache, device, encoder = (
@@ -99,10 +98,10 @@ def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> Features:
     )
     with monitor.counting(LOOKING) as count:
         timed = said_once(count, monitor.say, LOOKING)
-        features_ND, fresh = encode_kept(loaded.items.inputs, encoder, cache, device, timed)
+        features_ND, fresh = encode_cached(loaded.items.inputs, encoder, cache, device, timed)
     seconds = loaded.looked.seconds + time.perf_counter() - started
     monitor.say(looked_at(len(features_ND), loaded.looked.pictures + fresh, seconds, plan))
-    return Features(features_ND)
+    return RunFeatures(features_ND)
 
 
 def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
@@ -119,7 +118,7 @@ def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Features:
+def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> RunFeatures:
     """They are cut from these very pictures, so that their features are kept in the run's folder, where an update finds
     them."""
     plan, images = loaded.plan, loaded.items.inputs
@@ -141,7 +140,7 @@ def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> Feat
     return made
 
 
-def _known(plan: Plan, mark: str) -> Features | None:
+def _known(plan: Plan, mark: str) -> RunFeatures | None:
     """What this run, the comparison of encoders or the run before an update has made under this mark; the first keeps it."""
     found = read_features(plan.folder, mark)
     if found is not None:

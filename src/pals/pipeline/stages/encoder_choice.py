@@ -17,18 +17,16 @@ from pals.pipeline.stages.images import read_pictures
 from pals.pipeline.stages.patches import PatchSettings, SeenPatches, by_patches
 from pals.pipeline.stages.read_answers import answered
 from pals.readers import Votes
-from pals.runs.encoder_settings import size_for
-from pals.runs.feature_cache import encode_kept
+from pals.runs.extractor import Normalisation, frozen_network, patches_name, size_for, sized_encoder
+from pals.runs.feature_cache import content_mark, encode_cached
 from pals.runs.run_config import NetworkConfig, VotesConfig
-from pals.runs.run_features import content_mark
-from pals.runs.starting_networks import Statistics, frozen_network, patches_name
 from pals.training.extract import encode
 from pals.util.even_sample import evenly_spaced
 from pals.util.words import how_many
 from pals.vision.images import image_statistics
 from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork
-from pals.vision.pretrained import ENCODERS, PATCHES, Encoder, availability, find_encoder
+from pals.vision.pretrained import ENCODERS, PATCHES, availability, find_encoder
 
 DEFAULT = "efficientnet-lite0"
 SAMPLE = 400
@@ -102,13 +100,13 @@ def _try(name: str, trial: Trial) -> Tried:
 def _pretrained(name: str, images: Tensor, trial: Trial) -> tuple[Tensor, int]:
     """And how many pictures had to be encoded."""
     found = find_encoder(name)
-    as_they_are = Encoder(name, found.network, None, found.mean, found.std, found.sha256, found.licence)
-    return encode_kept(images, as_they_are, trial.cache, trial.device)
+    encoder = sized_encoder(name, found.network, Normalisation(found.mean, found.std))
+    return encode_cached(images, encoder, trial.cache, trial.device)
 
 
 def _by_patches(images: Tensor, trial: Trial) -> SeenPatches:
     """As the run does it, which has no need to do it again if the sample is all there is."""
-    mirror, statistics = trial.data.mirror, Statistics(*image_statistics(images))
+    mirror, statistics = trial.data.mirror, Normalisation(*image_statistics(images))
     settings = PatchSettings(statistics, trial.seed, mirror, trial.solved)
     with torch.random.fork_rng(devices=[]):
         network = frozen_network(NetworkConfig(patches_name(mirror), frozen=True), images.shape[-1], trial.seed)
@@ -116,6 +114,6 @@ def _by_patches(images: Tensor, trial: Trial) -> SeenPatches:
     mark = settings.mark(content_mark(images), network)
 
     def look(network: Network) -> Tensor:
-        return encode(images, Encoder(PATCHES, network, None, *statistics, None, ""), trial.device)
+        return encode(images, sized_encoder(PATCHES, network, statistics), trial.device)
 
     return SeenPatches(mark, by_patches(network, images, settings, look))

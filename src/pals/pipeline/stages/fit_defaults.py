@@ -8,7 +8,7 @@ from typing import Any
 
 from pals.crowd.linear_ridge import LARGEST
 from pals.methods import method_options
-from pals.runs.encoder_settings import AUTO, size_for
+from pals.runs.extractor import AUTO, size_for
 from pals.runs.published_settings import encoder_settings
 from pals.runs.run_config import CLOSED_FORM
 from pals.util.config import merge

@@ -25,11 +25,10 @@ from pals.pipeline.stages.read_answers import answered_first
 from pals.pipeline.stages.vectors import read_matrix, row_names
 from pals.pipeline.stages.warm_start import earlier_posterior
 from pals.readers import Votes
-from pals.runs.feature_cache import Ahead
+from pals.runs.extractor import Normalisation, frozen_network, input_statistics, patches_name, sized_encoder
+from pals.runs.feature_cache import BackgroundEncoder, content_mark
 from pals.runs.run_config import VotesConfig
-from pals.runs.run_features import content_mark
 from pals.runs.run_json import read_about
-from pals.runs.starting_networks import Statistics, frozen_network, input_statistics, patches_name
 from pals.training.engine import find_device
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
@@ -58,7 +57,7 @@ class Loaded:
     items: Items
     votes: Votes
     views: Views
-    statistics: Statistics
+    statistics: Normalisation
     candidates: CandidateSets
     "Of the items that are trained on."
     trained_M: Tensor
@@ -88,7 +87,7 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
     known = None if plan.data.images is None else input_statistics(plan.config.network)
     started = time.perf_counter()
     with _looking(plan, encoder, known) as ahead:
-        watch = None if ahead is None else ahead.see
+        watch = None if ahead is None else ahead.add
         read = read_inputs(plan.data, plan.matched.votes, known, plan.cache, monitor, plan.stream, watch)
     items, votes, views, statistics, bad = read
     looked = NOTHING if ahead is None else Looked(ahead.encoded, time.perf_counter() - started)
@@ -127,19 +126,21 @@ def encoder_name(plan: Plan) -> str:
     return patches_name(plan.data.mirror) if name == PATCHES else name
 
 
-def as_encoder(plan: Plan, network: Network, statistics: Statistics) -> Encoder:
+def as_encoder(plan: Plan, network: Network, statistics: Normalisation) -> Encoder:
     """For pictures that have its size already."""
-    return Encoder(plan.config.network.name, network, None, *statistics, None, "")
+    return sized_encoder(plan.config.network.name, network, statistics)
 
 
-def _looking(plan: Plan, network: Network | None, known: Statistics | None) -> AbstractContextManager[Ahead | None]:
+def _looking(
+    plan: Plan, network: Network | None, known: Normalisation | None
+) -> AbstractContextManager[BackgroundEncoder | None]:
     """What encodes pictures while others are decoded: pretrained networks, which need to know of no other picture, where they
     do not want the cores that decode. Two kinds of work in turn on all cores of a CPU take less time than both at once."""
     if network is None or known is None or isinstance(network, PatchNetwork):
         return nullcontext()
     if find_device(plan.config.engine.device).type == "cpu":
         return nullcontext()
-    return Ahead(as_encoder(plan, network, known), plan.cache or default_cache(), plan.config.engine.device)
+    return BackgroundEncoder(as_encoder(plan, network, known), plan.cache or default_cache(), plan.config.engine.device)
 
 
 class ReadInputs(NamedTuple):
@@ -148,14 +149,14 @@ class ReadInputs(NamedTuple):
     items: Items
     votes: Votes
     views: Views
-    statistics: Statistics
+    statistics: Normalisation
     bad: tuple[str, ...]
 
 
 def read_inputs(
     data: VotesConfig,
     votes: Votes,
-    known: Statistics | None = None,
+    known: Normalisation | None = None,
     cache: Path | None = None,
     monitor: Monitor | None = None,
     stream: bool | None = None,
@@ -169,20 +170,20 @@ def read_inputs(
     if data.features is not None:
         return _vectors(data, votes)
     nothing = torch.zeros(len(votes.items), 0)
-    return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Statistics((), ()), ())
+    return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Normalisation((), ()), ())
 
 
-def _pictures(data: VotesConfig, votes: Votes, known: Statistics | None, pictures: ReadPictures) -> ReadInputs:
+def _pictures(data: VotesConfig, votes: Votes, known: Normalisation | None, pictures: ReadPictures) -> ReadInputs:
     inputs, names, left_out = pictures
     bad = tuple(f"{image.name}: {image.reason}" for image in left_out)
     if bad:
         votes = answered_first(votes.match(names)[0])
-    statistics = known or Statistics(*image_statistics(inputs))
+    statistics = known or Normalisation(*image_statistics(inputs))
     images = inputs if names == votes.items else subset(inputs, _places(names, votes.items))
     return ReadInputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
 
 
-def picture_views(config: VotesConfig, statistics: Statistics) -> Views:
+def picture_views(config: VotesConfig, statistics: Normalisation) -> Views:
     """How pictures of this size are varied in training."""
     strong: Literal["cifar", "imagenet"] = "cifar" if config.size <= 64 else "imagenet"
     return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
@@ -192,7 +193,7 @@ def _vectors(data: VotesConfig, votes: Votes) -> ReadInputs:
     row_N = _places(row_names(data, votes), votes.items).numpy()
     matrix = torch.from_numpy(np.asarray(read_matrix(data), dtype=np.float32)[row_N])
     mean_D, std_D = matrix.mean(dim=0), matrix.std(dim=0).clamp_min(1e-6)
-    statistics = Statistics(tuple(mean_D.tolist()), tuple(std_D.tolist()))
+    statistics = Normalisation(tuple(mean_D.tolist()), tuple(std_D.tolist()))
     return ReadInputs(Items(matrix, votes.items), votes, vector_views(mean_D, std_D), statistics, ())
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pals.data import Inputs
-from pals.runs.run_features import Features, body_of, features_mark
-from pals.runs.starting_networks import Statistics, cut_patches
+from pals.runs.extractor import Normalisation, cut_patches
+from pals.runs.feature_cache import RunFeatures, encoder_state, features_mark
 from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork, Responses
 from pals.vision.pretrained import PATCHES
@@ -26,7 +26,7 @@ Look = Callable[[Network], Tensor]
 class PatchSettings(NamedTuple):
     """What decides, beside the pictures, which patches are cut and what is kept of them."""
 
-    statistics: Statistics
+    statistics: Normalisation
     seed: int
     mirror: bool
     solved: bool
@@ -41,19 +41,19 @@ class SeenPatches(NamedTuple):
     """Features by patches, and the mark of what they were made of."""
 
     mark: str
-    made: Features
+    made: RunFeatures
 
 
-def by_patches(encoder: PatchNetwork, images: Inputs, settings: PatchSettings, look: Look) -> Features:
+def by_patches(encoder: PatchNetwork, images: Inputs, settings: PatchSettings, look: Look) -> RunFeatures:
     """Cut patches into `encoder`, and look at all pictures. All responses are kept as well, if there is room and they are
     compared."""
     cut_patches(encoder, images, settings.statistics, settings.seed)
     if settings.solved or not bytes_of_responses(encoder, len(images)):
-        return Features(look(encoder), learned=body_of(encoder))
+        return RunFeatures(look(encoder), learned=encoder_state(encoder))
     responses_ND = look(Responses(encoder))
     with torch.no_grad():
         features_ND = torch.cat([encoder.reduced(part_BD) for part_BD in torch.split(responses_ND, REDUCED)])
-    return Features(features_ND, responses_ND, body_of(encoder))
+    return RunFeatures(features_ND, responses_ND, encoder_state(encoder))
 
 
 def bytes_of_responses(encoder: PatchNetwork, items: int) -> int:

@@ -17,7 +17,7 @@ from pals.pipeline.stages.read_answers import MatchedVotes, answered, fingerprin
 from pals.pipeline.stages.vectors import read_matrix
 from pals.readers import Votes
 from pals.runs import check_folder, load_run_config
-from pals.runs.encoder_settings import AUTO
+from pals.runs.extractor import AUTO
 from pals.runs.run_config import UNTRAINED, RunConfig, VotesConfig, checked_seed
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
