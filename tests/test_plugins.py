@@ -19,7 +19,7 @@ from _toy import TINY, Answer
 from pals.bench.job import Work, run_job
 from pals.methods import METHODS, Method
 from pals.methods.average import Average
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.util.errors import InputError
 from pals.util.plugins import forget_plugins, load_plugin, plugin_files
 from pals.util.registry import PROGRAM, TABLES, PluginWarning, Registry

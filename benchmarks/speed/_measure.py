@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pals.runs import commit
+from pals.runs.run_folder import commit
 
 
 class Times(NamedTuple):

@@ -26,7 +26,8 @@ from pals.labels.candidates import Truth, default_names
 from pals.methods import find_method
 from pals.pseudo_labels import pseudo_label
 from pals.pseudo_labels.knn import nearest
-from pals.runs import Run, RunConfig
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
 from pals.training.engine import find_device, forget_compiled, release_memory
 from pals.vision.augment import image_views
 

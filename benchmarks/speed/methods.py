@@ -34,7 +34,8 @@ from epoch import make_dataset
 
 from pals.data import Dataset
 from pals.methods import METHODS, find_method
-from pals.runs import Run, RunConfig
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
 
 PLAIN = "average"  # on sets of one label: cross-entropy
 NOISE_RATE = 0.2

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from pals.readers import Votes as Votes
     from pals.readers import read_votes as read_votes
     from pals.relabel import next_answers as next_answers
-    from pals.runs import Run as Run
-    from pals.runs import RunConfig as RunConfig
+    from pals.runs.run import Run as Run
+    from pals.runs.run_config import RunConfig as RunConfig
     from pals.training.extract import encode as encode
     from pals.util.config import STRICT as STRICT
     from pals.util.errors import InputError as InputError
@@ -91,7 +91,8 @@ _NAMES = {
     "pals.methods": ("METHODS", "Batch", "Context", "Group", "Method", "Phase", "EpochPlan", "Problem", "Selection"),
     "pals.model": ("Model", "load_model", "predict_folder"),
     "pals.readers": ("READERS", "Records", "Source", "Table", "Votes", "read_votes"),
-    "pals.runs": ("Run", "RunConfig"),
+    "pals.runs.run": ("Run",),
+    "pals.runs.run_config": ("RunConfig",),
     "pals.training.extract": ("encode",),
     "pals.util.config": ("STRICT",),
     "pals.util.errors": ("InputError",),

@@ -30,7 +30,7 @@ from pals.bench import Outcome, Stop, Work, launch, plan, read_grid, read_result
 from pals.bench import job as work
 from pals.bench.run_local import _begin_worker
 from pals.cli.bench import _at_a_time
-from pals.runs import Run
+from pals.runs.run import Run
 from pals.training.checkpoint import load_checkpoint
 from pals.util.files import read_json
 from pals.util.locks import OWNER

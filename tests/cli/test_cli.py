@@ -30,7 +30,7 @@ from pals.cli.panels import PANELS
 from pals.data import DATASETS, Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import METHODS, describe_options, find_method
-from pals.runs import Run
+from pals.runs.run import Run
 from pals.training.checkpoint import load_checkpoint
 from pals.training.trainer import Trainer
 from pals.util.config import read_yaml

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from pals.cli import app
 from pals.cli.expand_options import expand_options
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.runs.train_options import TrainOptions
 from pals.util.option import Option, given, options_of, settings_from
 

@@ -16,8 +16,9 @@ from _slow import rest_slow
 from pals.data import load_dataset
 from pals.data.crowd_sets import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
-from pals.runs import Run, RunConfig, check_folder, default_folder
-from pals.runs.run_config import completed
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig, completed
+from pals.runs.run_folder import check_folder, default_folder
 from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
 from pals.training.engine import Engine
 from pals.training.optim import learning_rate, make_optimizer

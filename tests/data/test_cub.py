@@ -12,7 +12,8 @@ from PIL import Image
 
 from pals.data import ItemSource, load_dataset
 from pals.labels.noise import official_candidates
-from pals.runs import Run, RunConfig
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.vision.augment import Views

@@ -20,7 +20,7 @@ from pals.methods.alim import discount_for, log_importance, margin
 from pals.methods.bases.holdout import FEWEST, estimate_noise_rate
 from pals.methods.bases.prototypes import best_of, members
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 
 BOTH = ("alim-scale", "alim-onehot")

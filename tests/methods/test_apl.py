@@ -24,7 +24,7 @@ from pals.methods.parts.losses import (
     squared_error,
     uniform_on,
 )
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 
 P = [0.5, 0.3, 0.2]
 LOGITS = torch.tensor([P]).log()

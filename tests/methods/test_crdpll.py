@@ -16,7 +16,7 @@ from pals.data import Dataset
 from pals.methods import Batch, Context
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
 from pals.methods.parts.losses import masked_softmax
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
 
 ALLOWED = torch.tensor([[True, False, True]])

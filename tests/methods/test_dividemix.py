@@ -31,7 +31,7 @@ from pals.methods.dividemix import (
     sharpened,
 )
 from pals.methods.parts.losses import negative_entropy
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)

@@ -31,7 +31,7 @@ from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share
 from pals.methods.parts.mixup import blend, partners
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)

@@ -31,7 +31,7 @@ from pals.methods import Batch
 from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import wrong_label_loss
 from pals.methods.fredis import FREDIS, edited, lowered
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 from pals.vision.networks import Output
 from test_docs import ROOT, table_rows

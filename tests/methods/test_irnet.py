@@ -30,7 +30,7 @@ from pals.methods.irnet import (
     wrong_rate,
 )
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 from pals.vision.augment import Views
 

@@ -20,7 +20,7 @@ from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate
 from pals.util.errors import InputError

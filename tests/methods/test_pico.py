@@ -27,7 +27,7 @@ from pals.methods.bases.prototypes import (
     supervised_contrast,
 )
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate
 from pals.vision.augment import image_views, vector_views

@@ -23,7 +23,7 @@ from pals.methods.bases.prototypes import log_shares, members, phi_at, supervise
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.sampling import part
 from pals.methods.pico_plus import mean_where, nearest_rows, nearest_share, strict_positives
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 from pals.training.trainer import Trainer
 

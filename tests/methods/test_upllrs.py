@@ -19,7 +19,7 @@ from pals.data import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, statistics_share, without_worst
-from pals.runs import RunConfig
+from pals.runs.run_config import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
 from pals.vision.networks import build_network
 

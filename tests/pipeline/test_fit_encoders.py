@@ -107,7 +107,7 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
         left.append(fresh)
         return made, fresh
 
-    monkeypatch.setattr(feature_cache, "BLOCK", 8)
+    monkeypatch.setattr(feature_cache, "BLOCK_IMAGES", 8)
     monkeypatch.setattr(stage, "encode_cached", counted)
     in_turn, _ = run(data, "in_turn", encoder=LITE0, cache=tmp_path / "in_turn")
     monkeypatch.setattr(

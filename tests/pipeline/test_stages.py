@@ -30,8 +30,8 @@ from pals.pipeline.stages.load import load
 from pals.pipeline.stages.networks import run_all
 from pals.pipeline.stages.plan import Plan, plan
 from pals.pipeline.write_results import write
-from pals.runs import Run
 from pals.runs import feature_cache as features_file
+from pals.runs.run import Run
 from pals.runs.run_config import VotesConfig
 from pals.training.extract import encode as encode_pictures
 from pals.util.config import build

@@ -18,7 +18,8 @@ from _slow import rest_slow
 from _toy import TINY, Answer
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.model.saved import checksum
-from pals.runs import RunConfig, load_run_config
+from pals.runs.run_config import RunConfig
+from pals.runs.run_folder import load_run_config
 from pals.training.checkpoint import save_checkpoint
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError

@@ -12,7 +12,8 @@ import pytest
 
 from _locks import held_by_another
 from _toy import TINY, Answer
-from pals.runs import Run, RunConfig
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.util.files import UNFINISHED, read_json

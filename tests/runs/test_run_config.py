@@ -1,18 +1,33 @@
-"""Settings of a run as a whole: schedules of another length."""
+"""Settings of a run as a whole: what they import, and schedules of another length."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from pals.methods import METHODS, find_method
 from pals.runs.published_settings import published_settings
-from pals.runs.run_config import RunConfig, never_comes, shortened
+from pals.runs.run_config import CLOSED_FORM_STRENGTH, DAWID_SKENE, RunConfig, never_comes, shortened
 
 
 def full(data: str, method: str, **sections: Any) -> dict[str, Any]:
     return RunConfig.of({"data": {"name": data}, "method": {"name": method}, **sections}).to_dict()
+
+
+def test_settings_load_nothing_large_but_torch() -> None:
+    large = ("scipy", "pandas", "sklearn", "matplotlib", "pals.crowd", "pals.readers", "pals.model")
+    code = f"import sys, pals.runs.run_config; print([name for name in {large} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
+
+
+def test_constants_that_are_repeated_to_load_less() -> None:
+    from pals.crowd.closed_form import STRENGTH
+    from pals.crowd.dawid_skene import em
+
+    assert (STRENGTH, em.DAWID_SKENE) == (CLOSED_FORM_STRENGTH, DAWID_SKENE)
 
 
 def test_a_schedule_of_the_same_length_is_the_same() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from pals.runs import Run, RunConfig, evaluate
+from pals.runs.run import Run, evaluate
+from pals.runs.run_config import RunConfig
 from pals.util.errors import InputError
 from pals.vision.networks import build_network
 

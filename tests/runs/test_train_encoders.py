@@ -19,8 +19,9 @@ from _toy import TINY, Answer
 from pals.data import DATASETS, Dataset, Items
 from pals.labels.candidates import Truth
 from pals.model import Model, export_onnx, predict_folder
-from pals.runs import Run, RunConfig, evaluate
 from pals.runs.extractor import dataset_network_settings
+from pals.runs.run import Run, evaluate
+from pals.runs.run_config import RunConfig
 from pals.training.extract import encode
 from pals.training.run_log import read_epochs
 from pals.util.config import read_yaml

@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pals.methods import METHODS
-from pals.runs import RunConfig
 from pals.runs.published_settings import published_settings
+from pals.runs.run_config import RunConfig
 from pals.util.config import STRICT, build, differences, merge, override, read_yaml, to_dict, to_yaml
 from pals.util.errors import InputError
 

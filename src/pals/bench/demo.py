@@ -12,7 +12,9 @@ import torch
 from pals.bench.report.learning_curves import draw_curves
 from pals.data import load_dataset
 from pals.labels.metrics import mean_and_std
-from pals.runs import Run, RunConfig, check_base
+from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
+from pals.runs.run_folder import check_base
 from pals.util.config import merge
 from pals.util.files import write_json
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pals.bench.jobs import Job, changes, kind, state
 from pals.bench.stop import Stop
-from pals.runs import Run
+from pals.runs.run import Run
 from pals.runs.run_config import RunConfig
 from pals.training.distributed import LostError, joined
 from pals.training.engine import forget_compiled, release_memory

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pals.bench.paper.experiment import Recipe
-from pals.runs import load_run_config
 from pals.runs.run_config import RunConfig
+from pals.runs.run_folder import load_run_config
 from pals.training.checkpoint import refuse_other_settings
 from pals.training.run_log import read_epochs
 from pals.util.config import differences

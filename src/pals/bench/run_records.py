@@ -11,8 +11,8 @@ from typing import Any
 
 from pals.bench.jobs import changes
 from pals.bench.paper.experiment import Recipe
-from pals.runs import load_run_config
 from pals.runs.run_config import DataConfig, RunConfig
+from pals.runs.run_folder import load_run_config
 from pals.training.run_log import read_epochs
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines, read_object, write_text

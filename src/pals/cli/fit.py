@@ -38,7 +38,7 @@ from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
     from pals.pipeline import Findings
-    from pals.runs import Run as TrainingRun
+    from pals.runs.run import Run as TrainingRun
 
 EXAMPLE = Path("runs/example")
 """Where the results of the example go if nobody says otherwise."""

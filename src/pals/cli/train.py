@@ -136,7 +136,9 @@ def train(
 
     On a cluster:  pals train cifar10 --processes 8 --launcher slurm --cluster slurm_partition=gpu --out /shared/runs/eight
     """
-    from pals.runs import Run, RunConfig, check_base, default_folder, summarise_seeds
+    from pals.runs.run import Run, summarise_seeds
+    from pals.runs.run_config import RunConfig
+    from pals.runs.run_folder import check_base, default_folder
     from pals.util.config import merge, override, read_yaml
     from pals.util.display import Reporter, showing_count
 
@@ -221,7 +223,7 @@ def evaluate(
 
     Example:  pals evaluate runs/digits/seed-1
     """
-    from pals.runs import evaluate as evaluate_run
+    from pals.runs.run import evaluate as evaluate_run
 
     scores = evaluate_run(run, device, data_dir)
     if as_json:

@@ -24,9 +24,9 @@ from pals.pipeline.stages.read_answers import classes_of, votes_of_frame
 from pals.pipeline.write_results import write
 from pals.readers import Votes, answer_files
 from pals.review.rounds import has_answers
-from pals.runs import load_run_config
 from pals.runs.extractor import AUTO, network_settings
 from pals.runs.run_config import UNTRAINED, VotesConfig
+from pals.runs.run_folder import load_run_config
 from pals.training.run_log import read_epochs
 from pals.util.config import build, merge
 from pals.util.errors import InputError

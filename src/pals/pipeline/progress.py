@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pals.pipeline.time_left import Count, Say
 
 if TYPE_CHECKING:
-    from pals.runs import Run
+    from pals.runs.run import Run
 
 AfterEpoch = Callable[[Mapping[str, Any]], None]
 

@@ -29,8 +29,8 @@ from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.read_answers import MatchedVotes, answered, classes_of
 from pals.pipeline.tables.result_tables import DIGITS
 from pals.readers import Votes, read_votes
-from pals.runs import load_run_config
 from pals.runs.run_config import RunConfig, VotesConfig
+from pals.runs.run_folder import load_run_config
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.util.words import how_many

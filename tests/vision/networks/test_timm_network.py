@@ -20,7 +20,8 @@ from _toy import Answer, assert_same
 from pals.data import DATASETS, load_dataset
 from pals.labels.candidates import Truth
 from pals.model import Description, Model, Part
-from pals.runs import NetworkConfig, starting_network
+from pals.runs.extractor import starting_network
+from pals.runs.run_config import NetworkConfig
 from pals.util.errors import InputError
 from pals.vision.networks import NETWORKS
 from pals.vision.networks.timm_network import TimmNetwork, build_timm, native_statistics

@@ -17,7 +17,6 @@ from pals.pipeline.stages.load import Loaded, as_encoder
 from pals.pipeline.stages.patches import PatchSettings, by_patches
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.time_left import said_once
-from pals.runs import claim_folder
 from pals.runs.extractor import (
     Normalisation,
     feature_normalisation,
@@ -26,6 +25,7 @@ from pals.runs.extractor import (
     with_weights_found,
 )
 from pals.runs.feature_cache import RunFeatures, encode_cached, read_features, write_features
+from pals.runs.run_folder import claim_folder
 from pals.training.extract import encode as encode_pictures
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views

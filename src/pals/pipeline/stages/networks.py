@@ -25,7 +25,7 @@ from pals.pipeline.stages.load import Loaded
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.trained import Trained
 from pals.pipeline.time_left import WORTH_SAYING, seconds_left
-from pals.runs import Run
+from pals.runs.run import Run
 from pals.runs.run_config import RunConfig, VotesConfig
 from pals.training.trainer import Trainer
 from pals.util.words import duration

@@ -16,9 +16,9 @@ from pals.pipeline.stages.patches import SeenPatches
 from pals.pipeline.stages.read_answers import MatchedVotes, answered, fingerprint, match_votes
 from pals.pipeline.stages.vectors import read_matrix
 from pals.readers import Votes
-from pals.runs import check_folder, load_run_config
 from pals.runs.extractor import AUTO
 from pals.runs.run_config import UNTRAINED, RunConfig, VotesConfig, checked_seed
+from pals.runs.run_folder import check_folder, load_run_config
 from pals.training.engine import find_device
 from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
