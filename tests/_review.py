@@ -63,11 +63,11 @@ class Answer(NamedTuple):
 class Client:
     """Asks the application directly, byte by byte as one likes: no library tidies an address up first."""
 
-    def __init__(self, desk: Any, person: str = "ana", host: str = "127.0.0.1:80", token: str = "secret-token") -> None:
-        from pals.review.app import Web, allowed_hosts
+    def __init__(self, session: Any, person: str = "ana", host: str = "127.0.0.1:80", token: str = "secret-token") -> None:
+        from pals.review.app import WebApp, allowed_hosts
 
         self.host, self.token = host, token
-        self.app = Web(desk, person).app(token, allowed_hosts(("127.0.0.1", "localhost"), 80))
+        self.app = WebApp(session, person).app(token, allowed_hosts(("127.0.0.1", "localhost"), 80))
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", f"/{self.token}/{path}", headers)

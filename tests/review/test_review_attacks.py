@@ -16,9 +16,9 @@ from _review import HOSTILE_LABEL, Client
 
 pytest.importorskip("starlette")
 
-from pals.review.image_files import NoPictureError, Pictures
-from pals.review.security import LARGEST_BODY
-from pals.review.session import Desk
+from pals.review.image_files import ImageFiles, NoImageError
+from pals.review.security import MAX_BODY_BYTES
+from pals.review.session import ReviewSession
 
 
 class Tags(HTMLParser):
@@ -36,22 +36,22 @@ ANSWER = {"kind": "skip", "key": "k" * 16}
 
 
 @pytest.fixture(scope="module")
-def desk(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def session(fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReviewSession]:
     """Nobody gets anything written here."""
-    desk = Desk(Path(shutil.copytree(fitted, tmp_path_factory.mktemp("attacked") / "run")))
-    yield desk
-    assert desk.store.current() == []
-    desk.close()
+    session = ReviewSession(Path(shutil.copytree(fitted, tmp_path_factory.mktemp("attacked") / "run")))
+    yield session
+    assert session.store.current() == []
+    session.close()
 
 
 @pytest.fixture(scope="module")
-def client(desk: Desk) -> Client:
-    return Client(desk)
+def client(session: ReviewSession) -> Client:
+    return Client(session)
 
 
 @pytest.fixture(scope="module")
-def key(desk: Desk) -> str:
-    return desk.scene().shown.keys[0]
+def key(session: ReviewSession) -> str:
+    return session.run_state().view.keys[0]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_form_of_a_foreign_page_is_no_json(client: Client, key: str) -> None:
 
 def test_bodies_are_bounded(client: Client, key: str) -> None:
     origin = {"origin": "http://127.0.0.1:80", "content-type": "application/json"}
-    big = b"[" + b" " * LARGEST_BODY + b"]"
+    big = b"[" + b" " * MAX_BODY_BYTES + b"]"
     assert client.ask("POST", "/secret-token/answer", origin | {"content-length": str(len(big))}, big).status == 413
     pieces = [b" " * 10_000] * 20  # whose length nobody announced
     assert client.ask("POST", "/secret-token/answer", origin, *pieces).status == 413
@@ -134,9 +134,9 @@ def test_other_methods_do_nothing(client: Client, method: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "picture/../../config.yaml", "picture/..%2f..%2fconfig.yaml", "picture/%2e%2e%2f%2e%2e%2fconfig.yaml",
-        "picture/%252e%252e%252fconfig.yaml", "picture//etc/passwd", "picture/%2fetc%2fpasswd", "picture/000.png",
-        "picture/KEY%00", "picture/KEY/../../x", "picture/..\\..\\config.yaml", "thumbnail/..%2f..%2fvotes.csv",
+        "image/../../config.yaml", "image/..%2f..%2fconfig.yaml", "image/%2e%2e%2f%2e%2e%2fconfig.yaml",
+        "image/%252e%252e%252fconfig.yaml", "image//etc/passwd", "image/%2fetc%2fpasswd", "image/000.png",
+        "image/KEY%00", "image/KEY/../../x", "image/..\\..\\config.yaml", "thumbnail/..%2f..%2fvotes.csv",
         "static/../render.py", "static/..%2frender.py", "static/%2fetc%2fpasswd", "item/..%2f..%2fconfig.yaml",
     ],
 )  # fmt: skip
@@ -159,27 +159,27 @@ def test_no_item_leads_out_of_the_picture_folder(tmp_path: Path, item: str) -> N
     (images / "deep" / "out").symlink_to(tmp_path)
     (images / "in.png").symlink_to(images / "fine.png")
     os.mkfifo(images / "pipe.png")
-    pictures = Pictures(images, tmp_path / "run")
+    pictures = ImageFiles(images, tmp_path / "run")
     for read in (pictures.full, pictures.thumbnail):
-        with pytest.raises(NoPictureError):
+        with pytest.raises(NoImageError):
             read(item)
         assert read("fine.png").media_type == read("in.png").media_type == "image/png"
     if item == "out.png":
-        assert Pictures(images, tmp_path / "run", follow_links=True).full(item).data
+        assert ImageFiles(images, tmp_path / "run", follow_links=True).full(item).data
 
 
 def test_a_file_that_is_no_picture_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "page.png").write_bytes(b"<html><script>alert(1)</script>")
     (tmp_path / "drawing.png").write_bytes(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
-    pictures = Pictures(tmp_path, tmp_path)
+    pictures = ImageFiles(tmp_path, tmp_path)
     for name in ("page.png", "drawing.png"):
         for read in (pictures.full, pictures.thumbnail):
-            with pytest.raises(NoPictureError):
+            with pytest.raises(NoImageError):
                 read(name)
 
 
 @pytest.mark.parametrize(
-    "path", ["item", "grid?order=everything", "overview", "who", "answers.csv", "static/item.js", "picture/KEY", "missing"]
+    "path", ["item", "grid?order=everything", "overview", "who", "answers.csv", "static/item.js", "image/KEY", "missing"]
 )
 def test_every_answer_carries_the_policy(client: Client, key: str, path: str) -> None:
     answer = client.get(path.replace("KEY", key))
@@ -202,8 +202,8 @@ def test_pages_hold_no_script_or_style_of_their_own(client: Client, path: str) -
             assert attributes.get(name, "").startswith(("/secret-token/", "#")) or not attributes.get(name)
 
 
-def test_names_are_text(client: Client, desk: Desk) -> None:
-    shown = desk.scene().shown
+def test_names_are_text(client: Client, session: ReviewSession) -> None:
+    shown = session.run_state().view
     pages = [client.get(f"item/{key}").text for key in shown.keys] + [client.get("grid?order=everything").text]
     for page in pages:
         assert HOSTILE_LABEL not in page and "<b>&'.png" not in page

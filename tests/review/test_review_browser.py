@@ -24,7 +24,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
 from pals import fit
-from pals.review.store import Store
+from pals.review.store import AnswerStore
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -165,8 +165,8 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     server = serve(run)
     ana.open(server.address)
     ben.open(f"{server.address}?name=ben")
-    store = Store(run)
-    said = {(one.item, one.person): (one.kind, one.labels, one.sure) for one in store.current()}
+    store = AnswerStore(run)
+    said = {(one.item, one.annotator): (one.kind, one.labels, one.sure) for one in store.current()}
     assert said[wrong, "ana"] == ("label", (f"digit {truth[wrong]}",), False)
     assert said[several, "ana"] == ("label", ("digit 4", "digit 5"), True)
     assert said[none, "ana"][0] == "none-of-these" and said[skipped, "ana"][0] == "skip"
@@ -181,7 +181,7 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     pictured(ana, "grid")
     ana.find("#confirm").click()
     ana.until(lambda: "Nothing left here" in ana.text("main"))
-    assert sum(one.labels == ("digit 1",) for one in store.current() if one.person == "ana") >= tiles > 3
+    assert sum(one.labels == ("digit 1",) for one in store.current() if one.annotator == "ana") >= tiles > 3
 
     ana.open(f"{server.address}overview")
     assert ana.text("#waiting") != "0"
@@ -208,14 +208,14 @@ def test_every_page_can_be_read_by_everybody(run: Path, browsers: Browsers, serv
     page.colours(scheme)
     page.open(server.address)
     page.answer("1")
-    for name, width, height in (("phone", 390, 844), ("desk", 1280, 900), ("wall", 2560, 1440)):
+    for name, width, height in (("phone", 390, 844), ("session", 1280, 900), ("wall", 2560, 1440)):
         page.screen(width, height, phone=name == "phone")
         for path in ("item", "grid?order=everything", "overview", "who", "item?order=search&value=nothing-like-this", NOWHERE):
             page.open(f"{server.address}{path}")
             accessible(page)
             if path == "item" and name == "phone":
                 pictured(page, f"phone-{scheme}")
-            if path == "item" and name == "desk" and scheme == "dark":
+            if path == "item" and name == "session" and scheme == "dark":
                 pictured(page, "dark")
     page.screen(1280, 900)
     page.open(f"{server.address}item")
@@ -255,7 +255,7 @@ def test_many_classes_are_found_by_typing(tmp_path: Path, browsers: Browsers, se
     page.until(lambda: page.run("return document.activeElement.id") != "find")
     page.press("u")
     page.until(lambda: page.item == second)
-    store = Store(out)
+    store = AnswerStore(out)
     assert [(one.item, one.labels) for one in store.current()] == [(first, ("even",))]
     store.close()
 
@@ -270,9 +270,9 @@ def test_without_pictures_the_names_do(tmp_path: Path, browsers: Browsers, serve
     (tmp_path / "votes.csv").write_text("\n".join(["item,annotator,label", *rows]))
     fit(None, tmp_path / "votes.csv", features=tmp_path / "x.npy", out=tmp_path / "run")
     server, page = serve(tmp_path / "run"), browsers()
-    assert "has no pictures" in server.process.stdout.readline() if server.process.stdout else False
+    assert "has no images" in server.process.stdout.readline() if server.process.stdout else False
     page.open(f"{server.address}item?order=everything")
-    assert "This run has no pictures" in page.text(".no-picture") and "Most similar items" in page.text("#card")
+    assert "This run has no images" in page.text(".no-image") and "Most similar items" in page.text("#card")
     accessible(page)
     page.answer("3")
     page.open(f"{server.address}grid?order=everything")

@@ -24,9 +24,9 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from pals.review import protocol
-from pals.review.app import Web
-from pals.review.session import Desk
-from pals.review.store import LockedError, Said, Store
+from pals.review.app import WebApp
+from pals.review.session import ReviewSession
+from pals.review.store import AnswerStore, LockedError, NewAnswer
 
 Send = Callable[[bytes], socket.socket]
 HALF = b"GET /token/item HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
@@ -37,19 +37,19 @@ BODY = (
 
 
 @pytest.fixture
-def desk(run: Path) -> Iterator[Desk]:
-    desk = Desk(run)
-    yield desk
-    desk.close()
+def session(run: Path) -> Iterator[ReviewSession]:
+    session = ReviewSession(run)
+    yield session
+    session.close()
 
 
 @pytest.fixture
-def port(desk: Desk) -> Iterator[int]:
+def port(session: ReviewSession) -> Iterator[int]:
     """The application behind uvicorn, as `pals review` sets it up."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         number = listening.getsockname()[1]
         hosts = frozenset({"here", f"127.0.0.1:{number}"})
-        app: Any = Web(desk, "ana").app("token", hosts)
+        app: Any = WebApp(session, "ana").app("token", hosts)
         config = uvicorn.Config(
             app, http=protocol.BoundedProtocol, ws="none", lifespan="off", log_config=None, limit_concurrency=256
         )
@@ -101,7 +101,7 @@ def test_three_hundred_half_sent_heads_keep_nobody_out(port: int, sending: Send)
 @pytest.mark.parametrize("data", [b"", HALF, BODY])
 def test_a_request_that_never_ends(data: bytes, port: int, sending: Send, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose bytes come one by one, and the second over the same connection."""
-    monkeypatch.setattr(protocol, "MAX_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "MAX_REQUEST_SECONDS", 0.3)
     first = b"GET /token/static/icon.svg HTTP/1.1\r\nHost: here\r\n\r\n"
     started = time.monotonic()
     for connection in (sending(data), sending(first + (data or HALF))):
@@ -125,7 +125,7 @@ def test_an_upload_that_breaks_off_prints_nothing(port: int, sending: Send, capl
 
 
 @pytest.fixture
-def held(run: Path, desk: Desk) -> Iterator[Callable[[], None]]:
+def held(run: Path, session: ReviewSession) -> Iterator[Callable[[], None]]:
     """Another program writes to the file with the answers, until this is called."""
     other = sqlite3.connect(run / "review.sqlite", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -134,12 +134,12 @@ def held(run: Path, desk: Desk) -> Iterator[Callable[[], None]]:
 
 
 def test_answers_do_not_queue_up_while_another_program_writes(
-    desk: Desk, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    session: ReviewSession, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is told after a moment, pages are shown meanwhile, and the same answer sent again is saved once."""
-    client, keys = Client(desk), desk.scene().shown.keys
-    monkeypatch.setattr(desk.store, "wait", 0.3)
-    desk.store._answers.execute("PRAGMA busy_timeout = 300")
+    client, keys = Client(session), session.run_state().view.keys
+    monkeypatch.setattr(session.store, "wait", 0.3)
+    session.store._answers.execute("PRAGMA busy_timeout = 300")
 
     def answer(number: int) -> int:
         body = {"items": [keys[number]], "kind": "dont-know", "labels": [], "key": f"key-{number:06d}"}
@@ -157,13 +157,13 @@ def test_answers_do_not_queue_up_while_another_program_writes(
     assert pages == [200] * 4 and shown < 2.5
     held()
     assert [answer(number) for number in range(8)] == [200] * 8
-    assert len(desk.store.current()) == 8
+    assert len(session.store.current()) == 8
 
 
 def test_a_command_waits_longer_and_says_why(run: Path, held: Callable[[], None]) -> None:
-    store = Store(run, wait=0.1)
+    store = AnswerStore(run, wait=0.1)
     with pytest.raises(LockedError, match="in use by another program"):
-        store.add("ana", [Said("005.png", "dont-know")], "key")
+        store.add("ana", [NewAnswer("005.png", "dont-know")], "key")
     held()
-    assert len(store.add("ana", [Said("005.png", "dont-know")], "key")) == 1
+    assert len(store.add("ana", [NewAnswer("005.png", "dont-know")], "key")) == 1
     store.close()

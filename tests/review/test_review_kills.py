@@ -20,8 +20,8 @@ from _review import Server
 
 pytest.importorskip("starlette")
 
-from pals.review.run_view import Shown
-from pals.review.store import Store
+from pals.review.run_view import RunView
+from pals.review.store import AnswerStore
 
 FEWEST = 8  # answers that are confirmed before each kill
 
@@ -37,7 +37,7 @@ def _answering(
         request = urllib.request.Request(
             f"{server.address}answer",
             json.dumps(body).encode(),
-            {"Content-Type": "application/json", "Origin": f"http://{place.netloc}", "Cookie": f"person={person}"},
+            {"Content-Type": "application/json", "Origin": f"http://{place.netloc}", "Cookie": f"annotator={person}"},
         )
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
@@ -48,7 +48,7 @@ def _answering(
 
 
 def _kill_and_look(run: Path, kills: int) -> None:
-    shown = Shown(run)
+    shown = RunView(run)
     keys = dict(zip(shown.keys, shown.items, strict=True))
     confirmed: list[tuple[str, str, str]] = []
     for turn in range(kills):
@@ -65,17 +65,17 @@ def _kill_and_look(run: Path, kills: int) -> None:
         stop.set()
         for person in people:
             person.join()
-        store = Store(run)
-        kept = {(row.person, row.item, f"{row.id} {row.labels[0]}") for item in keys.values() for row in store.history(item)}
+        store = AnswerStore(run)
+        kept = {(row.annotator, row.item, f"{row.id} {row.labels[0]}") for item in keys.values() for row in store.history(item)}
         store.close()
         lost = [one for one in confirmed if (one[0], keys[one[1]], one[2]) not in kept]
         assert lost == []
     assert len(confirmed) >= FEWEST * kills and len({one[0] for one in confirmed}) == 3
-    store = Store(run)
-    last = {(row.person, row.item): row.labels[0] for row in store.current()}
+    store = AnswerStore(run)
+    last = {(row.annotator, row.item): row.labels[0] for row in store.current()}
     for person, item, said in confirmed:  # the later ones overwrite the earlier ones
         number, _, label = said.partition(" ")
-        newer = [row for row in store.history(keys[item]) if row.person == person and row.id > int(number)]
+        newer = [row for row in store.history(keys[item]) if row.annotator == person and row.id > int(number)]
         assert newer or last[person, keys[item]] == label
     store.close()
 
@@ -89,10 +89,10 @@ WRITING = """
 import sys
 from http.client import HTTPException
 from pathlib import Path
-from pals.review.store import Said, Store
-store = Store(Path(sys.argv[1]))
+from pals.review.store import NewAnswer, AnswerStore
+store = AnswerStore(Path(sys.argv[1]))
 for number in range(100_000):
-    ids = store.add("ana", [Said(f"{number % 7}.png", "label", (str(number),))], f"{sys.argv[2]}-{number}")
+    ids = store.add("ana", [NewAnswer(f"{number % 7}.png", "label", (str(number),))], f"{sys.argv[2]}-{number}")
     print(ids[0], number, flush=True)
 """
 
@@ -111,7 +111,7 @@ def test_a_writer_that_is_killed_loses_nothing(tmp_path: Path) -> None:
             for line in process.stdout.read().splitlines():  # what it said before it heard of that
                 if line.count(" ") == 1 and not line.endswith(" "):
                     told.setdefault(int(line.partition(" ")[0]), "")
-    store = Store(tmp_path)
+    store = AnswerStore(tmp_path)
     kept = {row.id: row.labels[0] for number in range(7) for row in store.history(f"{number}.png")}
     assert len(told) >= 90 and set(told) <= set(kept)
     assert all(kept[number] == label for number, label in told.items() if label)

@@ -28,13 +28,13 @@ from pals.data.shards.stream import KINDS as KINDS_OF_SHARDS
 from pals.pipeline.item_order import item_order
 from pals.relabel.relabel_queue import relabel_queue
 from pals.review.apply import update_from_review
-from pals.review.image_files import NoPictureError
-from pals.review.image_shards import ENDINGS, PicturesInShards, is_of_shards
-from pals.review.orders import KINDS, Order
+from pals.review.image_files import NoImageError
+from pals.review.image_shards import SHARD_ENDINGS, ImageShards, is_of_shards
+from pals.review.orders import ORDER_KINDS, ItemOrder
 from pals.review.rounds import base_of
-from pals.review.run_view import Shown
-from pals.review.session import Desk
-from pals.review.store import Said, Store
+from pals.review.run_view import RunView
+from pals.review.session import ReviewSession
+from pals.review.store import AnswerStore, NewAnswer
 from pals.review.template_values import own_digits
 from pals.util.errors import InputError
 
@@ -42,10 +42,10 @@ KEYS = iter(f"key-{number:08d}" for number in range(10_000))
 
 
 @pytest.fixture
-def desk(run: Path) -> Iterator[Desk]:
-    desk = Desk(run)
-    yield desk
-    desk.close()
+def session(run: Path) -> Iterator[ReviewSession]:
+    session = ReviewSession(run)
+    yield session
+    session.close()
 
 
 def answer(client: Client, item: str, kind: str = "label", *labels: str, **more: Any) -> None:
@@ -76,7 +76,7 @@ def test_an_answer_is_doubted_not_its_person(run: Path) -> None:
         rows = ([n, item, who, said, right, wrong, 0.9, "", ""] for n, (who, said, wrong) in enumerate(doubts, start=1))
         names = "rank,item,annotator,answer,suggestion,probability_wrong,confidence,others,neighbors"
         csv.writer(file).writerows([names.split(","), *rows])
-    shown = Shown(run)
+    shown = RunView(run)
     said = shown.facts(shown.place[item])["said"]
     assert [one["wrong"] for one in said] == [None, None, 0.9, None, 0.9, 0.8, 0.7]
 
@@ -84,43 +84,43 @@ def test_an_answer_is_doubted_not_its_person(run: Path) -> None:
 # ---- which item
 
 
-def test_the_queue_is_that_of_relabel_without_what_is_enough(desk: Desk, run: Path) -> None:
-    scene = desk.scene()
-    everything, queue = (scene.orders.items(Order(kind)) for kind in ("everything", "queue"))  # type: ignore[arg-type]
-    assert [scene.shown.items[item] for item in everything] == relabel_queue(run, len(everything))["item"].tolist()
-    assert (everything == item_order(scene.shown.labels)).all()
+def test_the_queue_is_that_of_relabel_without_what_is_enough(session: ReviewSession, run: Path) -> None:
+    state = session.run_state()
+    everything, queue = (state.orders.items(ItemOrder(kind)) for kind in ("everything", "queue"))  # type: ignore[arg-type]
+    assert [state.view.items[item] for item in everything] == relabel_queue(run, len(everything))["item"].tolist()
+    assert (everything == item_order(state.view.labels)).all()
     assert 0 < len(queue) < len(everything)
-    assert queue.tolist() == [item for item in everything if scene.shown.decision_N[item] != "enough"]
+    assert queue.tolist() == [item for item in everything if state.view.decision_N[item] != "enough"]
 
 
-def test_the_reasons_are_those_of_relabel(desk: Desk, run: Path) -> None:
-    shown = desk.scene().shown
+def test_the_reasons_are_those_of_relabel(session: ReviewSession, run: Path) -> None:
+    shown = session.run_state().view
     for row in relabel_queue(run, 24).to_dict("records"):
         assert shown.facts(shown.place[row["item"]])["reason"] == row["reason"]
 
 
-def test_the_other_orders(desk: Desk) -> None:
-    scene = desk.scene()
-    items, tables = scene.shown.items, scene.shown
+def test_the_other_orders(session: ReviewSession) -> None:
+    state = session.run_state()
+    items, tables = state.view.items, state.view
 
     def names(kind: str, value: str = "") -> list[str]:
-        return [items[item] for item in scene.orders.items(Order.read(kind, value))]
+        return [items[item] for item in state.orders.items(ItemOrder.read(kind, value))]
 
     assert names("doubtful") == list(dict.fromkeys(tables.doubtful["item"]))
     assert {tables.label_N[tables.place[item]] for item in names("class", "digit 1")} == {"digit 1"}
     eves = [item for item, who in zip(tables.doubtful["item"], tables.doubtful["annotator"], strict=True) if who == "eve"]
-    assert names("person", "eve")[: len(eves)] == eves and sorted(names("person", "eve")) == sorted(items)
+    assert names("annotator", "eve")[: len(eves)] == eves and sorted(names("annotator", "eve")) == sorted(items)
     assert names("search", "02") == [item for item in names("everything") if "02" in item]
-    alike = scene.orders.items(Order("alike", tables.keys[5]))
+    alike = state.orders.items(ItemOrder("alike", tables.keys[5]))
     assert alike[0] == 5 and tables.look is not None
     assert alike[1:9].tolist() == tables.look.neighbor_NK[5].tolist() and len(set(alike.tolist())) == len(alike)
-    assert set(KINDS) > {"queue", "alike"}
+    assert set(ORDER_KINDS) > {"queue", "alike"}
     with pytest.raises(InputError, match="Unknown order"):
         names("nonsense")
 
 
-def test_two_people_are_never_asked_the_same(desk: Desk) -> None:
-    ana, ben = Client(desk, "ana"), Client(desk, "ben")
+def test_two_people_are_never_asked_the_same(session: ReviewSession) -> None:
+    ana, ben = Client(session, "ana"), Client(session, "ben")
     seen: dict[str, list[str]] = {"ana": [], "ben": []}
     while True:
         left = False
@@ -140,8 +140,8 @@ def test_two_people_are_never_asked_the_same(desk: Desk) -> None:
     assert "Nothing left here" in ana.get("item").text
 
 
-def test_what_somebody_looks_at_is_not_shown_to_others(desk: Desk) -> None:
-    ana, ben = Client(desk, "ana"), Client(desk, "ben")
+def test_what_somebody_looks_at_is_not_shown_to_others(session: ReviewSession) -> None:
+    ana, ben = Client(session, "ana"), Client(session, "ben")
     first = shown(ana)
     assert shown(ana) == first  # until it is answered
     assert shown(ben) != first
@@ -150,19 +150,19 @@ def test_what_somebody_looks_at_is_not_shown_to_others(desk: Desk) -> None:
     assert "Others are looking at the rest" in ana.get(f"item?after={first}").text or shown(ana, f"item?after={first}")
 
 
-def test_later_goes_on_and_skip_is_not_asked_again(desk: Desk) -> None:
-    ana = Client(desk)
+def test_later_goes_on_and_skip_is_not_asked_again(session: ReviewSession) -> None:
+    ana = Client(session)
     first = shown(ana)
     second = shown(ana, f"item?after={first}")
     assert second not in ("", first)
     answer(ana, first, "skip")
     assert shown(ana) == second
     assert first not in [shown(ana, f"item?after={key}") for key in (second, first)]
-    assert desk.overview("ana")["answers"] == 0  # a skip is no answer
+    assert session.overview("ana")["answers"] == 0  # a skip is no answer
 
 
-def test_undo_goes_back_to_the_item(desk: Desk) -> None:
-    ana = Client(desk)
+def test_undo_goes_back_to_the_item(session: ReviewSession) -> None:
+    ana = Client(session)
     first = shown(ana)
     answer(ana, first, "label", "digit 1", sure=False)
     assert shown(ana) != first
@@ -175,8 +175,8 @@ def test_undo_goes_back_to_the_item(desk: Desk) -> None:
 # ---- what a page says
 
 
-def test_a_page_says_all_that_is_known(desk: Desk) -> None:
-    ana, ben, tables = Client(desk, "ana"), Client(desk, "ben"), desk.scene().shown
+def test_a_page_says_all_that_is_known(session: ReviewSession) -> None:
+    ana, ben, tables = Client(session, "ana"), Client(session, "ben"), session.run_state().view
     item = int(tables.place[tables.doubtful["item"][0]])
     page = ana.get(f"item/{tables.keys[item]}").text
     for words in ("dan", "eve", "likely wrong", "Predicted without seeing the answers", "Most similar items", "Why you see it"):
@@ -188,31 +188,31 @@ def test_a_page_says_all_that_is_known(desk: Desk) -> None:
     assert "You answered <b>digit 2</b>" in ben.get(f"item/{tables.keys[item]}").text
 
 
-def test_the_grid_confirms_many_at_once(desk: Desk) -> None:
-    ana, tables = Client(desk), desk.scene().shown
-    keys = [tables.keys[item] for item in desk.page("ana", Order("class", "digit 1"))[0]]
+def test_the_grid_confirms_many_at_once(session: ReviewSession) -> None:
+    ana, tables = Client(session), session.run_state().view
+    keys = [tables.keys[item] for item in session.page("ana", ItemOrder("class", "digit 1"))[0]]
     body = {"items": keys, "kind": "as-suggested", "key": next(KEYS)}
     assert len(ana.post("answer", body).json["saved"]) == len(keys) > 2
     assert ana.post("answer", body).status == 200  # sent again
-    said = {answer.item: answer.labels for answer in desk.store.current()}
+    said = {answer.item: answer.labels for answer in session.store.current()}
     assert said == {tables.items[tables.number[key]]: ("digit 1",) for key in keys}
     assert "Nothing left here" in ana.get("grid?order=class&value=digit+1").text
     assert ana.get("grid?order=answered").text.count("you: digit 1") == len(keys)
 
 
-def test_your_answers_are_shown_the_last_first(desk: Desk) -> None:
-    client, shown_items = Client(desk), desk.scene().shown
+def test_your_answers_are_shown_the_last_first(session: ReviewSession) -> None:
+    client, shown_items = Client(session), session.run_state().view
     keys = [shown_items.keys[item] for item in (20, 5, 11)]
     for key in keys:
         answer(client, key, "label", "digit 1")
     answer(client, keys[1], "label", "digit 2")
-    assert desk.page("ana", Order("answered"))[0] == [5, 11, 20]
+    assert session.page("ana", ItemOrder("answered"))[0] == [5, 11, 20]
     client.post("undo", {"key": "undo-0001"})
-    assert desk.page("ana", Order("answered"))[0] == [11, 5, 20]
+    assert session.page("ana", ItemOrder("answered"))[0] == [11, 5, 20]
     for _ in range(2):
         client.post("undo", {"key": f"undo-more-{_}"})
-    assert desk.page("ana", Order("answered"))[0] == [20]
-    assert desk.page("dan", Order("answered")) == ([], 0)
+    assert session.page("ana", ItemOrder("answered"))[0] == [20]
+    assert session.page("dan", ItemOrder("answered")) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_a_table_with_a_damaged_number(name: str, column: str, run: Path, pals: 
     assert opened.code == 2 and f"The {column} of " in opened.err and "is 'many', not a number" in opened.err
 
 
-def test_a_search_finds_what_has_an_answer(desk: Desk) -> None:
-    ana, tables = Client(desk), desk.scene().shown
+def test_a_search_finds_what_has_an_answer(session: ReviewSession) -> None:
+    ana, tables = Client(session), session.run_state().view
     answer(ana, tables.keys[0], "label", "digit 1")
     name = quote(tables.items[0])
     assert "See what was found" in ana.get(f"item?order=search&value={name}").text
@@ -235,9 +235,9 @@ def test_a_search_finds_what_has_an_answer(desk: Desk) -> None:
     assert found.count('class="tile"') == 1 and "you: digit 1" in found and "1 item</span>" in found
 
 
-def test_two_grids_show_different_items(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pals.review.session.GRID", 10)
-    pages = [desk.page(name, Order("everything"))[0] for name in ("ana", "ben", "ana", "cho")]
+def test_two_grids_show_different_items(session: ReviewSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pals.review.session.GRID_ITEMS", 10)
+    pages = [session.page(name, ItemOrder("everything"))[0] for name in ("ana", "ben", "ana", "cho")]
     assert [len(page) for page in pages] == [10, 10, 10, 4]
     assert pages[0] == pages[2] and len({item for page in pages for item in page}) == 24
 
@@ -247,10 +247,10 @@ def test_keys_of_classes() -> None:
     assert own_digits(["a1", "b1"]) == own_digits(["a", "b"]) == own_digits(["a12", "b3"]) == ""
 
 
-def test_who_is_asked_first(desk: Desk) -> None:
-    client = Client(desk, "")
+def test_who_is_asked_first(session: ReviewSession) -> None:
+    client = Client(session, "")
     assert client.get("item").headers["location"] == "/secret-token/who"
-    assert client.post("answer", {"items": [desk.scene().shown.keys[0]], "kind": "skip", "key": next(KEYS)}).status == 400
+    assert client.post("answer", {"items": [session.run_state().view.keys[0]], "kind": "skip", "key": next(KEYS)}).status == 400
     form = {"origin": "http://127.0.0.1:80", "content-type": "application/x-www-form-urlencoded"}
     assert "Enter a name" in client.ask("POST", "/secret-token/who", form, b"name=+").text
     named = client.ask("POST", "/secret-token/who", form, b"name=J%C3%B6+B")
@@ -258,8 +258,8 @@ def test_who_is_asked_first(desk: Desk) -> None:
     assert "Jö B" in client.get("overview", cookie=cookie).text
 
 
-def test_thumbnails_are_made_once_and_kept(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, key = Client(desk), desk.scene().shown.keys[4]
+def test_thumbnails_are_made_once_and_kept(session: ReviewSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, key = Client(session), session.run_state().view.keys[4]
     first = client.get(f"thumbnail/{key}")
     assert first.headers["content-type"] == "image/png" and len(first.body) > 50
     monkeypatch.setattr("pals.review.image_files.read_picture", None)
@@ -270,25 +270,25 @@ def test_pictures_that_have_moved_are_one_sentence(run: Path) -> None:
     config = run / "config.yaml"
     images = next(line for line in config.read_text().splitlines() if "images:" in line)
     config.write_text(config.read_text().replace(images, "  images: /nowhere/at/all"))
-    desk = Desk(run)
-    client = Client(desk)
+    session = ReviewSession(run)
+    client = Client(session)
     assert "is no longer in /nowhere/at/all" in client.get("item").text
-    assert client.get(f"picture/{desk.scene().shown.keys[0]}").status == 404
-    desk.close()
+    assert client.get(f"image/{session.run_state().view.keys[0]}").status == 404
+    session.close()
 
 
 def test_a_run_of_an_earlier_version(run: Path) -> None:
     for name in ("second-look.npz", "next.csv"):
         (run / name).unlink()
-    desk = Desk(run)
-    page = Client(desk).get("item").text
+    session = ReviewSession(run)
+    page = Client(session).get("item").text
     assert page.count("an earlier version made this run") == 2 and "24 items left" in page  # nothing is known to be enough
-    assert "not known: run pals fit again to find out" in Client(desk).get("overview").text
-    desk.close()
+    assert "not known: run pals fit again to find out" in Client(session).get("overview").text
+    session.close()
 
 
-def test_the_live_line(desk: Desk) -> None:
-    ana = Client(desk)
+def test_the_live_line(session: ReviewSession) -> None:
+    ana = Client(session)
     answer(ana, shown(ana), "dont-know")
     stream = ana.get("events")
     assert stream.headers["content-type"].startswith("text/event-stream")
@@ -301,48 +301,48 @@ def test_the_live_line(desk: Desk) -> None:
 
 def test_the_loop(run: Path) -> None:
     """Answers go in, the queue is made anew, what was said meanwhile waits, and an answer that was replaced leaves no trace."""
-    desk = Desk(run, trust=["ana"])
-    ana, tables = Client(desk), desk.scene().shown
-    queue = desk.scene().orders.items(Order("everything")).tolist()[:9]
+    session = ReviewSession(run, trust=["ana"])
+    ana, tables = Client(session), session.run_state().view
+    queue = session.run_state().orders.items(ItemOrder("everything")).tolist()[:9]
     for item in queue[:-2]:
         answer(ana, tables.keys[item], "label", "digit 1")
     answer(ana, tables.keys[queue[0]], "label", "digit 2")
-    dan = Client(desk, "dan")  # who answered before the review, too
+    dan = Client(session, "dan")  # who answered before the review, too
     for item in (queue[1], queue[-2]):
         answer(dan, tables.keys[item], "label", "digit 2")
     found = update_from_review(run)
     answer(dan, tables.keys[queue[-1]], "label", "digit 2")
-    after = desk.scene()
-    assert after.round is not None and after.round.number == 1 and after.shown.folder == found.folder != run
-    labels = {item: str(after.shown.label_N[after.shown.place[tables.items[item]]]) for item in queue}
+    after = session.run_state()
+    assert after.round is not None and after.round.number == 1 and after.view.folder == found.folder != run
+    labels = {item: str(after.view.label_N[after.view.place[tables.items[item]]]) for item in queue}
     assert labels[queue[0]] == "digit 2" and {labels[item] for item in queue[2:-2]} == {"digit 1"}
     votes = read_votes(found.folder / "votes.csv")
     said = zip(votes.item_R.tolist(), votes.worker_R.tolist(), votes.label_R.tolist(), strict=True)
     of_dan = [label for item, who, label in said if votes.items[item] == tables.items[queue[1]] and votes.workers[who] == "dan"]
     assert [votes.class_names[label] for label in of_dan] == ["digit 2"]
-    numbers = desk.overview("ana")
+    numbers = session.overview("ana")
     assert numbers["waiting"] == 1 and [row["number"] for row in numbers["rounds"]] == [0, 1]
     assert numbers["decisions"]["enough"] > 0
     page = ana.get("overview").text
     assert "Labels right" in page and "before" in page and "Have enough answers" in page
-    answered = [after.shown.place[tables.items[item]] for item in queue]
-    assert not set(answered[:-2]) & set(_open(desk, "ben", "everything"))  # ana is trusted: it is known
-    assert answered[-2] in _open(desk, "ben", "everything")  # somebody else may be asked after an update
-    assert answered[-2] not in _open(desk, "dan", "everything")
-    assert answered[-1] not in _open(desk, "ben", "everything")  # but not of what waits for one
-    desk.close()
-    again = Desk(run)  # a restart shows the same
-    assert again.scene().shown.folder == found.folder
+    answered = [after.view.place[tables.items[item]] for item in queue]
+    assert not set(answered[:-2]) & set(_open(session, "ben", "everything"))  # ana is trusted: it is known
+    assert answered[-2] in _open(session, "ben", "everything")  # somebody else may be asked after an update
+    assert answered[-2] not in _open(session, "dan", "everything")
+    assert answered[-1] not in _open(session, "ben", "everything")  # but not of what waits for one
+    session.close()
+    again = ReviewSession(run)  # a restart shows the same
+    assert again.run_state().view.folder == found.folder
     again.close()
     assert base_of(found.folder) == run.resolve()
     with pytest.raises(InputError, match="Review that run instead"):
-        Desk(found.folder)
+        ReviewSession(found.folder)
 
 
-def _open(desk: Desk, person: str, order: Any = "queue") -> list[int]:
-    scene = desk.scene()
-    items = scene.orders.items(Order(order))
-    return [int(item) for item in items[~scene.progress.done_N(person)[items]]]
+def _open(session: ReviewSession, person: str, order: Any = "queue") -> list[int]:
+    state = session.run_state()
+    items = state.orders.items(ItemOrder(order))
+    return [int(item) for item in items[~state.progress.done_N(person)[items]]]
 
 
 def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     found = update(run, [_one_answer(run)], out=run.parent / "other")
     monkeypatch.setattr("pals.review.apply.update", quick)
-    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
+    AnswerStore(run).add("ana", [NewAnswer("005.png", "label", ("digit 1",))], "k")
     (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
     for _ in range(4):
         update_from_review(run)
@@ -367,13 +367,13 @@ def _one_answer(run: Path) -> Path:
 
 def test_the_command(run: Path, pals: Any) -> None:
     assert pals("update", run).code == 2  # nobody has answered: files are needed
-    Store(run).close()
+    AnswerStore(run).close()
     empty: Answer = pals("update", run)
     assert empty.code == 2 and "nobody has answered in `pals review`" in empty.err
-    Store(run).add("ana", [Said("005.png", "label", ("digit 1",))], "k")
+    AnswerStore(run).add("ana", [NewAnswer("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err
-    assert Store(run).rounds()[0].folder == "run-1" and "reviewed/run-1" in done.out.replace("\n", "")
+    assert AnswerStore(run).rounds()[0].folder == "run-1" and "reviewed/run-1" in done.out.replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -417,21 +417,22 @@ def test_the_page_loads_no_library_for_learning(run: Path) -> None:
         import sys
         from pathlib import Path
         import pals.cli, pals.review.serve, uvicorn
-        from pals.review.app import Web
-        from pals.review.session import Desk
-        from pals.review.orders import Order
-        web = Web(Desk(Path(sys.argv[1])), "ana")
+        from pals.review.app import WebApp
+        from pals.review.session import ReviewSession
+        from pals.review.orders import ItemOrder
+        from pals.review.template_values import card_values
+        web = WebApp(ReviewSession(Path(sys.argv[1])), "ana")
         web.app("token", frozenset())
-        web.view.card(web.desk.next("ana", Order("everything")).item, "ana")
+        card_values(web.session, web.session.next("ana", ItemOrder("everything")).item, "ana")
         heavy = {"torch", "torchvision", "timm", "scipy", "sklearn", "pandas", "pyarrow", "pydantic"}
         print(sorted(heavy & set(sys.modules)))"""
     found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
 
-def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
+def test_a_wrong_address_is_a_page_with_a_way_back(session: ReviewSession) -> None:
     """For a browser; whoever asks otherwise has the sentence. It is there also when nothing else is."""
-    client = Client(desk)
+    client = Client(session)
     for path, status, words in (
         ("item/abc", 404, "no such item"),
         ("item?order=nonsense", 400, "Unknown order &#39;nonsense&#39;"),
@@ -440,15 +441,15 @@ def test_a_wrong_address_is_a_page_with_a_way_back(desk: Desk) -> None:
         answer = client.get(path, accept="text/html,*/*")
         assert answer.status == status and words in answer.text and 'href="/secret-token/item"' in answer.text
         assert "<html" not in client.get(path).text
-    desk.store.path.unlink()
+    session.store.path.unlink()
     assert "deleted since" in client.get("item", accept="text/html").text
 
 
-def test_a_search_that_finds_nothing_says_so(desk: Desk) -> None:
-    client = Client(desk)
+def test_a_search_that_finds_nothing_says_so(session: ReviewSession) -> None:
+    client = Client(session)
     assert "No item has <b>a&amp;b</b> in its name" in client.get("item?order=search&value=a%26b").text
     assert "no such items" in client.get("item?order=class&value=unheard-of").text
-    everything = list(desk.scene().shown.keys)
+    everything = list(session.run_state().view.keys)
     assert client.post("answer", {"items": everything, "kind": "as-suggested", "key": next(KEYS)}).status == 200
     assert "You have gone through this whole list" in client.get("item?order=everything").text
 
@@ -459,16 +460,16 @@ def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "some.tar", "w") as tar:
         for number in range(3, 6):
             tar.add(folder / f"{number:03d}.png", f"{number:03d}.png")
-    assert set(ENDINGS) == {*KINDS_OF_SHARDS, ".arrow"}  # and the folders of Hugging Face datasets
+    assert set(SHARD_ENDINGS) == {*KINDS_OF_SHARDS, ".arrow"}  # and the folders of Hugging Face datasets
     for images in (tmp_path / "some.tar", tmp_path):
         assert is_of_shards(images, "003") and not is_of_shards(folder, "003.png")
-        pictures = PicturesInShards(images, tmp_path / "run")
+        pictures = ImageShards(images, tmp_path / "run")
         name = next(iter(pictures._look_up()[1]))
         assert pictures.there and pictures.full(name) == ((folder / "003.png").read_bytes(), "image/png")
         small = Image.open(io.BytesIO(pictures.thumbnail(name).data))
         assert small.size == (8, 8) and len(list((tmp_path / "run").rglob("*.img"))) == 1
-        with pytest.raises(NoPictureError, match="no longer in"):
+        with pytest.raises(NoImageError, match="no longer in"):
             pictures.full("unheard-of")
     (tmp_path / "some.tar").unlink()
-    with pytest.raises(NoPictureError, match="no longer in"):
-        PicturesInShards(tmp_path, tmp_path / "run").full("003")
+    with pytest.raises(NoImageError, match="no longer in"):
+        ImageShards(tmp_path, tmp_path / "run").full("003")

@@ -15,8 +15,8 @@ from _toy import Answer
 pytest.importorskip("starlette")
 
 from pals.readers import Votes, read_votes
-from pals.review.session import Desk
-from pals.review.store import Said, Store
+from pals.review.session import ReviewSession
+from pals.review.store import AnswerStore, NewAnswer
 
 Pals = Callable[..., Answer]
 
@@ -33,8 +33,8 @@ COLUMNS = ("--item-column", "photo", "--annotator-column", "who", "--label-colum
 
 
 def say(run: Path, person: str, label: str, *items: str) -> None:
-    store = Store(run)
-    store.add(person, [Said(item, "label", (label,)) for item in items], f"{person}-{label}-{'-'.join(items)}")
+    store = AnswerStore(run)
+    store.add(person, [NewAnswer(item, "label", (label,)) for item in items], f"{person}-{label}-{'-'.join(items)}")
     store.close()
 
 
@@ -61,7 +61,7 @@ def test_a_file_of_answers_comes_beside_those_of_the_page(run: Path, more: Path,
     out = run.with_name("run-updated")
     assert given(out) == said_before | news | {("005.png", "zoe", "digit 1"), ("006.png", "zoe", "digit 2")}
     assert content(run) == before
-    Store(run).undo("dan", "undone")
+    AnswerStore(run).undo("dan", "undone")
     again = pals("update", run, more, *COLUMNS)
     assert again.code == 2 and "made before the latest answers" in again.err  # not a word of them would be in it
     elsewhere = pals("update", run, more, *COLUMNS, "--out", "elsewhere")
@@ -143,11 +143,11 @@ def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> N
     assert low <= found["earlier_labels_wrong"] <= high
     assert found["earlier_labels_wrong"] >= 4 / len(first) + found["labels_wrong"] - 0.02  # those four are known to be wrong
     assert "By the same estimate" in " ".join(done.out.split())
-    desk = Desk(run)
+    session = ReviewSession(run)
     try:
-        rows = desk.overview("ana")["rounds"]
+        rows = session.overview("ana")["rounds"]
     finally:
-        desk.close()
+        session.close()
     assert [row["share"] for row in rows] == [1 - found["earlier_labels_wrong"], 1 - found["labels_wrong"]]
     then = 1 - json.loads((run / "summary.json").read_text())["labels_wrong"]
     assert rows[0]["corrected"] == (None if 1 - high <= then <= 1 - low else then)

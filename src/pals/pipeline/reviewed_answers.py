@@ -12,7 +12,7 @@ from pals.pipeline.progress import Monitor
 from pals.readers import Source
 from pals.review.answers_csv import answers_csv
 from pals.review.rounds import has_answers
-from pals.review.store import Answer, Store
+from pals.review.store import AnswerStore, ReviewAnswer
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
 
@@ -23,12 +23,12 @@ class Review(NamedTuple):
     run: Path
     upto: int = 0
     "The last row of review.sqlite."
-    said: tuple[Answer, ...] = ()
+    said: tuple[ReviewAnswer, ...] = ()
     'All that holds there, "none of these" too; who skipped an item said nothing.'
     trusted: tuple[str, ...] = ()
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[ReviewAnswer]:
         """Those with a label, or "don't know": what an update takes in."""
         return [answer for answer in self.said if answer.kind in ("label", "dont-know")]
 
@@ -37,7 +37,7 @@ class Review(NamedTuple):
         """What holds now, or held at row `upto`."""
         if not has_answers(run):
             return cls(run)
-        with closing(Store(run)) as store:
+        with closing(AnswerStore(run)) as store:
             last, standing = store.snapshot(upto)
             return cls(run, last, tuple(answer for answer in standing if answer.kind != "skip"), store.trusted())
 
@@ -83,10 +83,10 @@ class Earlier(NamedTuple):
         return cls(sources, len(review.answers), names)
 
 
-def _without(votes: Path, said: Sequence[Answer]) -> list[Path | Source]:
+def _without(votes: Path, said: Sequence[ReviewAnswer]) -> list[Path | Source]:
     """The run's own answers that nobody has replaced."""
     table = read_table(votes.parent, votes.name)
-    replaced = {(answer.item, answer.person) for answer in said}
+    replaced = {(answer.item, answer.annotator) for answer in said}
     keep = [pair not in replaced for pair in zip(table["item"], table["annotator"], strict=True)]
     if all(keep):
         return [votes]

@@ -1,4 +1,4 @@
-"""What people said on the page, as a table that PALS reads like any other with answers."""
+"""The answers of a review as a table that PALS reads like any file of answers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,45 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pals.labels.cells import DONT_KNOW, join_labels
-from pals.review.store import Answer
+from pals.review.store import ReviewAnswer
 
-COLUMNS = ("item", "annotator", "label", "sure", "time", "remark")
-NONE_OF_THESE = "none of these"
+ANSWER_COLUMNS = ("item", "annotator", "label", "sure", "time", "remark")
+NONE_OF_THESE_REMARK = "none of these"
 
 
-def answers_csv(answers: Iterable[Answer], separator: str | None) -> str:
-    """One row per answer: item, worker, label ("newt|frog" where several are possible, "don't know"), sure, time, remark.
+def answers_csv(answers: Iterable[ReviewAnswer], separator: str | None) -> str:
+    """One row per answer: item, annotator, label ("newt|frog" for several candidates, "don't know"), sure, time, remark.
 
-    Without a separator the candidates of one answer stand in rows of their own, with the same answer_id. "None of these" has no
-    label, so that it makes no class; it stands in `remark`, which is there only where anybody said so. Who skipped an item gave
-    no answer."""
-    import pandas as pd  # not before somebody wants the file
+    Without a separator the candidates of one answer are rows with the same answer_id. "None of these" has no label, so that it
+    makes no class, and stands in `remark`, a column that is left out where it is empty. Skipped items are left out.
+
+    Args:
+        answers: The standing answers.
+        separator: Text between the candidates in a cell, or None.
+    """
+    import pandas as pd  # slow to import; only the file needs it
 
     from pals.util.csv_text import csv_text
 
     rows = [row for answer in answers if answer.kind != "skip" for row in _rows(answer, separator)]
-    table = pd.DataFrame(rows, columns=pd.Index([*COLUMNS, "answer_id"]))
+    table = pd.DataFrame(rows, columns=pd.Index([*ANSWER_COLUMNS, "answer_id"]))
     unused = [name for name, used in (("remark", table["remark"].any()), ("answer_id", separator is None)) if not used]
     return csv_text(table.drop(columns=unused))
 
 
-def none_of_these(answers: Iterable[Answer]) -> list[str]:
-    """The items of which somebody said that their class is missing: a list for `pals update --add-class`."""
+def none_of_these(answers: Iterable[ReviewAnswer]) -> list[str]:
+    """The items marked as none of the classes, each once."""
     return list(dict.fromkeys(answer.item for answer in answers if answer.kind == "none-of-these"))
 
 
-def _rows(answer: Answer, separator: str | None) -> list[tuple[object, ...]]:
+def _rows(answer: ReviewAnswer, separator: str | None) -> list[tuple[object, ...]]:
     when = datetime.fromtimestamp(answer.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    remark = NONE_OF_THESE if answer.kind == "none-of-these" else ""
+    remark = NONE_OF_THESE_REMARK if answer.kind == "none-of-these" else ""
     rest = (answer.sure, when, remark, str(answer.id))
-    return [(answer.item, answer.person, cell, *rest) for cell in _cells(answer, separator)]
+    return [(answer.item, answer.annotator, cell, *rest) for cell in _cells(answer, separator)]
 
 
-def _cells(answer: Answer, separator: str | None) -> tuple[str, ...]:
+def _cells(answer: ReviewAnswer, separator: str | None) -> tuple[str, ...]:
     if answer.kind != "label":
         return (DONT_KNOW if answer.kind == "dont-know" else "",)
     return answer.labels if separator is None else (join_labels(answer.labels, separator),)

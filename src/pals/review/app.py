@@ -1,5 +1,4 @@
-"""The web application: addresses, and which page or answer each gives. What happens is in `session`, who may ask in
-`security`."""
+"""The web application: addresses and responses. The logic is in `session`, access control in `security`."""
 
 from __future__ import annotations
 
@@ -18,29 +17,28 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pals.review.image_files import NoPictureError, Sent
-from pals.review.orders import Order
-from pals.review.security import TOO_LARGE, App, Guard, TooLargeError
-from pals.review.session import Desk
-from pals.review.store import KINDS, LockedError, Said
-from pals.review.template_values import View
+from pals.review.image_files import NoImageError
+from pals.review.orders import ItemOrder
+from pals.review.security import TOO_LARGE, AccessControl, App, TooLargeError
+from pals.review.session import ReviewSession
+from pals.review.store import ANSWER_KINDS, LockedError, NewAnswer
+from pals.review.template_values import card_values, common_values, tile_values, undone_values
 from pals.review.web.page import STATIC, page, static_file
 from pals.util.errors import InputError
 
-LONGEST_NAME = 60
-LONGEST_KEY = 80
-MOST_AT_ONCE = 500
-BEAT = 15.0  # seconds after which a silent stream says that it is alive
-LOOK = 0.25  # seconds between two looks at what changed
-PICTURE_POLICY = "default-src 'none'; sandbox"
+MAX_ANNOTATOR_NAME = 60
+MAX_KEY_LENGTH = 80
+MAX_ITEMS_AT_ONCE = 500
+KEEP_ALIVE_SECONDS = 15.0  # seconds without a change after which a comment keeps the stream open
+POLL_SECONDS = 0.25  # seconds between two reads of the state
+IMAGE_POLICY = "default-src 'none'; sandbox"
 
 
-class Web:
-    """The application on one desk. `person`: who sits at it, unless the browser says otherwise."""
+class WebApp:
+    """The application for one session. `annotator`: the name used unless the browser's cookie has another."""
 
-    def __init__(self, desk: Desk, person: str = "") -> None:
-        self.desk, self.person = desk, person
-        self.view = View(desk)
+    def __init__(self, session: ReviewSession, annotator: str = "") -> None:
+        self.session, self.annotator = session, annotator
         self.closing: Callable[[], bool] = lambda: False
 
     def app(self, token: str, hosts: frozenset[str]) -> App:
@@ -58,7 +56,7 @@ class Web:
             Route("/events", self.events),
             Route("/answers.csv", self.answers_csv),
             Route("/none-of-these.txt", self.missing_class),
-            Route("/picture/{key}", self.picture),
+            Route("/image/{key}", self.image),
             Route("/thumbnail/{key}", self.thumbnail),
             Route("/static/{name}", self.static),
         ]
@@ -69,17 +67,17 @@ class Web:
             LockedError: self._locked,
             ClientDisconnect: self._gone,
         }
-        return Guard(Starlette(routes=routes, exception_handlers=dict(handlers)), token, hosts)
+        return AccessControl(Starlette(routes=routes, exception_handlers=dict(handlers)), token, hosts)
 
-    # ---- who
+    # ---- annotators
 
     def _who(self, request: Request) -> str:
-        return _name(unquote(request.cookies.get("person", ""))) or self.person
+        return _name(unquote(request.cookies.get("annotator", ""))) or self.annotator
 
     def start(self, request: Request) -> Response:
         given = _name(request.query_params.get("name", ""))
-        person = given or self._who(request)
-        target = f"{_root(request)}/item" if person else f"{_root(request)}/who"
+        annotator = given or self._who(request)
+        target = f"{_root(request)}/item" if annotator else f"{_root(request)}/who"
         return self._seated(request, RedirectResponse(target, 303), given)
 
     async def who(self, request: Request) -> Response:
@@ -92,89 +90,94 @@ class Web:
         return self._seated(request, RedirectResponse(f"{_root(request)}/item", 303), name)
 
     def _seated(self, request: Request, response: Response, name: str) -> Response:
-        """The browser remembers who sits at it; it tells nobody else."""
+        """Store the annotator's name in a cookie."""
         if name:
             path = f"{_root(request)}/"
-            response.set_cookie("person", quote(name), path=path, httponly=True, samesite="strict", max_age=90 * 86400)
+            response.set_cookie("annotator", quote(name), path=path, httponly=True, samesite="strict", max_age=90 * 86400)
         return response
 
     # ---- pages
 
     def next_item(self, request: Request) -> Response:
-        order, person = _order(request), self._who(request)
-        after = self.desk.scene().shown.number.get(request.query_params.get("after", ""))
-        found = self.desk.next(person, order, after)
+        order, annotator = _order(request), self._who(request)
+        after = self.session.run_state().view.number.get(request.query_params.get("after", ""))
+        found = self.session.next(annotator, order, after)
         if found.item is None:
             return self._card(request, "done.html", order, **found._asdict())
-        return self._card(request, "card.html", order, **self.view.card(found.item, person), left=found.left)
+        return self._card(request, "card.html", order, **card_values(self.session, found.item, annotator), left=found.left)
 
     def one_item(self, request: Request) -> Response:
-        order, person, item = _order(request), self._who(request), self._item(request)
-        self.desk.store.claim([self.desk.scene().shown.items[item]], person)
-        return self._card(request, "card.html", order, **self.view.card(item, person), left=None)
+        order, annotator, item = _order(request), self._who(request), self._item(request)
+        self.session.store.claim([self.session.run_state().view.items[item]], annotator)
+        return self._card(request, "card.html", order, **card_values(self.session, item, annotator), left=None)
 
-    def _card(self, request: Request, template: str, order: Order, **values: Any) -> Response:
-        """The whole page, or only what changes from item to item."""
+    def _card(self, request: Request, template: str, order: ItemOrder, **values: Any) -> Response:
+        """The whole page, or only the part that changes from item to item."""
         part = request.headers.get("x-part") == "card"
         return self._page(request, template if part else "item.html", order=order, inner=template, **values)
 
     def grid(self, request: Request) -> Response:
-        order, person = _order(request), self._who(request)
-        items, left = self.desk.page(person, order)
-        return self._page(request, "grid.html", order=order, left=left, tiles=self.view.tiles(items, person))
+        order, annotator = _order(request), self._who(request)
+        items, left = self.session.page(annotator, order)
+        return self._page(request, "grid.html", order=order, left=left, tiles=tile_values(self.session, items, annotator))
 
     def overview(self, request: Request) -> Response:
-        return self._page(request, "overview.html", order=Order(), **self.desk.overview(self._who(request)))
+        return self._page(request, "overview.html", order=ItemOrder(), **self.session.overview(self._who(request)))
 
     def choices(self, request: Request) -> Response:
-        return JSONResponse(self.desk.scene().shown.choices)
+        return JSONResponse(self.session.run_state().view.choices)
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
-        person = self._who(request)
-        if not person and template != "who.html":
+        annotator = self._who(request)
+        if not annotator and template != "who.html":
             return RedirectResponse(f"{_root(request)}/who", 303)
-        common = self.view.common(person) | {"root": _root(request), "problem": ""}
+        common = common_values(self.session, annotator) | {"root": _root(request), "problem": ""}
         return HTMLResponse(page(template, **(common | values)), headers={"cache-control": "no-store"})
 
-    # ---- what people do
+    # ---- answers and updates
 
     async def answer(self, request: Request) -> Response:
-        """Answers to one item or to many; each is on disk when this says so."""
+        """Save answers to one item or to many; the response is sent when they are on disk."""
         body = await _json(request)
         return JSONResponse(await run_in_threadpool(self._answer, self._who(request), body))
 
-    def _answer(self, person: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer(self, annotator: str, body: Mapping[str, Any]) -> dict[str, Any]:
         said, key = self._said(body), body.get("key")
-        if not person:
+        if not annotator:
             raise InputError("Enter your name first.")
-        if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
+        if not isinstance(key, str) or not 8 <= len(key) <= MAX_KEY_LENGTH:
             raise InputError("Each answer needs a key of its own.")
-        return {"saved": self.desk.answer(person, said, key)}
+        return {"saved": self.session.answer(annotator, said, key)}
 
-    def _said(self, body: Mapping[str, Any]) -> list[Said]:
-        shown = self.desk.scene().shown
+    def _said(self, body: Mapping[str, Any]) -> list[NewAnswer]:
+        view = self.session.run_state().view
         keys, kind, labels = body.get("items", []), body.get("kind"), body.get("labels", [])
-        if not _texts(keys) or not 1 <= len(keys) <= MOST_AT_ONCE or kind not in (*KINDS, "as-suggested") or not _texts(labels):
+        if (
+            not _texts(keys)
+            or not 1 <= len(keys) <= MAX_ITEMS_AT_ONCE
+            or kind not in (*ANSWER_KINDS, "as-suggested")
+            or not _texts(labels)
+        ):
             raise InputError("Give items, a kind of answer and its labels.")
-        numbers = [shown.number.get(key) for key in dict.fromkeys(keys)]
+        numbers = [view.number.get(key) for key in dict.fromkeys(keys)]
         found = [number for number in numbers if number is not None]
         if len(found) < len(numbers):
             raise InputError("One of these items is not in this run.")
         if kind == "as-suggested":
-            return [Said(shown.items[item], "label", (str(shown.label_N[item]),)) for item in found]
-        return [Said(shown.items[item], kind, tuple(labels), body.get("sure") is not False) for item in found]
+            return [NewAnswer(view.items[item], "label", (str(view.label_N[item]),)) for item in found]
+        return [NewAnswer(view.items[item], kind, tuple(labels), body.get("sure") is not False) for item in found]
 
     async def undo(self, request: Request) -> Response:
         body = await _json(request)
         key = body.get("key")
-        if not isinstance(key, str) or not 8 <= len(key) <= LONGEST_KEY:
+        if not isinstance(key, str) or not 8 <= len(key) <= MAX_KEY_LENGTH:
             raise InputError("Each undo needs a key of its own.")
-        taken = await run_in_threadpool(self.desk.store.undo, self._who(request), key)
-        return JSONResponse({"undone": self.view.undone(taken)})
+        taken = await run_in_threadpool(self.session.store.undo, self._who(request), key)
+        return JSONResponse({"undone": undone_values(self.session, taken)})
 
     async def update(self, request: Request) -> Response:
         await _json(request)
-        started = await run_in_threadpool(self.desk.update.start)
+        started = await run_in_threadpool(self.session.update.start)
         return JSONResponse({"started": started}, 202 if started else 409)
 
     async def events(self, request: Request) -> Response:
@@ -182,42 +185,44 @@ class Web:
         return StreamingResponse(self._stream(request), media_type="text/event-stream", headers=headers)
 
     async def _stream(self, request: Request) -> AsyncIterator[str]:
-        """The state of things whenever it changes, until the browser or the server goes."""
+        """Server-sent events: the live state whenever it changes."""
         state: dict[str, Any] | None = None
         last, silent = state, 0.0
         while not self.closing() and not await request.is_disconnected():
-            with suppress(InputError):  # what is wrong with the store is said to whoever asks or answers
-                state = await run_in_threadpool(self.desk.state)
+            with suppress(InputError):  # other requests report what is wrong with the store
+                state = await run_in_threadpool(self.session.live_state)
             if state != last:
                 last, silent = state, 0.0
                 yield f"data: {json.dumps(state)}\n\n"
-            elif silent >= BEAT:
+            elif silent >= KEEP_ALIVE_SECONDS:
                 silent = 0.0
                 yield ": still here\n\n"
-            await asyncio.sleep(LOOK)
-            silent += LOOK
+            await asyncio.sleep(POLL_SECONDS)
+            silent += POLL_SECONDS
 
     # ---- files
 
     def answers_csv(self, request: Request) -> Response:
-        return _download(self.desk.export(), "text/csv", f"{self.desk.run.resolve().name}-answers.csv")
+        return _download(self.session.export(), "text/csv", f"{self.session.run.resolve().name}-answers.csv")
 
     def missing_class(self, request: Request) -> Response:
-        return _download(self.desk.missing_class(), "text/plain", "none-of-these.txt")
+        return _download(self.session.missing_class(), "text/plain", "none-of-these.txt")
 
-    def picture(self, request: Request) -> Response:
-        return self._picture(request, lambda item: self.view.picture(item))
+    def image(self, request: Request) -> Response:
+        return self._image(request, small=False)
 
     def thumbnail(self, request: Request) -> Response:
-        return self._picture(request, lambda item: self.view.thumbnail(item))
+        return self._image(request, small=True)
 
-    def _picture(self, request: Request, read: Callable[[str], Sent]) -> Response:
-        item = self.desk.scene().shown.items[self._item(request)]
+    def _image(self, request: Request, *, small: bool) -> Response:
+        images, item = self.session.images, self.session.run_state().view.items[self._item(request)]
+        if images is None:
+            return Response("This run has no images.", 404, media_type="text/plain")
         try:
-            data, media_type = read(item)
-        except NoPictureError as error:
+            data, media_type = images.thumbnail(item) if small else images.full(item)
+        except NoImageError as error:
             return Response(str(error), 404, media_type="text/plain")
-        headers = {"cache-control": "private, max-age=600", "content-security-policy": PICTURE_POLICY}
+        headers = {"cache-control": "private, max-age=600", "content-security-policy": IMAGE_POLICY}
         return Response(data, media_type=media_type, headers=headers)
 
     def static(self, request: Request) -> Response:
@@ -227,7 +232,7 @@ class Web:
         return Response(static_file(name), media_type=STATIC[name], headers={"cache-control": "no-cache"})
 
     def _item(self, request: Request) -> int:
-        item = self.desk.scene().shown.number.get(request.path_params["key"])
+        item = self.session.run_state().view.number.get(request.path_params["key"])
         if item is None:
             raise HTTPException(404, "There is no such item in this run.")
         return item
@@ -245,20 +250,20 @@ class Web:
         )
 
     def _problem(self, request: Request, words: str, status: int) -> Response | None:
-        """A page with a way back, for somebody who came to an address; it needs neither run nor store."""
+        """An error page with a way back, for browsers; it needs neither run nor store."""
         if "text/html" not in request.headers.get("accept", ""):
             return None
-        known = {"run": self.desk.run.resolve().name, "root": _root(request), "round": 0, "person": ""}
+        known = {"run": self.session.run.resolve().name, "root": _root(request), "round": 0, "annotator": ""}
         return HTMLResponse(page("problem.html", **known, words=words), status, headers={"cache-control": "no-store"})
 
     def _locked(self, request: Request, error: Exception) -> Response:
-        """Nothing was saved; the page tries again by itself."""
+        """Nothing was saved; the script of the page tries again."""
         return self._problem(request, str(error), 503) or JSONResponse(
             {"error": str(error)}, 503, headers={"retry-after": "1", "cache-control": "no-store"}
         )
 
     def _gone(self, request: Request, error: Exception) -> Response:
-        """Nobody reads it: the connection broke off while the request was sent."""
+        """The client closed the connection while the request was sent."""
         return Response(status_code=400)
 
     def _too_large(self, request: Request, error: Exception) -> Response:
@@ -270,13 +275,13 @@ def _root(request: Request) -> str:
 
 
 def _name(text: str) -> str:
-    """A person's name as it is kept: one line, not too long."""
-    return " ".join(text.split())[:LONGEST_NAME]
+    """An annotator's name: one line of limited length."""
+    return " ".join(text.split())[:MAX_ANNOTATOR_NAME]
 
 
-def _order(request: Request) -> Order:
+def _order(request: Request) -> ItemOrder:
     query = request.query_params
-    return Order.read(query.get("order", "queue"), query.get("value", "")[:200])
+    return ItemOrder.read(query.get("order", "queue"), query.get("value", "")[:200])
 
 
 def _texts(value: Any) -> TypeGuard[list[str]]:
@@ -302,6 +307,6 @@ def _download(text: str, media_type: str, name: str) -> Response:
 
 
 def allowed_hosts(names: Sequence[str], port: int) -> frozenset[str]:
-    """How the server may be called in an address; port 80 needs no number."""
+    """The values of the Host header that are accepted; port 80 may be left out."""
     named = [f"[{name}]" if ":" in name else name for name in names]
     return frozenset([f"{name}:{port}".lower() for name in named] + ([name.lower() for name in named] if port == 80 else []))

@@ -1,4 +1,4 @@
-"""A round of a run: `pals update RUN` with nothing but the answers of its page, which is also what the button there does."""
+"""Apply the answers of a review: `pals update RUN` without files, which is also what the button on the page does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from pals.pipeline.api import update
 from pals.pipeline.stages.findings import Findings
-from pals.review.rounds import FOLDER
-from pals.review.store import Store
+from pals.review.rounds import ROUNDS_FOLDER
+from pals.review.store import AnswerStore
 from pals.util.locks import FolderLock
 
 KEPT_ROUNDS = 2
@@ -21,7 +21,7 @@ def update_from_review(run: Path, **options: Any) -> Findings:
     """Take in all that was answered on the page. Always from the run itself, so that an answer that was replaced leaves no
     trace. The result is a round of the run (RUN/reviewed/...) that the page then shows."""
     started = time.perf_counter()
-    with FolderLock(run / FOLDER), closing(Store(run)) as store:
+    with FolderLock(run / ROUNDS_FOLDER), closing(AnswerStore(run)) as store:
         number = max((done.number for done in store.rounds()), default=0) + 1
         place = _free_place(run, number)
         found = update(run, out=place, **options)
@@ -34,13 +34,13 @@ def update_from_review(run: Path, **options: Any) -> Findings:
 
 def _free_place(run: Path, number: int) -> Path:
     """The folder of a round. What an update that was killed left there is removed."""
-    place = run / FOLDER / f"{run.resolve().name}-{number}"
+    place = run / ROUNDS_FOLDER / f"{run.resolve().name}-{number}"
     if place.is_dir():
         shutil.rmtree(place)
     return place
 
 
-def _forget_old(run: Path, store: Store) -> None:
+def _forget_old(run: Path, store: AnswerStore) -> None:
     """Of all rounds the last two are kept; each follows from the run and the answers."""
     for done in store.rounds()[:-KEPT_ROUNDS]:
-        shutil.rmtree(run / FOLDER / done.folder, ignore_errors=True)
+        shutil.rmtree(run / ROUNDS_FOLDER / done.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The pictures of a run whose pictures lie in tar, Parquet or Arrow files: taken out one at a time, by name."""
+"""The images of a run that lie in tar, Parquet or Arrow files, read one at a time by name."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pals.review.image_files import (
-    LARGEST_SHOWN,
-    THUMBNAIL,
-    NoPictureError,
-    Pictures,
-    Sent,
+    MAX_SHOWN_SIDE,
+    MAX_THUMBNAIL_SIDE,
+    ImageBytes,
+    ImageFiles,
+    NoImageError,
     kept_copy,
     kind_of,
     packed,
@@ -24,20 +24,20 @@ from pals.vision.images.decoding import decode_bytes, read_header_bytes
 if TYPE_CHECKING:
     from pals.data.shards import ShardPictures
 
-ENDINGS = (".tar", ".parquet", ".pq", ".arrow")
+SHARD_ENDINGS = (".tar", ".parquet", ".pq", ".arrow")
 
 
 def is_of_shards(images: Path, item: str) -> bool:
-    """Whether shards are named, or lie in the folder and no picture of this name does."""
-    if images.suffix in ENDINGS:
+    """Whether `images` is a shard, or a folder with shards and without a file of this name."""
+    if images.suffix in SHARD_ENDINGS:
         return True
     with suppress(OSError):
-        return not (images / item).is_file() and any(path.suffix in ENDINGS for path in images.iterdir())
+        return not (images / item).is_file() and any(path.suffix in SHARD_ENDINGS for path in images.iterdir())
     return False
 
 
-class PicturesInShards(Pictures):
-    """Where each lies is looked up once, beside the page: nobody waits for it but who asks for a picture at once."""
+class ImageShards(ImageFiles):
+    """The index of the shards is read in the background, so that only a request for an image waits for it."""
 
     def __init__(self, images: Path, keep: Path) -> None:
         super().__init__(images, keep)
@@ -50,20 +50,20 @@ class PicturesInShards(Pictures):
         return True
 
     def check(self, item: str) -> None:
-        """Not before it is asked for: the page does not wait for shards."""
+        """Nothing is checked before the image is requested: the page does not wait for the index."""
 
-    def full(self, item: str) -> Sent:
+    def full(self, item: str) -> ImageBytes:
         data = self._encoded(item)
         kind = kind_of(data)
-        return Sent(data, kind) if kind else self._square(data, item, LARGEST_SHOWN, "pad")
+        return ImageBytes(data, kind) if kind else self._square(data, item, MAX_SHOWN_SIDE, "pad")
 
-    def thumbnail(self, item: str) -> Sent:
-        """Its middle, as the page shows it."""
+    def thumbnail(self, item: str) -> ImageBytes:
+        """The centre of the image, cropped to a square."""
         data = self._encoded(item)
         mark = hashlib.blake2b(data, digest_size=16).hexdigest()
-        return kept_copy(self.keep, mark, lambda: self._square(data, item, THUMBNAIL, "crop"))
+        return kept_copy(self.keep, mark, lambda: self._square(data, item, MAX_THUMBNAIL_SIDE, "crop"))
 
-    def _square(self, data: bytes, item: str, largest: int, how: Literal["crop", "pad"]) -> Sent:
+    def _square(self, data: bytes, item: str, largest: int, how: Literal["crop", "pad"]) -> ImageBytes:
         """Never enlarged."""
         width, height = read_header_bytes(data) or (largest, largest)
         side = min(largest, min(width, height) if how == "crop" else max(width, height))
@@ -75,12 +75,12 @@ class PicturesInShards(Pictures):
             shards, row_of = self._look_up()
             if item in row_of:
                 return shards.encoded(row_of[item])
-        except InputError as error:  # also of a picture that is damaged
-            raise NoPictureError(str(error)) from None
-        raise NoPictureError(f"{item} is no longer in {self.folder}; put the pictures back to see it.")
+        except InputError as error:  # also where the image is damaged
+            raise NoImageError(str(error)) from None
+        raise NoImageError(f"{item} is no longer in {self.folder}; put the images back to see it.")
 
     def _begin(self) -> None:
-        with suppress(InputError):  # it is said of every picture that is asked for
+        with suppress(InputError):  # reported with each image that is requested
             self._look_up()
 
     def _look_up(self) -> tuple[ShardPictures, dict[str, int]]:
@@ -90,6 +90,6 @@ class PicturesInShards(Pictures):
 
                 shards = shards_of(str(self.folder))
                 if shards is None:
-                    raise NoPictureError(f"The pictures are no longer in {self.folder}; put them back to see them.")
+                    raise NoImageError(f"The images are no longer in {self.folder}; put them back to see them.")
                 self._found = shards, {name: row for row, name in enumerate(shards.names)}
             return self._found

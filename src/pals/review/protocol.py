@@ -1,4 +1,4 @@
-"""Connections on which a request has to arrive in time, so that whoever never finishes one keeps nobody out."""
+"""HTTP connections with a time limit for the request, so that unfinished requests do not block others (slow loris)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MAX_SECONDS = 10.0
+MAX_REQUEST_SECONDS = 10.0
 """For a request to be there, its head and its body."""
-MAX_WAITING = 64
+MAX_OPEN_REQUESTS = 64
 """Connections whose request is not there yet. A browser sends it at once: beyond that the oldest is closed, not the newest."""
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol, which by itself waits for a request as long as it takes."""
+    """uvicorn's protocol, which alone waits for a request without a limit."""
 
     _waiting: ClassVar[dict[BoundedProtocol, asyncio.TimerHandle]] = {}  # the oldest first
 
@@ -36,14 +36,14 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """The clock runs from the connection, or the last response, until the request is whole."""
+        """The time runs from the connection, or the last response, until the request is complete."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
             self._stop_watching()
         elif self not in self._waiting:
-            self._waiting[self] = self.loop.call_later(MAX_SECONDS, self.transport.abort)
-            if len(self._waiting) > MAX_WAITING:
+            self._waiting[self] = self.loop.call_later(MAX_REQUEST_SECONDS, self.transport.abort)
+            if len(self._waiting) > MAX_OPEN_REQUESTS:
                 oldest = next(iter(self._waiting))
-                oldest._stop_watching()  # at once: when the connection is really gone, the loop says later
+                oldest._stop_watching()  # at once: `connection_lost` is called later
                 oldest.transport.abort()
 
     def _stop_watching(self) -> None:

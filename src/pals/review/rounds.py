@@ -1,4 +1,4 @@
-"""The rounds of a run: which is the last, and the process that makes the next. What it does is in `apply`."""
+"""The rounds of a reviewed run: the newest one, and the process that computes the next."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from pals.review.store import FILE_NAME, Round, Store
+from pals.review.store import STORE_FILE, AnswerStore, Round
 from pals.util.plugins import plugin_files
 
-FOLDER = "reviewed"
+ROUNDS_FOLDER = "reviewed"
 """In the run's folder: the runs that came of updates, and the answers that each took in."""
-LINES = 200  # of an update's words that are kept for the page
-State = Literal["idle", "running", "failed", "done"]
+MAX_UPDATE_LINES = 200  # of an update's words that are kept for the page
+UpdateState = Literal["idle", "running", "failed", "done"]
 
 
 def has_answers(run: Path) -> bool:
-    """Whether anybody has been at the page of this run."""
-    return (run / FILE_NAME).is_file()
+    """Whether the run has a file of review answers."""
+    return (run / STORE_FILE).is_file()
 
 
 def base_of(run: Path) -> Path | None:
-    """The run that was reviewed where this one came of; None of any other."""
+    """The reviewed run that this folder is a round of, or None."""
     above = run.resolve().parent
-    return above.parent if above.name == FOLDER and has_answers(above.parent) else None
+    return above.parent if above.name == ROUNDS_FOLDER and has_answers(above.parent) else None
 
 
-def newest(run: Path, store: Store) -> tuple[Path, Round | None]:
-    """The run to be shown: that of the last update that is still there, or the run itself."""
+def newest(run: Path, store: AnswerStore) -> tuple[Path, Round | None]:
+    """The folder of the newest round that is still there, or the run itself."""
     for done in reversed(store.rounds()):
-        if (run / FOLDER / done.folder / "summary.json").is_file():
-            return run / FOLDER / done.folder, done
+        if (run / ROUNDS_FOLDER / done.folder / "summary.json").is_file():
+            return run / ROUNDS_FOLDER / done.folder, done
     return run, None
 
 
-class Update:
-    """The command as a process of its own, while people go on answering."""
+class UpdateProcess:
+    """`pals update RUN` as a process, while the review goes on."""
 
     def __init__(self, run: Path, on_end: Callable[[], object]) -> None:
         self.run, self._on_end = run, on_end
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self.state: State = "idle"
-        self.lines: deque[str] = deque(maxlen=LINES)
+        self.state: UpdateState = "idle"
+        self.lines: deque[str] = deque(maxlen=MAX_UPDATE_LINES)
 
     def start(self) -> bool:
-        """False if one is running already."""
+        """Returns False if an update is running already."""
         with self._lock:
             if self.state == "running":
                 return False
@@ -64,7 +64,7 @@ class Update:
             return True
 
     def stop(self) -> None:
-        """When the server ends: an update that is under way leaves nothing behind that counts."""
+        """Terminate a running update; an unfinished round is discarded by the next one."""
         with self._lock:
             process = self._process
         if process is not None and process.poll() is None:

@@ -1,4 +1,4 @@
-"""A finished run as the page shows it: read once, then asked about one item at a time."""
+"""The tables of a finished run, read once, for the review page."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from pals.runs.run_json import refuse_strange
 from pals.util.errors import InputError
 from pals.util.files import read_object
 
-TABLES = ("labels.csv", "doubtful.csv", "votes.csv")
+VIEW_TABLES = ("labels.csv", "doubtful.csv", "votes.csv")
 ENOUGH = "enough"
 
 
 def key_of(item: str) -> str:
-    """The item in an address: no name of a file ever stands in one, and it is the same in every round."""
+    """The item in an address: a hash, so that no file name is part of an address; the same in every round."""
     return hashlib.blake2b(item.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def places(items: Iterable[str], place: Mapping[str, int]) -> np.ndarray:
-    """Where each item stands; -1 where it is not known."""
+    """The number of each item; -1 if it is unknown."""
     return np.fromiter(map(place.get, items, repeat(-1)), dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Groups:
-    """The rows of a table by the item that they are about, in the order of labels.csv."""
+class RowsByItem:
+    """The rows of a table grouped by item."""
 
     columns: dict[str, list[str]]
     row_R: np.ndarray
     start_N: np.ndarray
 
     @classmethod
-    def of(cls, table: dict[str, list[str]], place: dict[str, int]) -> Groups:
+    def of(cls, table: dict[str, list[str]], place: dict[str, int]) -> RowsByItem:
         place_R = places(table["item"], place)
         order = np.argsort(place_R, kind="stable")
         columns = {name: cells for name, cells in table.items() if name != "item"}
@@ -55,8 +55,8 @@ class Groups:
         return [{name: column[row] for name, column in self.columns.items()} for row in rows]
 
 
-class Shown:
-    """The tables of a run's folder. Items are numbered as in labels.csv."""
+class RunView:
+    """The tables of a run folder. Items are numbered as in labels.csv."""
 
     def __init__(self, folder: Path) -> None:
         refuse_strange(folder)
@@ -68,16 +68,16 @@ class Shown:
         if not all(isinstance(text, str | None) for text in (self.separator, images)):
             raise InputError(f"{folder / 'config.yaml'} is damaged. Restore it from a copy, or fit again.")
         self.images = None if images is None else Path(images)
-        self.labels, self.doubtful, self.votes = (read_columns(folder, name) for name in TABLES)
+        self.labels, self.doubtful, self.votes = (read_columns(folder, name) for name in VIEW_TABLES)
         self.items = self.labels["item"]
         self.keys = [key_of(item) for item in self.items]
         self.place = dict(zip(self.items, range(len(self.items)), strict=True))
         self.number = dict(zip(self.keys, range(len(self.keys)), strict=True))
-        self.votes_of, self.doubts_of = (Groups.of(table, self.place) for table in (self.votes, self.doubtful))
+        self.votes_of, self.doubts_of = (RowsByItem.of(table, self.place) for table in (self.votes, self.doubtful))
         self.label_N = np.array(self.labels["label"], dtype=object)
         self.confidence_N = column_of_numbers(self.labels, "confidence")
         for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
-            column_of_numbers(table, column, missing)  # damage is told now, not when the item is shown
+            column_of_numbers(table, column, missing)  # checked now, not when the item is opened
         self.decision_N, self.gain_N = self._decisions()
         self.look = SecondLook.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
@@ -85,7 +85,8 @@ class Shown:
         self.numbers = read_object(folder / "summary.json")
 
     def _decisions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each item whether it has enough answers, and what one more is worth; "" and 0 where that is not known."""
+        """Of each item the decision (enough answers, one more, expert) and the gain of one more answer; "" and 0 where
+        unknown."""
         decision_N, gain_N = np.full(len(self.items), "", dtype=object), np.zeros(len(self.items))
         if not (self.folder / "next.csv").is_file():
             return decision_N, gain_N
@@ -98,12 +99,12 @@ class Shown:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """All items whose right label is not known, in the order of the queue."""
+        """All items without a known label, in the order of the queue."""
         return item_order(self.labels)
 
     @cached_property
     def choices(self) -> list[dict[str, Any]]:
-        """What an answer may name, in the order of the page: classes, or all nodes of the taxonomy with their depth."""
+        """What an answer may name: the classes, or all nodes of the taxonomy with their depth."""
         if self.taxonomy is None:
             return [{"name": name, "depth": 0, "leaf": True} for name in self.class_names]
         leaves = set(self.taxonomy.leaves)
@@ -117,18 +118,18 @@ class Shown:
         return frozenset(choice["name"] for choice in self.choices)
 
     @cached_property
-    def people(self) -> list[str]:
-        """Who answered, by name."""
+    def annotators(self) -> list[str]:
+        """The names of the annotators of the run."""
         return sorted(set(self.votes["annotator"]) - {""})
 
     @property
     def right(self) -> tuple[float, float, float] | None:
-        """The share of all labels that is right by the run's own estimate, and its interval."""
+        """The estimated share of right labels and its interval."""
         return self._share_right("labels_wrong")
 
     @property
     def earlier_right(self) -> tuple[float, float, float] | None:
-        """The same of the labels before this update, by the estimate of this one."""
+        """The same for the labels before this update, estimated with its answers."""
         return self._share_right("earlier_labels_wrong")
 
     def _share_right(self, key: str) -> tuple[float, float, float] | None:
@@ -140,7 +141,7 @@ class Shown:
     # ---- one item
 
     def facts(self, item: int) -> dict[str, Any]:
-        """All that is known of an item, for a template."""
+        """What the page shows of an item."""
         brief = self.brief(item)
         return {
             **brief,
@@ -171,8 +172,8 @@ class Shown:
         return queue_reason(self.label_N[item], float(self.confidence_N[item]), self._answers(item), surest, below)
 
     def _said(self, item: int) -> list[dict[str, Any]]:
-        """Who answered what; the probability that it is wrong, where that is known. A doubt is about one answer: its annotator
-        may have given another, and "(unnamed)" is many people."""
+        """The answers to an item, with the probability that each is wrong where known. Doubts are matched by annotator and
+        labels: an annotator may have given several answers, and "(unnamed)" is many annotators."""
 
         def key_of_answer(who: str, labels: Sequence[str]) -> tuple[str, ...]:
             return (who, *sorted(TOGETHER.join(labels).split(TOGETHER)))

@@ -1,4 +1,4 @@
-"""Who may ask the server anything: whoever knows the token in the address, from this very page, in small bites."""
+"""Access control: token in the address, Host and Origin checks, and a limit on the size of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGEST_BODY = 64 << 10  # bytes
+MAX_BODY_BYTES = 64 << 10  # bytes
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -29,7 +29,7 @@ HEADERS = {
 
 
 class Refusal(NamedTuple):
-    """Why there is no answer."""
+    """Status and message of a refused request."""
 
     status: int
     words: str
@@ -41,11 +41,14 @@ TOO_LARGE = Refusal(413, "The request is larger than any that this page sends.")
 OTHER_NAME = Refusal(421, "This server cannot be reached under that name. Open the address that `pals review` printed.")
 
 
-class Guard:
-    """Around the application: /TOKEN/... is passed on with the token taken off, everything else is refused.
+class AccessControl:
+    """ASGI middleware: /TOKEN/... is passed on without the token, all other requests are refused.
 
-    hosts: the names under which the server may be addressed (Host), which keeps out a foreign name that was made to point here.
-    A request that changes something must come from a page of this server (Origin)."""
+    Args:
+        app: The application.
+        token: The first part of every path.
+        hosts: The names under which the server may be addressed (Host): protects against DNS rebinding.
+    """
 
     def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
@@ -70,11 +73,11 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD") and not _same_site(headers, host):
             return FOREIGN
         length = headers.get("content-length", "0")
-        return TOO_LARGE if not length.isdigit() or int(length) > LARGEST_BODY else None
+        return TOO_LARGE if not length.isdigit() or int(length) > MAX_BODY_BYTES else None
 
 
 def _same_site(headers: dict[str, str], host: str) -> bool:
-    """A browser says from which page a request comes; one that does not say it is no browser of a person at the page."""
+    """Browsers name the page that a request comes from; a request that names none is refused."""
     return (
         urlsplit(headers.get("origin", "")).netloc.lower() == host
         and headers.get("sec-fetch-site", "same-origin") == "same-origin"
@@ -82,18 +85,18 @@ def _same_site(headers: dict[str, str], host: str) -> bool:
 
 
 class TooLargeError(Exception):
-    """More was sent than announced."""
+    """The body is larger than the header said."""
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The same stream, which breaks off when it grows beyond what the page sends."""
+    """The same stream, which raises when it exceeds MAX_BODY_BYTES."""
     got = 0
 
     async def bounded() -> MutableMapping[str, Any]:
         nonlocal got
         message = await receive()
         got += len(message.get("body", b""))
-        if got > LARGEST_BODY:
+        if got > MAX_BODY_BYTES:
             raise TooLargeError
         return message
 
@@ -101,7 +104,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    """Every answer, whoever gives it, carries the policy."""
+    """Adds the security headers to every response."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""The server: a socket on this machine, an address with a token, and the browser that opens it."""
+"""The server: a socket, an address with a token, and the browser that opens it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from pals.review.session import Desk
+from pals.review.session import ReviewSession
 from pals.util.errors import InputError
 from pals.util.words import pip_install
 
@@ -31,17 +31,34 @@ def serve(
     follow_links: bool = False,
     say: Callable[[str], None],
 ) -> None:
-    """Serve a run until the process is told to end. Tells `say` the address, once it answers there."""
+    """Serve the review of a run until the process ends.
+
+    Args:
+        run: The run folder.
+        host: Address to listen on.
+        port: Port; 0 picks a free one.
+        name: Annotator's name; "" lets the page ask.
+        browser: Whether to open the page in a browser.
+        trust: Annotators whose answers are never overruled.
+        follow_links: Also show images that are links to outside the image folder.
+        say: Receives the lines to print, once the server answers.
+
+    Raises:
+        InputError: The extra `review` is not installed, the run is not finished, or the port cannot be used.
+    """
     try:
         import uvicorn
 
-        from pals.review.app import Web, allowed_hosts
+        from pals.review.app import WebApp, allowed_hosts
         from pals.review.protocol import BoundedProtocol
     except ImportError as error:
         raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
-    with closing(Desk(run, follow_links=follow_links, trust=trust)) as desk, closing(_listening(host, port)) as listening:
+    with (
+        closing(ReviewSession(run, follow_links=follow_links, trust=trust)) as session,
+        closing(_listening(host, port)) as listening,
+    ):
         token, number = secrets.token_urlsafe(24), listening.getsockname()[1]
-        web = Web(desk, name)
+        web = WebApp(session, name)
         config = uvicorn.Config(
             web.app(token, allowed_hosts(_names(host), number)),
             log_level="error",
@@ -56,7 +73,7 @@ def serve(
         server = uvicorn.Server(config)
         web.closing = lambda: server.should_exit
         address = f"http://{_written(_names(host)[0])}:{number}/{token}/"
-        for line in _words(desk, host, address):
+        for line in _words(session, host, address):
             say(line)
         if browser:
             here = f"{address}?name={quote(name)}" if name else address
@@ -64,14 +81,14 @@ def serve(
         server.run(sockets=[listening])
 
 
-def _words(desk: Desk, host: str, address: str) -> list[str]:
-    """What the person who starts it should know."""
-    lines = [f"Reviewing {desk.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
-    pictures = desk.pictures
-    if pictures is None:
-        lines.insert(1, "This run has no pictures: items are shown by name, with what is known about them.")
-    elif not pictures.there:
-        lines.insert(1, f"The pictures are no longer in {pictures.folder}: items are shown by name. Put them back to see them.")
+def _words(session: ReviewSession, host: str, address: str) -> list[str]:
+    """The lines to print at the start."""
+    lines = [f"Reviewing {session.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
+    images = session.images
+    if images is None:
+        lines.insert(1, "This run has no images: items are view by name, with what is known about them.")
+    elif not images.there:
+        lines.insert(1, f"The images are no longer in {images.folder}: items are view by name. Put them back to see them.")
     if host not in LOOPBACK:
         lines.insert(
             1, "Other machines can reach this page. Anyone who has the address with its token can answer: share it with care."
@@ -80,7 +97,7 @@ def _words(desk: Desk, host: str, address: str) -> list[str]:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on, or one sentence on why there is none."""
+    """A listening socket; an InputError gives the reason if there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named TCP, connections are known as such and send at once; else each answer waits 40 ms for the browser's acknowledgement.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -104,7 +121,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """How a browser may call the server, the name for the address first."""
+    """The names under which a browser may address the server, the one to print first."""
     if host in LOOPBACK:
         return tuple(dict.fromkeys((host, *LOOPBACK)))
     if host not in EVERYWHERE:

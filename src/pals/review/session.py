@@ -1,4 +1,4 @@
-"""What people do at the page, without the web: be shown an item, answer, take it back, go through many at once, update."""
+"""A review session without the web: next item, answers, undo, grid, numbers for the overview, updates."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pals.review.answers_csv import answers_csv, none_of_these
-from pals.review.image_files import Pictures
-from pals.review.image_shards import PicturesInShards, is_of_shards
-from pals.review.orders import Kind, Order, Orders, Progress
-from pals.review.rounds import Update, base_of, newest
-from pals.review.run_view import ENOUGH, Shown
-from pals.review.store import Answer, Round, Said, Store
+from pals.review.image_files import ImageFiles
+from pals.review.image_shards import ImageShards, is_of_shards
+from pals.review.orders import ItemOrder, ItemOrders, OrderKind, ReviewProgress
+from pals.review.rounds import UpdateProcess, base_of, newest
+from pals.review.run_view import ENOUGH, RunView
+from pals.review.store import AnswerStore, NewAnswer, ReviewAnswer, Round
 from pals.util.errors import InputError
 
-LOOKED_AT: tuple[Kind, ...] = ("answered", "search")  # on the grid
-GRID = 60  # items on one page of the grid
-MAX_WAIT = 1.0  # seconds that an answer waits while another process writes; then the page tries again
-TRIES = 20  # items that somebody else may take first
+BROWSED_KINDS: tuple[OrderKind, ...] = ("answered", "search")  # on the grid
+GRID_ITEMS = 60  # items on one page of the grid
+MAX_WRITE_WAIT = 1.0  # seconds that an answer waits while another process writes; then the page tries again
+MAX_CLAIM_TRIES = 20  # items that another annotator may reserve first
 
 
-class Scene(NamedTuple):
-    """One state of the run: it changes as a whole when an update is done."""
+class ReviewState(NamedTuple):
+    """A run and its review at one time: replaced as a whole when an update is done."""
 
-    shown: Shown
-    orders: Orders
-    progress: Progress
+    view: RunView
+    orders: ItemOrders
+    progress: ReviewProgress
     round: Round | None
 
 
-class Next(NamedTuple):
-    """An item to look at, or None; how many of the order are left, how many of them others are looking at, and how many there
-    are in all."""
+class NextItem(NamedTuple):
+    """The next item (None if there is none), the items of the order that are left, how many of them others have open, and the
+    length of the order."""
 
     item: int | None
     left: int
@@ -43,22 +43,22 @@ class Next(NamedTuple):
     total: int
 
 
-class Desk:
-    """One run, its store, and everybody who sits at it."""
+class ReviewSession:
+    """A run, its answers, and the annotators who review it."""
 
     def __init__(self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = ()) -> None:
         base = base_of(run)
         if base is not None:
             raise InputError(f"{run} is the result of reviewing {base}. Review that run instead: pals review {base}")
-        before = Shown(run)
-        self.run, self.store = run, Store(run, MAX_WAIT)
+        before = RunView(run)
+        self.run, self.store = run, AnswerStore(run, MAX_WRITE_WAIT)
         self.store.trust(trust)
         self._opening = threading.Lock()
         self._seen = max((done.number for done in self.store.rounds()), default=0)
-        self._scene = self._opened(before)
+        self._run_state = self._opened(before)
         self._right = before.right
-        self.update = Update(run, self.scene)
-        self.pictures = _pictures(before, run, follow_links)
+        self.update = UpdateProcess(run, self.run_state)
+        self.images = _images(before, run, follow_links)
 
     def close(self) -> None:
         self.update.stop()
@@ -66,101 +66,101 @@ class Desk:
 
     # ---- the run, in its last round
 
-    def scene(self) -> Scene:
-        """As the last update left the run, whoever started it."""
+    def run_state(self) -> ReviewState:
+        """The run as the last update left it, even if another process made that update."""
         last = max((done.number for done in self.store.rounds()), default=0)
         if last > self._seen and self._opening.acquire(blocking=False):  # the others go on with what there is meanwhile
             self._seen = last  # one that cannot be read is complained of once, and then done without
             try:
-                self._scene = self._opened()
+                self._run_state = self._opened()
             finally:
                 self._opening.release()
-        return self._scene
+        return self._run_state
 
-    def _opened(self, before: Shown | None = None) -> Scene:
+    def _opened(self, before: RunView | None = None) -> ReviewState:
         folder, done = newest(self.run, self.store)
-        shown = before if before is not None and done is None else Shown(folder)
-        return Scene(shown, Orders(shown), Progress(shown, self.store, done.upto if done else 0), done)
+        view = before if before is not None and done is None else RunView(folder)
+        return ReviewState(view, ItemOrders(view), ReviewProgress(view, self.store, done.upto if done else 0), done)
 
     # ---- one item at a time
 
-    def next(self, person: str, order: Order, after: int | None = None) -> Next:
-        """The first item of the order (after this one) that needs an answer and that nobody else is looking at. It is kept for
-        this person for a while."""
-        scene = self.scene()
-        items = scene.orders.items(order)
-        open_, free = self._open(scene, person, items)
+    def next(self, annotator: str, order: ItemOrder, after: int | None = None) -> NextItem:
+        """The first item of the order, or after the item `after`, that needs an answer and that no other annotator has open. It
+        is reserved for this annotator."""
+        state = self.run_state()
+        items = state.orders.items(order)
+        open_, free = self._open(state, annotator, items)
         numbers = len(open_), len(open_) - len(free), len(items)
-        for item in _from(items, free, after)[:TRIES].tolist():
-            if self.store.claim([scene.shown.items[item]], person):
-                return Next(item, *numbers)
-        return Next(None, *numbers)
+        for item in _from(items, free, after)[:MAX_CLAIM_TRIES].tolist():
+            if self.store.claim([state.view.items[item]], annotator):
+                return NextItem(item, *numbers)
+        return NextItem(None, *numbers)
 
-    def page(self, person: str, order: Order) -> tuple[list[int], int]:
-        """The next items of an order for the grid, kept for this person, and how many are left. What the person has answered,
-        the last first, and what was searched for is shown whoever has answered it: nobody is asked, somebody looks."""
-        scene = self.scene()
-        if order.kind in LOOKED_AT:
-            items = scene.progress.answered(person) if order.kind == "answered" else scene.orders.items(order)
-            return items[:GRID].tolist(), len(items)
-        open_, free = self._open(scene, person, scene.orders.items(order))
-        got = self.store.claim([scene.shown.items[item] for item in free[:GRID].tolist()], person)
-        return [scene.shown.place[item] for item in got], len(open_)
+    def page(self, annotator: str, order: ItemOrder) -> tuple[list[int], int]:
+        """The next items of an order for the grid, reserved for this annotator, and the number of items left. Orders for
+        browsing (the annotator's own answers, a search) show answered items, too, and reserve nothing."""
+        state = self.run_state()
+        if order.kind in BROWSED_KINDS:
+            items = state.progress.answered(annotator) if order.kind == "answered" else state.orders.items(order)
+            return items[:GRID_ITEMS].tolist(), len(items)
+        open_, free = self._open(state, annotator, state.orders.items(order))
+        got = self.store.claim([state.view.items[item] for item in free[:GRID_ITEMS].tolist()], annotator)
+        return [state.view.place[item] for item in got], len(open_)
 
-    def _open(self, scene: Scene, person: str, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of these items that need an answer, and those of them that nobody else is looking at."""
-        open_ = items[~scene.progress.done_N(person)[items]]
-        place = scene.shown.place
-        others = [place[item] for item in self.store.claimed(but=person) if item in place]
+    def _open(self, state: ReviewState, annotator: str, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The items of these that need an answer, and those of them that no other annotator has open."""
+        open_ = items[~state.progress.done_N(annotator)[items]]
+        place = state.view.place
+        others = [place[item] for item in self.store.claimed(but=annotator) if item in place]
         return open_, open_[~np.isin(open_, others)]
 
-    def answer(self, person: str, said: Sequence[Said], key: str) -> list[int]:
-        """On disk when it returns."""
-        shown = self.scene().shown
+    def answer(self, annotator: str, said: Sequence[NewAnswer], key: str) -> list[int]:
+        """Save answers; they are on disk when this returns."""
+        view = self.run_state().view
         for one in said:
-            if one.item not in shown.place:
+            if one.item not in view.place:
                 raise InputError(f"{one.item!r} is not an item of {self.run}.")
             if (one.kind == "label") != bool(one.labels) or len(set(one.labels)) < len(one.labels):
                 raise InputError("A label must name at least one class, each once; any other kind of answer names none.")
-            shown.refuse_strange(one.labels)
-        return self.store.add(person, said, key)
+            view.refuse_strange(one.labels)
+        return self.store.add(annotator, said, key)
 
     # ---- how far it is
 
-    def overview(self, person: str) -> dict[str, Any]:
-        """Numbers for the page: what was answered, what waits for an update, what is enough, what is right by the estimate."""
-        scene, answers = self.scene(), self.store.current()
+    def overview(self, annotator: str) -> dict[str, Any]:
+        """Numbers for the overview: answers, items that wait for an update, decisions, estimates after each update."""
+        state, answers = self.run_state(), self.store.current()
         given = [answer for answer in answers if answer.kind != "skip"]
         return {
-            "items": len(scene.shown.items),
+            "items": len(state.view.items),
             "answers": len(given),
-            "mine": sum(answer.person == person for answer in given),
-            "waiting": scene.progress.num_fresh(),
-            "people_here": _counted(given),
-            "decisions": _decisions(scene.shown),
+            "mine": sum(answer.annotator == annotator for answer in given),
+            "waiting": state.progress.num_fresh(),
+            "annotators_here": _counted(given),
+            "decisions": _decisions(state.view),
             "rounds": self._estimates(),
             "none_of_these": len(none_of_these(answers)),
-            "left": int((~scene.progress.done_N(person)[scene.orders.items(Order())]).sum()),
+            "left": int((~state.progress.done_N(annotator)[state.orders.items(ItemOrder())]).sum()),
             "update": self.update.state,
             "lines": list(self.update.lines),
         }
 
-    def state(self) -> dict[str, Any]:
-        """What changes while somebody looks on, for the live line of the page."""
-        scene = self.scene()
+    def live_state(self) -> dict[str, Any]:
+        """What the page polls: round, items waiting for an update, state and output of a running update."""
+        state = self.run_state()
         return {
-            "round": scene.round.number if scene.round else 0,
-            "waiting": scene.progress.num_fresh(),
+            "round": state.round.number if state.round else 0,
+            "waiting": state.progress.num_fresh(),
             "update": self.update.state,
             "lines": list(self.update.lines)[-12:],
         }
 
     def _estimates(self) -> list[dict[str, Any]]:
-        """Labels right by the run's own estimate, before all updates and after each. Before them by the estimate of the last
-        update, which knows more; `corrected` is what the first estimate was, if it lies outside that interval."""
+        """The estimated share of right labels before all updates and after each. The share before them is the last update's
+        estimate; `corrected` is the original estimate if it lies outside that interval."""
         rounds = [(done.number, (done.share, done.low, done.high), done.seconds) for done in self.store.rounds()]
-        scene = self.scene()
-        again = None if scene.round is None else scene.shown.earlier_right
+        state = self.run_state()
+        again = None if state.round is None else state.view.earlier_right
         right = again or self._right
         first = [] if right is None else [(0, right, 0.0)]
         found: list[dict[str, Any]] = [
@@ -172,22 +172,22 @@ class Desk:
         return found
 
     def export(self) -> str:
-        return answers_csv(self.store.current(), self.scene().shown.separator)
+        return answers_csv(self.store.current(), self.run_state().view.separator)
 
     def missing_class(self) -> str:
         return "".join(f"{item}\n" for item in none_of_these(self.store.current()))
 
 
-def _pictures(shown: Shown, run: Path, follow_links: bool) -> Pictures | None:
-    if shown.images is None:
+def _images(view: RunView, run: Path, follow_links: bool) -> ImageFiles | None:
+    if view.images is None:
         return None
-    if is_of_shards(shown.images, next(iter(shown.items), "")):
-        return PicturesInShards(shown.images, run)
-    return Pictures(shown.images, run, follow_links=follow_links)
+    if is_of_shards(view.images, next(iter(view.items), "")):
+        return ImageShards(view.images, run)
+    return ImageFiles(view.images, run, follow_links=follow_links)
 
 
 def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
-    """The free items from the one after `after` on, then those before it, and at last itself."""
+    """The free items after the item `after` in the order, then those before it, then itself."""
     at = np.flatnonzero(items == after) if after is not None else np.zeros(0, dtype=np.int64)
     if not len(at):
         return free
@@ -197,14 +197,14 @@ def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
     return np.concatenate([free[later], free[~later]])
 
 
-def _counted(given: Sequence[Answer]) -> list[dict[str, Any]]:
+def _counted(given: Sequence[ReviewAnswer]) -> list[dict[str, Any]]:
     counts: dict[str, int] = {}
     for answer in given:
-        counts[answer.person] = counts.get(answer.person, 0) + 1
+        counts[answer.annotator] = counts.get(answer.annotator, 0) + 1
     return [{"name": name, "answers": counts[name]} for name in sorted(counts, key=lambda name: (-counts[name], name))]
 
 
-def _decisions(shown: Shown) -> dict[str, int]:
-    names, counts = np.unique(shown.decision_N.astype(str), return_counts=True)
+def _decisions(view: RunView) -> dict[str, int]:
+    names, counts = np.unique(view.decision_N.astype(str), return_counts=True)
     found = dict(zip(names.tolist(), counts.tolist(), strict=True))
     return {name: found.get(name, 0) for name in (ENOUGH, "one more", "expert")} if "" not in found else {}

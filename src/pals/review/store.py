@@ -1,5 +1,5 @@
-"""Every answer that is given on the page, in one file of the run's folder (SQLite). Nothing is ever changed or deleted: a
-second answer follows the first, and an undo is a row of its own. An answer is on disk before anybody is told so."""
+"""All answers of a review, in one SQLite file in the run folder. Rows are only added: a second answer follows the first, and an
+undo is a row of its own. An answer is on disk before the page confirms it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pals.util.errors import InputError
 
-FILE_NAME = "review.sqlite"
-FORMAT = 1
-CLAIM = 15 * 60.0
-"""Seconds for which an item is kept for the person to whom it was shown."""
-WAIT = 10.0  # seconds to wait while another process writes
-CLAIM_WAIT = 0.2  # for a claim, which is no loss
+STORE_FILE = "review.sqlite"
+STORE_FORMAT = 1
+CLAIM_SECONDS = 15 * 60.0
+"""Seconds for which an item is kept for the annotator to whom it was view."""
+WRITE_WAIT = 10.0  # seconds to wait while another process writes
+CLAIM_WRITE_WAIT = 0.2  # for a claim, which is no loss
 
-LOCKED = "{path} is in use by another program, so nothing can be saved in it. Wait until that has ended."
+LOCKED_MESSAGE = "{path} is in use by another program, so nothing can be saved in it. Wait until that has ended."
 
-Kind = Literal["label", "dont-know", "none-of-these", "skip"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+AnswerKind = Literal["label", "dont-know", "none-of-these", "skip"]
+ANSWER_KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 UNDO = "undo"
 
-SCHEMA = """
+STORE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     item TEXT NOT NULL,
@@ -51,12 +51,12 @@ CREATE TABLE IF NOT EXISTS trusted (person TEXT PRIMARY KEY);
 """
 
 
-class Answer(NamedTuple):
-    """What one person said of one item."""
+class ReviewAnswer(NamedTuple):
+    """One annotator's answer to one item."""
 
     id: int
     item: str
-    person: str
+    annotator: str
     kind: str
     labels: tuple[str, ...]
     sure: bool
@@ -65,8 +65,7 @@ class Answer(NamedTuple):
 
 
 class Round(NamedTuple):
-    """An update that has been made: the run that came of it, the last row that it took in, and the share of labels that is then
-    right by the run's own estimate, with its interval."""
+    """An update: its folder, the last row of the answers it used, and the estimated share of right labels with its interval."""
 
     number: int
     folder: str
@@ -79,37 +78,39 @@ class Round(NamedTuple):
 
 
 class LockedError(InputError):
-    """Another process is writing, and goes on for longer than one waits here. Trying again may help."""
+    """Another process holds the write lock for longer than the waiting time; trying again may help."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer on its way into the store."""
+class NewAnswer:
+    """An answer that is not saved yet."""
 
     item: str
-    kind: Kind
+    kind: AnswerKind
     labels: tuple[str, ...] = ()
     sure: bool = True
 
 
-class Store:
-    """The file. Threads may share one; processes have one each. Who reads never waits for whoever writes."""
+class AnswerStore:
+    """The file. Threads share one store, processes have one each. Readers never wait for a writer."""
 
-    def __init__(self, run: Path, wait: float = WAIT) -> None:
-        """`wait`: seconds, before it is said that another process is writing."""
-        self.path, self.wait = run / FILE_NAME, wait
+    def __init__(self, run: Path, wait: float = WRITE_WAIT) -> None:
+        """Args:
+        run: The run folder.
+        wait: Seconds to wait while another process writes."""
+        self.path, self.wait = run / STORE_FILE, wait
         self._writing_lock, self._reading_lock = threading.Lock(), threading.Lock()
         try:
             self._answers = self._connect("FULL")
             with self._answers:
-                self._answers.executescript(SCHEMA)
-            self._claims = self._connect("NORMAL", CLAIM_WAIT)  # a claim that is lost with the power hurts nobody
+                self._answers.executescript(STORE_SCHEMA)
+            self._claims = self._connect("NORMAL", CLAIM_WRITE_WAIT)  # a reservation may be lost in a power cut
             self._reader = self._connect("NORMAL")
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from None
         self._refuse_newer()
         self._mark = _mark(self.path)
-        self._log = Log()
+        self._log = AnswerLog()
 
     def close(self) -> None:
         with self._writing_lock, self._reading_lock:
@@ -118,86 +119,87 @@ class Store:
 
     # ---- answers
 
-    def add(self, person: str, said: Sequence[Said], key: str) -> list[int]:
-        """Write these answers, all or none; gives their numbers once they are on disk. What came before under the same key is
-        not written again."""
-        batch = f"{person}/{key}"
+    def add(self, annotator: str, said: Sequence[NewAnswer], key: str) -> list[int]:
+        """Save these answers, all or none; returns their row numbers once they are on disk. A `key` that was used before by
+        this annotator saves nothing again."""
+        batch = f"{annotator}/{key}"
         with self._writing(self._answers) as write:
             known = [row.id for row in _batch(write, batch)]
             if known:
                 return known
             now = time.time()
-            rows = [(one.item, person, one.kind, json.dumps(one.labels), one.sure, now, batch, None) for one in said]
+            rows = [(one.item, annotator, one.kind, json.dumps(one.labels), one.sure, now, batch, None) for one in said]
             ids = [_insert(write, row) for row in rows]
-            write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", [(one.item, person) for one in said])
+            write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", [(one.item, annotator) for one in said])
         return ids
 
-    def undo(self, person: str, key: str) -> list[Answer]:
-        """Take back what the person said last, all that was sent together; gives it, or nothing where nothing is left."""
-        batch = f"{person}/{key}"
+    def undo(self, annotator: str, key: str) -> list[ReviewAnswer]:
+        """Take back the last answer of this annotator, with all that was saved together with it; returns what was taken
+        back."""
+        batch = f"{annotator}/{key}"
         with self._writing(self._answers) as write:
             known = [row.undoes for row in _batch(write, batch)]
             if known:
                 return [answer for number in known for answer in _select(write, "id = ?", number)]
             with self._reading_lock:
                 log = self._refreshed(write)
-                last = log.last(person)
+                last = log.last(annotator)
                 together = [] if last is None else [answer for answer in _together(write, last) if log.stands(answer)]
             for answer in together:
-                _insert(write, (answer.item, person, UNDO, "[]", True, time.time(), batch, answer.id))
+                _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id))
         return together
 
-    def current(self) -> list[Answer]:
-        """What stands, in the order in which it was said."""
+    def current(self) -> list[ReviewAnswer]:
+        """The standing answers, oldest first."""
         return self.snapshot()[1]
 
-    def snapshot(self, upto: int | None = None) -> tuple[int, list[Answer]]:
-        """The number of the last row (of those up to `upto`), and what stands then."""
+    def snapshot(self, upto: int | None = None) -> tuple[int, list[ReviewAnswer]]:
+        """The last row (up to row `upto`) and the answers that stood then."""
         with self._reading():
             if upto is None:
                 log = self._refreshed(self._reader)
             else:
-                log = Log()
+                log = AnswerLog()
                 for answer in _select(self._reader, "id <= ?", upto):
                     log.take(answer)
             return log.last_id, log.current()
 
-    def changes(self, after: int) -> tuple[int, dict[str, list[Answer]]]:
-        """The number of the last row, and what stands of each item about which anything was written after row `after`."""
+    def changes(self, after: int) -> tuple[int, dict[str, list[ReviewAnswer]]]:
+        """The last row, and the standing answers of each item that has rows after row `after`."""
         with self._reading():
             log = self._refreshed(self._reader)
             found = self._reader.execute("SELECT DISTINCT item FROM answers WHERE id > ? AND id <= ?", (after, log.last_id))
             return log.last_id, {item: log.of(item) for (item,) in found}
 
-    def of(self, item: str) -> list[Answer]:
-        """What stands of one item."""
+    def of(self, item: str) -> list[ReviewAnswer]:
+        """The standing answers to an item."""
         with self._reading():
             return self._refreshed(self._reader).of(item)
 
-    def history(self, item: str) -> list[Answer]:
-        """All answers to one item in the order in which they were given, with those that were replaced or taken back."""
+    def history(self, item: str) -> list[ReviewAnswer]:
+        """All answers to an item, oldest first, including those replaced or taken back."""
         with self._reading():
             return _select(self._reader, "item = ?", item)
 
-    def _refreshed(self, connection: sqlite3.Connection) -> Log:
-        """Rows are only ever added, so that what is known needs no second look."""
+    def _refreshed(self, connection: sqlite3.Connection) -> AnswerLog:
+        """The log with the rows that were added since."""
         for answer in _select(connection, "id > ?", self._log.last_id):
             self._log.take(answer)
         return self._log
 
-    # ---- who looks at what
+    # ---- reservations
 
-    def claim(self, items: Iterable[str], person: str) -> list[str]:
-        """Keep these items for a person, except those that are kept for somebody else; gives the others. While another process
-        writes none can be kept, and all are shown."""
+    def claim(self, items: Iterable[str], annotator: str) -> list[str]:
+        """Reserve these items for an annotator, except those reserved for others; returns the items reserved. While another
+        process writes nothing can be reserved, and all items are returned."""
         now, got, asked = time.time(), [], list(items)
         try:
-            with self._writing(self._claims, CLAIM_WAIT) as write:
+            with self._writing(self._claims, CLAIM_WRITE_WAIT) as write:
                 for item in asked:
                     found = write.execute(
                         "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (item) DO UPDATE SET person = excluded.person, "
                         "until = excluded.until WHERE person = excluded.person OR until < ?",
-                        (item, person, now + CLAIM, now),
+                        (item, annotator, now + CLAIM_SECONDS, now),
                     )
                     if found.rowcount:
                         got.append(item)
@@ -206,12 +208,12 @@ class Store:
         return got
 
     def claimed(self, but: str) -> dict[str, str]:
-        """The items that are kept for others, and for whom."""
+        """The items that are reserved for other annotators, and for whom."""
         with self._reading():
             found = self._reader.execute("SELECT item, person FROM claims WHERE person != ? AND until >= ?", (but, time.time()))
             return dict(found.fetchall())
 
-    # ---- rounds, and people who are not overruled
+    # ---- rounds, and trusted annotators
 
     def add_round(self, folder: str, upto: int, seconds: float, right: tuple[float, float, float]) -> Round:
         with self._writing(self._answers) as write:
@@ -228,7 +230,7 @@ class Store:
         if not people:
             return
         with self._writing(self._answers) as write:
-            write.executemany("INSERT OR IGNORE INTO trusted VALUES (?)", [(person,) for person in people])
+            write.executemany("INSERT OR IGNORE INTO trusted VALUES (?)", [(name,) for name in people])
 
     def trusted(self) -> tuple[str, ...]:
         with self._reading():
@@ -257,8 +259,8 @@ class Store:
         """One transaction: all of it is on disk afterwards, or nothing."""
         if not self._writing_lock.acquire(
             timeout=self.wait if wait is None else wait
-        ):  # behind somebody who waits for another process
-            raise LockedError(LOCKED.format(path=self.path))
+        ):  # another thread waits for another process
+            raise LockedError(LOCKED_MESSAGE.format(path=self.path))
         try:
             if _mark(self.path) != self._mark:  # SQLite would go on writing to a file that has no name any more
                 raise InputError(
@@ -282,46 +284,46 @@ class Store:
 
     def _refuse_newer(self) -> None:
         found = self._answers.execute("PRAGMA user_version").fetchone()[0]
-        if found > FORMAT:
+        if found > STORE_FORMAT:
             raise InputError(
                 f"{self.path} was written by a newer PALS (format {found}). Install that: pip install -U pals-learn."
             )
-        if found < FORMAT:
-            self._answers.execute(f"PRAGMA user_version = {FORMAT}")
+        if found < STORE_FORMAT:
+            self._answers.execute(f"PRAGMA user_version = {STORE_FORMAT}")
 
 
-class Log:
-    """What the rows come to: of each item and person the last answer that was not taken back."""
+class AnswerLog:
+    """The standing answers: of each item and annotator the last answer that was not taken back."""
 
     def __init__(self) -> None:
         self.last_id = 0
-        self._given: dict[str, dict[str, list[Answer]]] = {}
-        self._of_person: dict[str, dict[int, Answer]] = {}
+        self._given: dict[str, dict[str, list[ReviewAnswer]]] = {}
+        self._of_annotator: dict[str, dict[int, ReviewAnswer]] = {}
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: ReviewAnswer) -> None:
         self.last_id = answer.id
-        of_person = self._of_person.setdefault(answer.person, {})
-        given = self._given.setdefault(answer.item, {}).setdefault(answer.person, [])
+        of_annotator = self._of_annotator.setdefault(answer.annotator, {})
+        given = self._given.setdefault(answer.item, {}).setdefault(answer.annotator, [])
         if answer.kind == UNDO:
-            of_person.pop(answer.undoes or 0, None)
+            of_annotator.pop(answer.undoes or 0, None)
             given[:] = [one for one in given if one.id != answer.undoes]
         else:
-            of_person[answer.id] = answer
+            of_annotator[answer.id] = answer
             given.append(answer)
 
-    def last(self, person: str) -> Answer | None:
-        """The person's last answer that stands; numbers are in the order of time."""
-        of_person = self._of_person.get(person)
-        return of_person[next(reversed(of_person))] if of_person else None
+    def last(self, annotator: str) -> ReviewAnswer | None:
+        """The annotator's last standing answer."""
+        of_annotator = self._of_annotator.get(annotator)
+        return of_annotator[next(reversed(of_annotator))] if of_annotator else None
 
-    def stands(self, answer: Answer) -> bool:
-        """Whether it was not taken back; it may have been replaced."""
-        return answer.id in self._of_person.get(answer.person, {})
+    def stands(self, answer: ReviewAnswer) -> bool:
+        """Whether the answer was not taken back; it may have been replaced."""
+        return answer.id in self._of_annotator.get(answer.annotator, {})
 
-    def of(self, item: str) -> list[Answer]:
+    def of(self, item: str) -> list[ReviewAnswer]:
         return [given[-1] for given in self._given.get(item, {}).values() if given]
 
-    def current(self) -> list[Answer]:
+    def current(self) -> list[ReviewAnswer]:
         standing = (given[-1] for people in self._given.values() for given in people.values() if given)
         return sorted(standing, key=lambda answer: answer.id)
 
@@ -331,20 +333,20 @@ def _insert(write: sqlite3.Connection, row: tuple[Any, ...]) -> int:
     return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
 
 
-def _select(connection: sqlite3.Connection, where: str, value: object) -> list[Answer]:
+def _select(connection: sqlite3.Connection, where: str, value: object) -> list[ReviewAnswer]:
     columns = "id, item, person, kind, labels, sure, at, undoes"
     return [_answer(row) for row in connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))]
 
 
-def _answer(row: tuple[Any, ...]) -> Answer:
-    """SQLite keeps whatever is put into a column: a row that another program has changed may hold anything."""
-    number, item, person, kind, text, sure, at, undoes = row
+def _answer(row: tuple[Any, ...]) -> ReviewAnswer:
+    """SQLite accepts any value in any column: rows changed by another program are checked."""
+    number, item, annotator, kind, text, sure, at, undoes = row
     try:
         labels = json.loads(text)
         datetime.fromtimestamp(at, UTC)
-        good = all(isinstance(part, str) for part in (item, person, *labels)) and kind in (*KINDS, UNDO)
+        good = all(isinstance(part, str) for part in (item, annotator, *labels)) and kind in (*ANSWER_KINDS, UNDO)
         if good and isinstance(labels, list) and isinstance(undoes, int | None):
-            return Answer(number, item, person, kind, tuple(labels), bool(sure), at, undoes)
+            return ReviewAnswer(number, item, annotator, kind, tuple(labels), bool(sure), at, undoes)
     except (TypeError, ValueError, OverflowError, OSError):
         pass
     raise sqlite3.DatabaseError(f"row {number} of its answers is malformed")
@@ -357,17 +359,17 @@ def _round(row: tuple[Any, ...]) -> Round:
     return Round(*row)
 
 
-def _batch(connection: sqlite3.Connection, batch: str) -> list[Answer]:
+def _batch(connection: sqlite3.Connection, batch: str) -> list[ReviewAnswer]:
     return _select(connection, "batch = ?", batch)
 
 
-def _together(connection: sqlite3.Connection, answer: Answer) -> list[Answer]:
-    """What was sent with this answer, and it itself."""
+def _together(connection: sqlite3.Connection, answer: ReviewAnswer) -> list[ReviewAnswer]:
+    """This answer and those that were saved with it."""
     return _select(connection, "batch = (SELECT batch FROM answers WHERE id = ?)", answer.id)
 
 
 def _mark(path: Path) -> tuple[int, int] | None:
-    """By which a file is known, whatever its name; None where there is none."""
+    """Device and inode of a file; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -378,7 +380,7 @@ def _mark(path: Path) -> tuple[int, int] | None:
 def _unusable(path: Path, error: sqlite3.Error) -> InputError:
     reason = str(error)
     if "locked" in reason:
-        return LockedError(LOCKED.format(path=path))
+        return LockedError(LOCKED_MESSAGE.format(path=path))
     if "readonly" in reason or "unable to open" in reason:
         return InputError(f"Cannot write {path}: answers are saved there. Make the folder writable, or copy the run elsewhere.")
     if "not a database" in reason or "malformed" in reason:

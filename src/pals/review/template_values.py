@@ -1,133 +1,122 @@
-"""From what is known of an item to what a template shows."""
+"""What the templates show: plain values from a session, and answers in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pals.review.image_files import NoPictureError, Pictures, Sent
-from pals.review.session import Desk
-from pals.review.store import UNDO, Answer
+from pals.review.image_files import NoImageError
+from pals.review.session import ReviewSession
+from pals.review.store import UNDO, ReviewAnswer
 
-MANY = 20  # classes beyond which people search by typing
-LIKELY = 6  # choices that are offered then
-DIGITS = "1234567890"
-LETTERS = "abefghijklopqrtvwxy"
-"""For further classes: without the letters that mean something else (c, d, m, n, s, u, z)."""
-KINDS = {"dont-know": "don't know", "none-of-these": "none of these", "skip": "skipped"}
+MAX_BUTTONS = 20  # with more classes a search field replaces the buttons
+NUM_LIKELY = 6  # buttons for the likeliest classes then
+DIGIT_KEYS = "1234567890"
+LETTER_KEYS = "abefghijklopqrtvwxy"
+"""Keys of further classes, without the letters that are commands (c, d, m, n, s, u, z)."""
+KIND_WORDS = {"dont-know": "don't know", "none-of-these": "none of these", "skip": "skipped"}
 
 
-class View:
-    """Plain values for the templates."""
+def common_values(session: ReviewSession, annotator: str) -> dict[str, Any]:
+    """What every page shows."""
+    state = session.run_state()
+    return {
+        "annotator": annotator,
+        "run": session.run.resolve().name,
+        "round": state.round.number if state.round else 0,
+        "classes": state.view.class_names,
+        "annotators": state.view.annotators[:500],
+        "images": session.images is not None and session.images.there,
+    }
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
 
-    def common(self, person: str) -> dict[str, Any]:
-        """What every page shows."""
-        scene = self.desk.scene()
-        return {
-            "person": person,
-            "run": self.desk.run.resolve().name,
-            "round": scene.round.number if scene.round else 0,
-            "classes": scene.shown.class_names,
-            "people": scene.shown.people[:500],
-            "pictures": self.desk.pictures is not None and self.desk.pictures.there,
-        }
+def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, Any]:
+    """What the page of one item shows."""
+    view = session.run_state().view
+    facts = view.facts(item)
+    name = facts["item"]
+    standing = {answer.annotator: answer for answer in session.store.of(name)}
+    facts["said"] += [_page_answer(answer) for other, answer in standing.items() if other != annotator]
+    many = view.taxonomy is not None or len(view.class_names) > MAX_BUTTONS
+    mine = standing.get(annotator)
+    return {
+        "facts": facts,
+        "mine": None if mine is None else in_words(mine),
+        "many": many,
+        "choices": _choices(facts, view.class_names, many),
+        "history": _history(session, name, {answer.id for answer in standing.values()}),
+        "no_image": _missing_image(session, name),
+        "known_look": view.look is not None,
+        "also": session.store.claimed(but=annotator).get(name, ""),
+    }
 
-    def card(self, item: int, person: str) -> dict[str, Any]:
-        shown = self.desk.scene().shown
-        facts = shown.facts(item)
-        standing = {answer.person: answer for answer in self.desk.store.of(facts["item"])}
-        facts["said"] += [_answered(answer) for name, answer in standing.items() if name != person]
-        many = shown.taxonomy is not None or len(shown.class_names) > MANY
-        mine = standing.get(person)
-        return {
-            "facts": facts,
-            "mine": None if mine is None else in_words(mine),
-            "many": many,
-            "choices": self._choices(facts, many),
-            "history": self._history(facts["item"]),
-            "no_picture": self._no_picture(facts["item"]),
-            "known_look": shown.look is not None,
-            "also": self.desk.store.claimed(but=person).get(facts["item"], ""),
-        }
 
-    def tiles(self, items: Sequence[int], person: str) -> list[dict[str, Any]]:
-        shown = self.desk.scene().shown
-        tiles = []
-        for item in items:
-            mine = next((answer for answer in self.desk.store.of(shown.items[item]) if answer.person == person), None)
-            tiles.append({**shown.brief(item), "mine": None if mine is None else in_words(mine)})
-        return tiles
+def tile_values(session: ReviewSession, items: Sequence[int], annotator: str) -> list[dict[str, Any]]:
+    """What the grid shows of these items."""
+    view, tiles = session.run_state().view, []
+    for item in items:
+        mine = next((answer for answer in session.store.of(view.items[item]) if answer.annotator == annotator), None)
+        tiles.append({**view.brief(item), "mine": None if mine is None else in_words(mine)})
+    return tiles
 
-    def undone(self, taken: Sequence[Answer]) -> dict[str, str] | None:
-        """What was taken back, and which item to look at then."""
-        if not taken:
-            return None
-        shown = self.desk.scene().shown
-        place = shown.place.get(taken[0].item)
-        said = in_words(taken[0]) if len(taken) == 1 else f"{len(taken)} answers"
-        return {"key": "" if place is None else shown.keys[place], "said": said}
 
-    def picture(self, item: str) -> Sent:
-        return self._pictures().full(item)
-
-    def thumbnail(self, item: str) -> Sent:
-        return self._pictures().thumbnail(item)
-
-    def _pictures(self) -> Pictures:
-        if self.desk.pictures is None:
-            raise NoPictureError("This run has no pictures.")
-        return self.desk.pictures
-
-    def _no_picture(self, item: str) -> str:
-        """Why there is none to show; "" where there is one."""
-        if self.desk.pictures is None:
-            return "This run has no pictures: only feature vectors or answers."
-        try:
-            self.desk.pictures.check(item)
-        except NoPictureError as error:
-            return str(error)
-        return ""
-
-    def _choices(self, facts: dict[str, Any], many: bool) -> list[dict[str, str]]:
-        """The buttons, with the key of each: all classes, or of very many those that are likely."""
-        names = self.desk.scene().shown.class_names
-        if many:
-            said = [label for vote in facts["said"] for label in vote["labels"] if not vote["unknown"]]
-            likely = [facts["label"], *said, facts["second"], *(name for name, _ in facts["model"])]
-            names = [name for name in dict.fromkeys(likely) if name][:LIKELY]
-        keys = own_digits(names) or (DIGITS if many else DIGITS + LETTERS).ljust(len(names))
-        return [{"name": name, "key": key.strip()} for name, key in zip(names, keys, strict=False)]
-
-    def _history(self, item: str) -> list[dict[str, str]]:
-        """What was said of the item and then replaced or taken back."""
-        rows = self.desk.store.history(item)
-        standing = {answer.id for answer in self.desk.store.of(item)}
-        undone = {answer.undoes for answer in rows if answer.kind == UNDO}
-        return [
-            {"who": row.person, "said": in_words(row), "what": "undone" if row.id in undone else "replaced"}
-            for row in rows
-            if row.kind != UNDO and row.id not in standing
-        ]
+def undone_values(session: ReviewSession, taken: Sequence[ReviewAnswer]) -> dict[str, str] | None:
+    """The answers that were taken back, in words, and the key of their first item; None if there are none."""
+    if not taken:
+        return None
+    view = session.run_state().view
+    number = view.place.get(taken[0].item)
+    words = in_words(taken[0]) if len(taken) == 1 else f"{len(taken)} answers"
+    return {"key": "" if number is None else view.keys[number], "said": words}
 
 
 def own_digits(names: Sequence[str]) -> str:
-    """Where each class has a digit of its own in its name, and no other ("grade 3"), that is its key."""
-    found = ["".join(letter for letter in name if letter in DIGITS) for name in names]
+    """The keys of classes such as "grade 3": each name has exactly one digit, and all digits differ. Else ""."""
+    found = ["".join(letter for letter in name if letter in DIGIT_KEYS) for name in names]
     return "".join(found) if all(len(one) == 1 for one in found) and len(set(found)) == len(found) else ""
 
 
-def in_words(answer: Answer) -> str:
+def in_words(answer: ReviewAnswer) -> str:
     """ "cat", "cat or dog", "cat (unsure)", "don't know"."""
     if answer.kind != "label":
-        return KINDS.get(answer.kind, answer.kind)
+        return KIND_WORDS.get(answer.kind, answer.kind)
     return " or ".join(answer.labels) + ("" if answer.sure else " (unsure)")
 
 
-def _answered(answer: Answer) -> dict[str, Any]:
-    """Somebody's answer on the page, beside those of the run."""
-    labels = list(answer.labels) or [KINDS.get(answer.kind, answer.kind)]
+def _page_answer(answer: ReviewAnswer) -> dict[str, Any]:
+    """Another annotator's answer in the review, in the form of the run's own answers."""
+    labels = list(answer.labels) or [KIND_WORDS.get(answer.kind, answer.kind)]
     marks = {"sure": answer.sure, "unknown": not answer.labels, "wrong": None, "here": True}
-    return {"who": answer.person, "labels": labels, **marks}
+    return {"who": answer.annotator, "labels": labels, **marks}
+
+
+def _choices(facts: dict[str, Any], names: Sequence[str], many: bool) -> list[dict[str, str]]:
+    """The buttons with their keys: all classes, or the likeliest ones of many."""
+    if many:
+        given = [label for vote in facts["said"] for label in vote["labels"] if not vote["unknown"]]
+        likely = [facts["label"], *given, facts["second"], *(name for name, _ in facts["model"])]
+        names = [name for name in dict.fromkeys(likely) if name][:NUM_LIKELY]
+    keys = own_digits(names) or (DIGIT_KEYS if many else DIGIT_KEYS + LETTER_KEYS).ljust(len(names))
+    return [{"name": name, "key": key.strip()} for name, key in zip(names, keys, strict=False)]
+
+
+def _history(session: ReviewSession, item: str, standing: set[int]) -> list[dict[str, str]]:
+    """The answers to the item that were replaced or taken back."""
+    rows = session.store.history(item)
+    undone = {row.undoes for row in rows if row.kind == UNDO}
+    return [
+        {"who": row.annotator, "said": in_words(row), "what": "undone" if row.id in undone else "replaced"}
+        for row in rows
+        if row.kind != UNDO and row.id not in standing
+    ]
+
+
+def _missing_image(session: ReviewSession, item: str) -> str:
+    """Why there is no image to show; "" where there is one."""
+    if session.images is None:
+        return "This run has no images: only feature vectors or answers."
+    try:
+        session.images.check(item)
+    except NoImageError as error:
+        return str(error)
+    return ""

@@ -1,4 +1,4 @@
-"""Templates to HTML, with everything that comes from data escaped; and the files that a page asks for."""
+"""HTML from the templates, with all data escaped, and the static files."""
 
 from __future__ import annotations
 

@@ -52,15 +52,15 @@ export async function post(path, body) {
 
 export const typing = (event) => event.target.closest("input, select, textarea, dialog[open]") !== null;
 
-// Tiny pictures are shown with their pixels; one that cannot be shown says so, a small one gives way to its name.
+// Tiny images are shown with their pixels; an image that fails to load is replaced by a sentence, a thumbnail is hidden.
 function failed(image) {
-  if (image.id !== "picture") { image.hidden = true; return; }
+  if (image.id !== "image") { image.hidden = true; return; }
   const words = document.createElement("p");
-  [words.className, words.textContent] = ["no-picture", "This picture cannot be shown: the file is damaged or gone."];
+  [words.className, words.textContent] = ["no-image", "This image cannot be shown: the file is damaged or gone."];
   find("#frame").replaceWith(words);
 }
 
-export function watchPictures() {
+export function watchImages() {
   const sharpen = (image) => image.classList.toggle("pixels", image.naturalWidth > 0 && image.naturalWidth < 64);
   document.addEventListener("load", (event) => { if (event.target instanceof HTMLImageElement) sharpen(event.target); }, true);
   document.addEventListener("error", (event) => { if (event.target instanceof HTMLImageElement) failed(event.target); }, true);
@@ -83,4 +83,4 @@ if (find("#live")) {
   source.onmessage = (event) => live(JSON.parse(event.data));
   addEventListener("pagehide", () => source.close());
 }
-watchPictures();
+watchImages();

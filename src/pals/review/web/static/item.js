@@ -99,7 +99,7 @@ function enter() {
 // ---- zoom: fit, then 2, 4 and 8 times
 function magnify(step) {
   const frame = find("#frame");
-  const image = find("#picture");
+  const image = find("#image");
   if (!frame) return;
   zoom = Math.max(0, Math.min(3, zoom + step));
   frame.classList.toggle("zoomed", zoom > 0);
@@ -177,7 +177,7 @@ document.addEventListener("keydown", (event) => {
   if (event.target.id === "find") { searchKey(event); return; }
   const saving = several && chosen.size && event.target.closest(".choices, #several"); // where a click has left the focus
   if (typing(event) || (event.key === "Enter" && !saving && event.target.closest("button, a, summary"))) return;
-  if (event.target.id === "frame" && event.key.startsWith("Arrow") && zoom) return; // moves the picture
+  if (event.target.id === "frame" && event.key.startsWith("Arrow") && zoom) return; // scrolls the image
   const letter = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const button = find(`.choice[data-key="${CSS.escape(letter)}"]`);
   const typed = many() && !event.shiftKey && /^[a-z]$/.test(event.key) && event.key !== "u";
