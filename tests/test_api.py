@@ -23,7 +23,7 @@ majority_vote dawid_skene closed_form encode
 METHODS DATASETS READERS NETWORKS ENCODERS KnownEncoder Run RunConfig load_dataset load_plugin
 Method Problem EpochPlan Group Selection Batch Context Phase Network Output MethodView ImageSteps View STRICT InputError
 Dataset Items Loader Views image_views vector_views list_images load_images image_statistics
-ItemSource Pictures ShardPictures open_array
+ItemSource ImageFiles ShardImages open_array
 Source Records Table
 __version__
 """
@@ -38,6 +38,12 @@ def test_the_names_are_frozen() -> None:
 @pytest.mark.parametrize("name", FROZEN)
 def test_every_name_is_there(name: str) -> None:
     assert getattr(pals, name) is getattr(pals, name)
+
+
+@pytest.mark.parametrize(("old", "new"), pals._RENAMED.items())
+def test_old_names_work_with_a_warning(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"pals.{new}"):
+        assert getattr(pals, old) is getattr(pals, new)
 
 
 def test_a_type_checker_sees_the_same_names() -> None:

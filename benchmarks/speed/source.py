@@ -2,8 +2,8 @@
 
     python benchmarks/speed/source.py [--items 2000] [--side 64] [--network small-cnn] [--folder PICTURES] [--repeats 5]
 
-The same run six times: items in a tensor, in an .npy file that is mapped into memory, in picture files that are decoded
-whenever they are needed, in a tar file of these, and in both with what was decoded kept in a file (`kept`). Epochs take turns.
+The same run five times: items in a tensor, in an .npy file that is mapped into memory, in image files that are decoded
+whenever they are needed, in a tar file of these, and in that tar file decoded once into the image cache. Epochs take turns.
 The first, in which everything is decoded for the first time, has a ratio of its own (that of the tensor is torch's warm-up). An
 epoch of PALS passes over the items twice: once for features, once for the steps. The losses are compared, and are the same.
 
@@ -27,8 +27,8 @@ import torch
 from _measure import report, seconds
 from images import make_pictures
 
-from pals.data import Inputs, Items, Pictures, open_array
-from pals.data.shards import ShardPictures
+from pals.data import ImageFiles, Inputs, Items, open_array
+from pals.data.shards import ShardImages
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, find_method, method_options
 from pals.training.engine import Engine, EngineConfig
@@ -60,7 +60,7 @@ def trainer_of(inputs: Inputs, network: str, device: str) -> Trainer:
 def sources(folder: Path, side: int, place: Path, limit: int) -> dict[str, Inputs]:
     """The same pixels in several places."""
     paths = [folder / name for name in list_images(folder)[:limit]]
-    files = Pictures(paths, side)
+    files = ImageFiles(paths, side)
     pixels = files[:]
     np.save(place / "pixels.npy", pixels.numpy())
     with tarfile.open(place / "all.tar", "w") as archive:
@@ -70,9 +70,8 @@ def sources(folder: Path, side: int, place: Path, limit: int) -> dict[str, Input
         "in memory": pixels,
         "mapped .npy": open_array(place / "pixels.npy"),
         "picture files, on the fly": files,
-        "tar file, on the fly": ShardPictures(place / "all.tar", side),
-        "picture files, kept": Pictures(paths, side).kept(place),
-        "tar file, kept": ShardPictures(place / "all.tar", side).kept(place),
+        "tar file, on the fly": ShardImages(place / "all.tar", side),
+        "tar file, cached": ShardImages(place / "all.tar", side).cached(place / "cache").images,
     }
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pals.crowd import majority_vote as majority_vote
     from pals.data import DATASETS as DATASETS
     from pals.data import Dataset as Dataset
+    from pals.data import ImageFiles as ImageFiles
     from pals.data import Items as Items
     from pals.data import ItemSource as ItemSource
     from pals.data import Loader as Loader
-    from pals.data import Pictures as Pictures
     from pals.data import load_dataset as load_dataset
     from pals.data import open_array as open_array
-    from pals.data.shards import ShardPictures as ShardPictures
+    from pals.data.shards import ShardImages as ShardImages
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.labels.candidates import CandidateSets as CandidateSets
     from pals.labels.candidates import Truth as Truth
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
-    "pals.data": ("DATASETS", "Dataset", "ItemSource", "Items", "Loader", "Pictures", "load_dataset", "open_array"),
-    "pals.data.shards": ("ShardPictures",),
+    "pals.data": ("DATASETS", "Dataset", "ImageFiles", "ItemSource", "Items", "Loader", "load_dataset", "open_array"),
+    "pals.data.shards": ("ShardImages",),
     "pals.estimator": ("PALSClassifier",),
     "pals.pipeline": ("fit", "update"),
     "pals.relabel": ("next_answers",),
@@ -103,6 +103,8 @@ _NAMES = {
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins
+_RENAMED = {"Pictures": "ImageFiles", "ShardPictures": "ShardImages"}
+"""Names of version 0.2: they work, with a warning."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
@@ -112,6 +114,11 @@ if not TYPE_CHECKING:  # a type checker is to know the names above and no others
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
+        if name in _RENAMED:
+            import warnings
+
+            warnings.warn(f"pals.{name} is now called pals.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+            return __getattr__(_RENAMED[name])
         if name in _MODULES:
             return import_module(f"pals.{name}")
         if name == "__version__":

@@ -158,9 +158,9 @@ BAD = [
     ("[]", "the file holds no annotations. Get Benthic of the DCIC collection"),
     ('{"annotations": []}', "the file is an object, not a list"),
     (json.dumps([{"annotations": [{"image_path": "Benthic/fold1/a.png"}]}]), "set 1, annotation 1 lacks"),
-    (json.dumps([{"annotations": [entry("Benthic/../../secret.png")]}]), r"names the picture 'Benthic/../../secret.png'"),
+    (json.dumps([{"annotations": [entry("Benthic/../../secret.png")]}]), r"names the image 'Benthic/../../secret.png'"),
     (json.dumps([{"annotations": [entry("/etc/fold1/a.png")]}]), "not a path FOLDER/FOLD/FILE within the data"),
-    (json.dumps([{"annotations": [entry(None)]}]), "names the picture None"),
+    (json.dumps([{"annotations": [entry(None)]}]), "names the image None"),
     (json.dumps([{"annotations": [entry("Benthic/a.png")]}]), "not a path FOLDER/FOLD/FILE"),
     (
         json.dumps([{"annotations": [entry("Benthic/fold1/a.png", "whale")]}]),
@@ -171,7 +171,7 @@ BAD = [
         json.dumps(
             [{"annotations": [entry(f"{'XY'[c % 2]}/fold1/a.png", name) for c, name in enumerate(BENTHIC.class_names)]}]
         ),
-        r"its pictures lie in several folders \(X, Y\)",
+        r"its images lie in several folders \(X, Y\)",
     ),
     (
         json.dumps([{"annotations": [entry("Benthic/fold9/a.png", name) for name in BENTHIC.class_names]}]),
@@ -179,7 +179,7 @@ BAD = [
     ),
     (
         json.dumps([{"annotations": [entry("Benthic/fold1/a.png", name) for name in BENTHIC.class_names]}]),
-        "names no picture in fold 3, which slice 1 needs",
+        "names no image in fold 3, which slice 1 needs",
     ),
 ]
 

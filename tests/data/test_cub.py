@@ -63,7 +63,7 @@ def test_the_set_may_be_named_itself_and_comes_from_the_cache(tmp_path: Path, mo
     root = make_cub(tmp_path / "CUB_200_2011")
     first = load_dataset("cub200", data_dir=root)
     monkeypatch.setenv("PALS_DATA", str(tmp_path))
-    monkeypatch.setattr("pals.vision.images.load_folder.read_picture", None)  # would be called to decode
+    monkeypatch.setattr("pals.vision.images.load_folder.read_image", None)  # would be called to decode
     again = load_dataset("cub200")
     assert torch.equal(first.train.inputs, again.train.inputs)
     assert torch.equal(first.test.inputs, again.test.inputs)
@@ -82,7 +82,7 @@ def test_class_folders_that_do_not_fit(tmp_path: Path) -> None:
     root = make_folders(tmp_path / "cub200")
     (root / "test" / "004.Groove_billed_Ani").mkdir()
     (root / "test" / BIRDS[0] / "0.png").rename(root / "test" / "004.Groove_billed_Ani" / "0.png")
-    with pytest.raises(InputError, match=r"004.Groove_billed_Ani holds pictures of a class that is not in .*train \(3 classes"):
+    with pytest.raises(InputError, match=r"004.Groove_billed_Ani holds images of a class that is not in .*train \(3 classes"):
         load_dataset("cub200", data_dir=tmp_path)
     (root / "test" / "004.Groove_billed_Ani" / "0.png").rename(root / "test" / "0.png")
     with pytest.raises(InputError, match=r"test/0\.png is in no class folder"):
@@ -138,11 +138,11 @@ DAMAGE = {
     ],
     "images.txt": [
         ("x y\n", r"images\.txt does not hold what it should: line 1"),
-        ("1 ../../secret.png\n", r"picture 1 is '../../secret.png', which is not a path within images/"),
+        ("1 ../../secret.png\n", r"image 1 is '../../secret.png', which is not a path within images/"),
         ("1 /etc/secret.png\n", "not a path within images/"),
-        ("99 a.png\n", r"image_class_labels.txt .* picture 99 \(a.png\) is in images.txt, but this file does not name it"),
+        ("99 a.png\n", r"image_class_labels.txt .* image 99 \(a.png\) is in images.txt, but this file does not name it"),
     ],
-    "image_class_labels.txt": [(None, "is missing"), ("1 one\n", "picture 1 has 'one' where a number belongs")],
+    "image_class_labels.txt": [(None, "is missing"), ("1 one\n", "image 1 has 'one' where a number belongs")],
     "train_test_split.txt": [(None, "is missing"), ("1 7\n", r"train_test_split.txt .* but this file has 7 for it")],
 }
 

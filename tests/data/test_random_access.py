@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 import torch
 
 from _shards import png, sample, write_parquet, write_pictures, write_samples, write_tar
-from pals.data import Pictures
-from pals.data.shards import ParquetShard, ShardPictures
+from pals.data import ImageFiles
+from pals.data.shards import ParquetShard, ShardImages
 from pals.util.errors import InputError
 from pals.vision.images import decode_bytes
 
@@ -35,7 +36,7 @@ def test_any_row_in_any_order(kind: str, request: pytest.FixtureRequest, tmp_pat
     shards: list[Path] = request.getfixturevalue(kind)
     expected = torch.stack([torch.from_numpy(decode_bytes(png(number), "", 8)) for number in NUMBERS])
     for given in (shards, str(shards[0]).replace("-0.", "-{0..1}.")):
-        source = ShardPictures(given, 8, threads=3)
+        source = ShardImages(given, 8, threads=3)
         assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
         assert source.shape == (23, 3, 8, 8)
     row_M = torch.randperm(23, generator=torch.Generator().manual_seed(0))
@@ -44,11 +45,37 @@ def test_any_row_in_any_order(kind: str, request: pytest.FixtureRequest, tmp_pat
     assert torch.equal(torch.cat(list(source.batches(6))), expected)
 
 
+@pytest.mark.parametrize("kind", ["tars", "parquet"])
+def test_shards_are_decoded_once_into_the_cache(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    shards: list[Path] = request.getfixturevalue(kind)
+    source, cache = ShardImages(shards, 8), tmp_path / "cache"
+    table = source.cached(cache)
+    assert table.names == source.names and table.decoded == 23 and table.size_N2[0].tolist() == [11, 9]
+    assert torch.equal(table.images, source[:])
+    some = ShardImages(shards, 8).cached(cache, ["0020.png", "0003.png"])
+    assert some.decoded == 0 and torch.equal(some.images, source[[20, 3]])
+    os.utime(shards[1], ns=(1, 1))
+    assert ShardImages(shards, 8).cached(cache).decoded == 23
+    with pytest.raises(InputError, match="nothing"):
+        source.cached(cache, ["nothing"])
+
+
+def test_bad_images_of_shards_are_skipped(tmp_path: Path) -> None:
+    source = ShardImages(write_tar(tmp_path / "x.tar", [*sample(1), ("2.txt", b""), ("3.png", b"damaged")]), 8)
+    table = source.cached(None, skip_bad=True)
+    assert table.names == ("0001.png",) and [bad.name for bad in table.bad] == ["2", "3.png"]
+    with pytest.raises(InputError, match="2 of 3"):
+        source.cached(None)
+    source = ShardImages([tmp_path / "x.tar", tmp_path / "x.tar"], 8)
+    with pytest.raises(InputError, match="same name"):
+        source.cached(None)
+
+
 def test_shards_hold_the_pictures_of_files(tars: list[Path], tmp_path: Path) -> None:
     for number in NUMBERS:
         (tmp_path / f"{number}.png").write_bytes(png(number))
-    files = Pictures([tmp_path / f"{number}.png" for number in NUMBERS], 8, "crop")
-    assert torch.equal(ShardPictures(tars, 8, "crop")[:], files[:])
+    files = ImageFiles([tmp_path / f"{number}.png" for number in NUMBERS], 8, "crop")
+    assert torch.equal(ShardImages(tars, 8, "crop")[:], files[:])
 
 
 def test_a_row_group_is_read_once_for_all_that_is_asked_for(parquet: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +86,7 @@ def test_a_row_group_is_read_once_for_all_that_is_asked_for(parquet: list[Path],
         return read(shard, rows)
 
     monkeypatch.setattr(ParquetShard, "read", spy)
-    source = ShardPictures(parquet, 8, threads=3)
+    source = ShardImages(parquet, 8, threads=3)
     groups.clear()
     source[torch.randperm(23, generator=torch.Generator().manual_seed(1))]
     assert len(groups) == 5 and set(groups.values()) == {1}
@@ -75,31 +102,31 @@ def test_parquet_files_are_opened_without_reading_their_pictures(tmp_path: Path)
         return int(Path("/proc/self/io").read_text().split()[1])
 
     before = bytes_read()
-    assert ShardPictures(path, 8).names == tuple(f"{number}.png" for number in range(50))
+    assert ShardImages(path, 8).names == tuple(f"{number}.png" for number in range(50))
     assert bytes_read() - before < path.stat().st_size / 10
 
 
 def test_shards_that_go_bad(tars: list[Path], tmp_path: Path) -> None:
-    source = ShardPictures(tars, 8)
+    source = ShardImages(tars, 8)
     whole = tars[1].read_bytes()
     tars[1].write_bytes(whole[:5000])
     assert len(source[:9]) == 9
     with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off within 00\d\d\.png\. Fetch or write"):
         source[9:]
     with pytest.raises(InputError, match=r"a-1\.tar: the tar file is cut off"):
-        ShardPictures(tars, 8)
+        ShardImages(tars, 8)
     tars[1].unlink()
     with pytest.raises(InputError, match=r"a-1\.tar: the file does not exist\. Fetch"):
         source[torch.tensor([0, 22])]
     with pytest.raises(InputError, match=r"a-1\.tar: the file does not exist\. Fetch"):
-        ShardPictures(tars, 8)
+        ShardImages(tars, 8)
     odd = write_tar(tmp_path / "odd.tar", [*sample(1), ("2.txt", b"no picture"), ("3.png", b"damaged")])
-    source = ShardPictures(odd, 8)
+    source = ShardImages(odd, 8)
     assert source.names == ("0001.png", "2", "3.png")
-    with pytest.raises(InputError, match=r"odd\.tar: 2: there is no picture in it\. Fix"):
+    with pytest.raises(InputError, match=r"odd\.tar: 2: there is no image in it\. Fix"):
         source[1]
-    with pytest.raises(InputError, match=r"odd\.tar: 3\.png: not a picture of a known format\. Fix"):
+    with pytest.raises(InputError, match=r"odd\.tar: 3\.png: not an image of a known format\. Fix"):
         source[2]
     np.save(tmp_path / "rows.npy", np.zeros((2, 3)))
     with pytest.raises(InputError, match=r"rows\.npy is not a shard"):
-        ShardPictures(tmp_path / "rows.npy", 8)
+        ShardImages(tmp_path / "rows.npy", 8)

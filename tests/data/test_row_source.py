@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pals.data import ItemSource, Pictures, open_array
-from pals.data.row_source import KeptPictures, TensorRows, in_batches, in_blocks, subset, within_memory
+from pals.data import ImageFiles, ItemSource, open_array
+from pals.data.row_source import TensorRows, in_batches, in_blocks, subset, within_memory
 from pals.util.errors import InputError
 from pals.util.threads import read_ahead
-from pals.vision.images import NoRoomError, load_images
+from pals.vision.images import load_images
 
 
 @pytest.fixture
@@ -36,13 +32,11 @@ def files(tmp_path: Path, rows_NCHW: Tensor) -> list[Path]:
     return paths
 
 
-@pytest.fixture(params=["array", "pictures", "kept", "subset"])
+@pytest.fixture(params=["array", "images", "subset"])
 def source(request: pytest.FixtureRequest, tmp_path: Path, rows_NCHW: Tensor, files: list[Path]) -> ItemSource:
     np.save(tmp_path / "rows.npy", rows_NCHW.numpy())
-    if request.param == "pictures":
-        return Pictures(files, 8, threads=3)
-    if request.param == "kept":
-        return Pictures(files, 8, threads=3).kept(tmp_path / "kept")
+    if request.param == "images":
+        return ImageFiles(files, 8, threads=3)
     if request.param == "array":
         return open_array(tmp_path / "rows.npy")
     backwards = TensorRows(rows_NCHW.flip(0))
@@ -72,7 +66,7 @@ def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:
     for number in range(6):
         Image.fromarray(rng.integers(0, 256, (50 + number, 70, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
     table = load_images(folder, 24, cache=None, how="crop")
-    assert torch.equal(Pictures([folder / name for name in table.names], 24, "crop")[:], table.images)
+    assert torch.equal(ImageFiles([folder / name for name in table.names], 24, "crop")[:], table.images)
 
 
 def test_only_what_takes_much_of_the_memory_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, rows_NCHW: Tensor) -> None:
@@ -113,98 +107,14 @@ def test_errors_come_where_the_rows_would() -> None:
 
 
 def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
-    source = Pictures(files, 8)
+    source = ImageFiles(files, 8)
     files[4].unlink()
     assert len(source[:4]) == 4
-    with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this picture"):
+    with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this image"):
         source[torch.tensor([1, 4])]
     files[7].write_bytes(files[7].read_bytes()[:60])
     with pytest.raises(InputError, match=r"07\.png: .*(cut off|damaged)"):
         source[5:9]
-
-
-class CountingPictures(Pictures):
-    """Counts what it decodes."""
-
-    decoded = 0
-
-    def decode(self, row: int) -> np.ndarray:
-        self.decoded += 1
-        return super().decode(row)
-
-
-def test_kept_pictures_are_decoded_once(files: list[Path], rows_NCHW: Tensor, tmp_path: Path) -> None:
-    source = CountingPictures(files, 8, threads=1)
-    kept = source.kept(tmp_path / "kept")
-    assert torch.equal(kept[torch.tensor([3, 5, 3])], rows_NCHW[[3, 5, 3]])
-    first = source.decoded
-    assert torch.equal(kept[2:6], rows_NCHW[2:6])
-    assert source.decoded == first + 2
-    for path in files[2:6]:
-        path.unlink()
-    assert torch.equal(kept[2:6], rows_NCHW[2:6])
-    assert torch.equal(kept[4], rows_NCHW[4])
-    assert not list((tmp_path / "kept").iterdir())  # nothing is left behind, however the process ends
-    assert Pictures([], 8).kept(tmp_path)[:].shape == (0, 3, 8, 8)
-
-
-@pytest.mark.parametrize("way", ["fails", "is cut short"])
-def test_a_disk_that_becomes_full(
-    way: str, files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, write = CountingPictures(files, 8, threads=1), os.pwrite
-
-    def full(descriptor: int, data: memoryview, place: int) -> int:
-        if place < 4 * rows_NCHW[0].nbytes:
-            return write(descriptor, data, place)
-        if way == "fails":
-            raise OSError(28, "No space left on device")
-        return write(descriptor, bytes(data)[:9], place)
-
-    monkeypatch.setattr("pals.data.row_source.os.pwrite", full)
-    kept = source.kept(tmp_path / "kept")
-    for _ in range(2):
-        assert torch.equal(kept[:], rows_NCHW)
-    assert source.decoded == 13 + 9
-
-
-def test_a_row_that_found_no_room_is_not_stored_because_another_did(
-    files: list[Path], rows_NCHW: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two threads: the first is writing while the second finds no room, and ends before the second goes on."""
-    first_writes, second_failed, first_done, write = threading.Event(), threading.Event(), threading.Event(), os.pwrite
-
-    def one_has_room(descriptor: int, data: memoryview, place: int) -> int:
-        if place:
-            assert first_writes.wait(10)
-            return 0
-        first_writes.set()
-        assert second_failed.wait(10)
-        return write(descriptor, data, place)
-
-    class Interleaved(KeptPictures):
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, value)
-            if name == "_full" and first_writes.is_set():
-                if second_failed.is_set():
-                    first_done.set()
-                second_failed.set()
-                assert first_done.wait(10)
-
-    kept = Interleaved(Pictures(files, 8, threads=1), tmp_path / "kept")
-    monkeypatch.setattr("pals.data.row_source.os.pwrite", one_has_room)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(kept.decode, (0, 1)))
-    assert torch.equal(kept[:2], rows_NCHW[:2])
-
-
-def test_no_room_for_decoded_pictures(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(NoRoomError, match=r"cannot be kept in .*file/kept: Not a directory"):
-        Pictures(files, 8).kept(tmp_path / "file" / "kept")
-    monkeypatch.setattr("pals.data.row_source.shutil.disk_usage", lambda _: SimpleNamespace(free=13 * 3 * 64))
-    with pytest.raises(NoRoomError, match=r"they need 0\.0 GB, and 0\.0 GB are free"):
-        Pictures(files, 8).kept(tmp_path)
 
 
 def test_an_array_that_is_cut_off(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from _shards import png
-from pals.data.shards import SavedDataset, ShardPictures, Stream, is_saved
+from pals.data.shards import SavedShard, ShardImages, Stream, is_saved
 from pals.pipeline.stages.images import names_in, shards_of
 from pals.util.errors import InputError
 from pals.vision.images import decode_bytes
@@ -32,7 +32,7 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     folder = as_saved(tmp_path / "ponds")
     assert is_saved(folder) and not is_saved(tmp_path)
     with pytest.raises(InputError, match=r"ponds was saved by Hugging Face datasets.*pip install 'pals-learn\[datasets\]'"):
-        ShardPictures(folder, 8)
+        ShardImages(folder, 8)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def pixels(numbers: Iterator[int] | range) -> torch.Tensor:
 
 
 def test_any_row_of_a_saved_data_set(saved: Path) -> None:
-    source = ShardPictures(saved, 8, threads=3)
+    source = ShardImages(saved, 8, threads=3)
     assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
     row_M = torch.randperm(len(NUMBERS), generator=torch.Generator().manual_seed(0))
     assert torch.equal(source[row_M], pixels(NUMBERS)[row_M])
@@ -73,8 +73,8 @@ def test_any_row_of_a_saved_data_set(saved: Path) -> None:
 def test_a_saved_data_set_streams_and_is_shared_out(saved: Path) -> None:
     stream = Stream.of(saved)
     assert stream.known_count == len(NUMBERS) and stream.packed
-    whole = [name for stretch in stream.stretches(9) for name in stretch.chunk.names]
-    shares = [n for i in (1, 2) for stretch in stream.share(i, 2).stretches(9) for n in stretch.chunk.names]
+    whole = [name for stretch in stream.parts(9) for name in stretch.chunk.names]
+    shares = [n for i in (1, 2) for stretch in stream.share(i, 2).parts(9) for n in stretch.chunk.names]
     assert whole == shares == [f"{number:04}.png" for number in NUMBERS]
     assert stream.fingerprint() == Stream.of(saved).fingerprint()
 
@@ -87,35 +87,35 @@ def test_fit_finds_the_pictures(saved: Path) -> None:
 def test_rows_that_were_selected_and_named(ponds: Any, tmp_path: Path) -> None:
     named = ponds.select([5, 3, 60]).add_column("id", ["e", "c", ""])
     named.save_to_disk(str(tmp_path / "some"))
-    source = ShardPictures(tmp_path / "some", 8)
+    source = ShardImages(tmp_path / "some", 8)
     assert source.names == ("e", "c", "0060.png")
     assert torch.equal(source[:], pixels(iter([5, 3, 60])))
 
 
 def test_bytes_without_a_name(hf: Any, tmp_path: Path) -> None:
     hf.Dataset.from_dict({"photo": [png(1), None]}).save_to_disk(str(tmp_path / "raw"))
-    source = ShardPictures(tmp_path / "raw", 8)
+    source = ShardImages(tmp_path / "raw", 8)
     assert source.names == ("raw:0", "raw:1")
     assert torch.equal(source[:1], pixels(iter([1])))
-    with pytest.raises(InputError, match=r"raw, row 1 \(from 0\): there is no picture in it"):
+    with pytest.raises(InputError, match=r"raw, row 1 \(from 0\): there is no image in it"):
         source[1]
 
 
 def test_saved_data_sets_that_cannot_be_read(hf: Any, ponds: Any, tmp_path: Path) -> None:
     hf.DatasetDict(train=ponds.select([0]), test=ponds.select([1])).save_to_disk(str(tmp_path / "splits"))
     with pytest.raises(InputError, match=r"holds several splits\. Name one of them: .*train or .*test\."):
-        ShardPictures(tmp_path / "splits", 8)
-    assert ShardPictures(tmp_path / "splits" / "test", 8).names == ("0001.png",)
+        ShardImages(tmp_path / "splits", 8)
+    assert ShardImages(tmp_path / "splits" / "test", 8).names == ("0001.png",)
     hf.Dataset.from_dict({"label": [1]}).save_to_disk(str(tmp_path / "no pictures"))
-    with pytest.raises(InputError, match=r"it has no column with the bytes of pictures"):
-        ShardPictures(tmp_path / "no pictures", 8)
+    with pytest.raises(InputError, match=r"it has no column with the bytes of images"):
+        ShardImages(tmp_path / "no pictures", 8)
     cut = tmp_path / "splits" / "train"
     (file,) = cut.glob("*.arrow")
     file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(InputError, match=r"train: the saved data set is incomplete or damaged \(.*Fetch or write"):
-        ShardPictures(cut, 8)
-    assert SavedDataset(cut).count() == 0
-    (stretch,) = Stream.of(cut).stretches(9, skip_bad=True)
+    with pytest.raises(InputError, match=r"train: it is incomplete or damaged \(.*Fetch or write"):
+        ShardImages(cut, 8)
+    assert SavedShard(cut).count() == 0
+    (stretch,) = Stream.of(cut).parts(9, skip_bad=True)
     assert stretch.bad[0].name == str(cut)
 
 

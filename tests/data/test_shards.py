@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from _shards import png, write_folder, write_parquet, write_pictures, write_samples, write_tar
-from pals.data.shards import BadShardError, ParquetShard, Picture, PictureFiles, Place, Rows, Shard, Stream, TarShard
+from pals.data.shards import (
+    ArrayShard,
+    BadShardError,
+    EncodedImage,
+    FolderShard,
+    ParquetShard,
+    Shard,
+    Stream,
+    TarShard,
+)
 from pals.data.shards import shard as shards_base
 from pals.util.errors import InputError
 from pals.vision.images import BadImageError
@@ -23,12 +32,12 @@ COUNT = 11
 
 
 def folder(path: Path) -> Shard:
-    return PictureFiles(path, tuple(sorted(file.name for file in write_folder(path, range(COUNT)).iterdir())))
+    return FolderShard(path, tuple(sorted(file.name for file in write_folder(path, range(COUNT)).iterdir())))
 
 
 def rows(path: Path) -> Shard:
     np.save(path.with_suffix(".npy"), np.arange(2 * COUNT).reshape(COUNT, 2))
-    return Rows(path.with_suffix(".npy"))
+    return ArrayShard(path.with_suffix(".npy"))
 
 
 def tar(path: Path) -> Shard:
@@ -68,7 +77,7 @@ def test_pictures_are_those_that_were_put_in(tmp_path: Path) -> None:
     assert items(parquet(tmp_path / "x.parquet")) == [(f"{number:04}.png", data) for number, data in enumerate(expected)]
 
 
-def reason(picture: Picture) -> str:
+def reason(picture: EncodedImage) -> str:
     assert isinstance(picture, BadImageError)
     return str(picture)
 
@@ -92,7 +101,7 @@ def test_samples_of_a_tar_file(tmp_path: Path) -> None:
     found = dict(items(TarShard(path)))
     assert list(found) == ["a/1", "b/1", "b/2", "1"]
     assert (found["a/1"], found["b/1"], found["1"]) == (b"first", b"left", b"of no folder")
-    assert reason(found["b/2"]) == f"{path}: b/2: there is no picture in it."
+    assert reason(found["b/2"]) == f"{path}: b/2: there is no image in it."
     with tarfile.open(tmp_path / "y.tar", "w") as archive:
         archive.add(path, "x.png")
         link = tarfile.TarInfo("y.png")
@@ -149,7 +158,7 @@ def test_what_a_member_claims_is_looked_at_first(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PALS_MAX_BYTES", "1000")
     shard = TarShard(write_tar(tmp_path / "x.tar", [("a.png", b"small"), ("b.png", bytes(2000))]))
     found = dict(items(shard))
-    assert found["a"] == b"small" and "b.png: the picture takes 2,000 bytes" in reason(found["b"])
+    assert found["a"] == b"small" and "b.png: the image takes 2,000 bytes" in reason(found["b"])
     assert "PALS_MAX_BYTES=2000" in reason(found["b"])
 
 
@@ -189,13 +198,13 @@ def test_names_and_columns_of_a_parquet_file(tmp_path: Path) -> None:
         assert [name for name, _ in found] == shard.names() == names
         assert [picture for _, picture in found[:2]] == data[:2]
         if columns.get("image") is cells:
-            assert reason(found[2][1]).endswith("x.parquet, row 2 (from 0): there is no picture in it.")
+            assert reason(found[2][1]).endswith("x.parquet, row 2 (from 0): there is no image in it.")
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": [1, 2]}, "no column with the bytes of pictures; name the one of pictures image .found: 'label'"),
+        ({"label": [1, 2]}, "no column with the bytes of images; name the one of images image .found: 'label'"),
         ({"a": [b"1"], "b": [b"2"]}, "several columns with bytes .'a', 'b'"),
     ],
 )
@@ -210,11 +219,11 @@ def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:
     for end in (0, 3, 11, 12, len(whole) // 2, len(whole) - 9, len(whole) - 1):
         path.write_bytes(whole[:end])
         good, said = good_until_damaged(ParquetShard(path))
-        assert good == 0 and "truncated or damaged" in said
+        assert good == 0 and "incomplete or damaged" in said
         assert ParquetShard(path).count() == 0
     path.write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])  # the header of the first page
     good, said = good_until_damaged(ParquetShard(path))
-    assert good == 0 and "truncated or damaged" in said
+    assert good == 0 and "incomplete or damaged" in said
     path.unlink()
     assert good_until_damaged(ParquetShard(path)) == (0, f"{path}: the file does not exist.")
 
@@ -228,8 +237,8 @@ def test_a_parquet_bomb_is_refused_unopened(tmp_path: Path, monkeypatch: pytest.
     pq.write_table(pa.table({"image": cells}), path, compression="zstd", use_dictionary=False)
     assert path.stat().st_size < 100_000
     monkeypatch.setenv("PALS_MAX_BYTES", "1000000")
-    monkeypatch.setattr(pq, "ParquetFile", lambda *_, **__: pytest.fail("it was opened"))
-    with pytest.raises(BadShardError, match=r"a column, once unpacked, takes 5,\d+,\d+ bytes.*PALS_MAX_BYTES="):
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(BadShardError, match=r"a row group, once unpacked, takes 5,\d+,\d+ bytes.*PALS_MAX_BYTES="):
         items(ParquetShard(path))
 
 
@@ -244,7 +253,7 @@ def test_without_pyarrow_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def names_of(stream: Stream, size: int = 3, **options: Any) -> list[str]:
-    return [name for stretch in stream.stretches(size, **options) for name in stretch.chunk.names]
+    return [name for stretch in stream.parts(size, **options) for name in stretch.chunk.names]
 
 
 def test_what_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,14 +277,14 @@ def test_what_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("nowhere", "nowhere does not exist. Name a folder of pictures, one picture, an .npy file, or shards"),
+        ("nowhere", "nowhere does not exist. Name a folder of images, one image, an .npy file, or shards"),
         ("x-{0..3}.tar", r"x-\{0..3\}.tar does not exist"),
         ("x-*.tar", r"No file matches x-\*\.tar"),
         ("x-{0..99999999}.tar", "stands for more than 1,000,000 files"),
         ("x.tar.gz", "x.tar.gz is compressed .* decompress it to a plain .tar file"),
         ([], "Nothing does not exist"),
         (["x.tar.gz", "other"], "compressed"),
-        ("empty", "empty holds no picture"),
+        ("empty", "empty holds no image"),
     ],
 )
 def test_what_cannot_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: Any, message: str) -> None:
@@ -307,7 +316,7 @@ def test_shares_are_everything_once(tmp_path: Path, make: Callable[[Path], Shard
     assert sum(sizes) == 3 * COUNT and (max(sizes) - min(sizes) <= 1 or of <= 3)
     assert len({share.fingerprint() for share in shares}) == min(of, 3 * COUNT + (of > 3 * COUNT))
     if make in (tar, parquet) and of == 3:
-        assert [[span.shard.path for span in share.spans] for share in shares] == [[path] for path in paths]
+        assert [[span.shard.path for span in share.ranges] for share in shares] == [[path] for path in paths]
 
 
 @pytest.mark.parametrize(("number", "of"), [(0, 3), (4, 3), (1, 0), (-1, 2)])
@@ -318,10 +327,10 @@ def test_shares_that_there_are_not(tmp_path: Path, number: int, of: int) -> None
 
 def test_a_stream_goes_on_from_the_end_of_any_stretch(tmp_path: Path) -> None:
     stream = Stream.of([tar(tmp_path / "a.tar").path, parquet(tmp_path / "b.parquet").path, folder(tmp_path / "c").path])
-    stretches = list(stream.stretches(4))
-    assert [stretch.end for stretch in stretches[:4]] == [Place(0, 4), Place(0, 8), Place(0, 11), Place(1, 4)]
+    stretches = list(stream.parts(4))
+    assert [stretch.end for stretch in stretches[:4]] == [(0, 4), (0, 8), (0, 11), (1, 4)]
     for number, stretch in enumerate(stretches):
-        assert list(stream.stretches(4, stretch.end)) == stretches[number + 1 :]
+        assert list(stream.parts(4, stretch.end)) == stretches[number + 1 :]
 
 
 def test_bad_shards_are_named(tmp_path: Path) -> None:
@@ -334,11 +343,11 @@ def test_bad_shards_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(str(cut)) + r": the tar file is cut off.*Fetch or write.*--skip-bad"):
         names_of(stream)
     assert names_of(stream, skip_bad=True) == [f"{number:04}" for number in (*range(8), *range(10, 15))]
-    bad = [bad for stretch in stream.stretches(3, skip_bad=True) for bad in stretch.bad]
+    bad = [bad for stretch in stream.parts(3, skip_bad=True) for bad in stretch.bad]
     assert [Path(one.name).name for one in bad] == ["1.tar", "3.tar"] and bad[1].reason == "the file does not exist"
     shares = [stream.share(number, 7) for number in range(1, 8)]  # more than there are files: each is a part of one
     assert [name for share in shares for name in names_of(share, skip_bad=True)] == names_of(stream, skip_bad=True)
-    assert [one for share in shares for stretch in share.stretches(3, skip_bad=True) for one in stretch.bad] == bad
+    assert [one for share in shares for stretch in share.parts(3, skip_bad=True) for one in stretch.bad] == bad
 
 
 def test_the_fingerprint_knows_what_has_changed(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_pictures_of_another_kind_than_in_fit(model: Any, files: list[Path]) -> 
 def test_a_file_that_is_no_picture_is_named(files: list[Path], tmp_path: Path) -> None:
     (tmp_path / "notes.png").write_text("no picture")
     for bad in (tmp_path / "notes.png", tmp_path / "missing.png"):
-        with pytest.raises(InputError, match=rf"{bad.name}: .* Fix this picture, or leave it out"):
+        with pytest.raises(InputError, match=rf"{bad.name}: .* Fix this image, or leave it out"):
             PALSClassifier(encoder=LITE0, **QUICK).fit([*files[1:], bad], SETS)
 
 

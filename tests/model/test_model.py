@@ -589,11 +589,11 @@ def test_below_the_threshold_nothing_is_said(run: Path, photos: Path) -> None:
 
 def test_bad_pictures(run: Path, photos: Path) -> None:
     (photos / "b.png").write_bytes(b"not a picture at all")
-    with pytest.raises(InputError, match=r"b\.png: not a picture of a known format. Fix or remove this picture.*--skip-bad"):
+    with pytest.raises(InputError, match=r"b\.png: not an image of a known format. Fix or remove this picture.*--skip-bad"):
         predict_folder(run, photos, device="cpu")
     frame = predict_folder(run, photos, device="cpu", skip_bad=True, batch=1)
     assert frame["item"].tolist() == ["a.png", "c.png", "pond/a.png", "pond/z.png"]
-    assert frame.attrs["bad"] == (("b.png", "not a picture of a known format"),)
+    assert frame.attrs["bad"] == (("b.png", "not an image of a known format"),)
     with pytest.raises(InputError, match=r"No picture of .*b\.png can be read"):
         predict_folder(run, photos / "b.png", device="cpu", skip_bad=True)
 
@@ -669,7 +669,7 @@ def test_what_cannot_be_predicted(run: Path, photos: Path, tmp_path: Path) -> No
         predict_folder(run, tmp_path / "nowhere", device="cpu")
     with pytest.raises(InputError, match=r"holds no model\.safetensors"):
         predict_folder(photos, photos, device="cpu")
-    with pytest.raises(InputError, match="holds no picture"):
+    with pytest.raises(InputError, match="holds no image"):
         predict_folder(run, run, device="cpu")
     vector_model().save(tmp_path / FILE_NAME)
     with pytest.raises(InputError, match=r"reads vectors of width 4: give an \.npy file"):

@@ -369,7 +369,7 @@ def test_a_folder_is_no_table(run: Path, photos: Path, tmp_path: Path) -> None:
 
 def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:
     (photos / "0000.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"0000\.png: not a picture of a known format"):
+    with pytest.raises(InputError, match=r"0000\.png: not an image of a known format"):
         predict(run, photos, tmp_path / "p.csv")
     with pytest.raises(InputError, match=r"No picture of .* can be read; the first of 1: 0000\.png"):
         predict(run, photos / "0000.png", tmp_path / "p.csv", skip_bad=True)
@@ -397,7 +397,7 @@ def test_bad_items_are_left_out_and_listed(run: Path, photos: Path, tmp_path: Pa
     assert (tally.items, tally.bad, len(tally.first_bad)) == (7, COUNT - 7, 10)
     bad = pd.read_csv(tmp_path / "p.csv.bad.csv")
     assert bad["name"].tolist() == [f"{number:04}.png" for number in range(4, COUNT - 3)]
-    assert set(bad["reason"]) == {"not a picture of a known format"}
+    assert set(bad["reason"]) == {"not an image of a known format"}
     assert predict(run, photos / "0000.png", out).tally.items == 1 and left(out) == ["p.csv"]  # the old list goes, too
 
 
@@ -405,7 +405,7 @@ def test_a_bad_picture_in_a_shard_is_named_with_it(run: Path, tmp_path: Path) ->
     write_samples(tmp_path / "x.tar", range(3))
     data = (tmp_path / "x.tar").read_bytes().replace(b"\x89PNG", b"\x89pnG", 1)
     (tmp_path / "x.tar").write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.tar: 0000: not a picture of a known format\. Fix or remove"):
+    with pytest.raises(InputError, match=r"x\.tar: 0000: not an image of a known format\. Fix or remove"):
         predict(run, tmp_path / "x.tar", tmp_path / "p.csv")
     assert predict(run, tmp_path / "x.tar", tmp_path / "p.csv", skip_bad=True).tally.first_bad[0].name == "0000"
 

@@ -18,8 +18,8 @@ from _shards import write_tar
 from _slow import rest_slow
 from _toy import assert_same
 from pals import fit
-from pals.data import Pictures
-from pals.data.shards import ShardPictures
+from pals.data import ImageFiles
+from pals.data.shards import ShardImages
 from pals.pipeline import Findings
 from pals.training.engine import Engine
 from pals.util.errors import InputError
@@ -42,8 +42,8 @@ ITEMS, BATCH = 60, 8
 def small_blocks() -> Iterator[None]:
     """As small beside these few pictures as they are beside many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.vision.images.pixel_statistics.BLOCK_VALUES", BATCH * 3 * 32 * 32)
-        patch.setattr("pals.data.row_source.BLOCK", (BATCH - 1) * 3 * 32 * 32)
+        patch.setattr("pals.vision.images.pixel_statistics.COUNTED_VALUES", BATCH * 3 * 32 * 32)
+        patch.setattr("pals.data.row_source.BLOCK_BYTES", (BATCH - 1) * 3 * 32 * 32)
         patch.setattr("pals.training.extract.PIXELS", BATCH * 32 * 32)
         patch.setattr("pals.runs.extractor.PATCH_IMAGES", 2 * BATCH)
         patch.setattr("pals.pipeline.stages.networks.FOLD_TRAINING", {"batch_size": BATCH, "lr": 0.1})
@@ -81,15 +81,15 @@ class Held:
     """How many pictures of a stream are in memory, now and at most."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.now, self.most, take = 0, 0, Pictures.take
+        self.now, self.most, take = 0, 0, ImageFiles.take
 
-        def spy(source: Pictures, row_M: Tensor) -> Tensor:
+        def spy(source: ImageFiles, row_M: Tensor) -> Tensor:
             taken = take(source, row_M)
             weakref.finalize(taken, self.add, -len(taken))
             self.add(len(taken))
             return taken
 
-        patch.setattr(Pictures, "take", spy)
+        patch.setattr(ImageFiles, "take", spy)
 
     def add(self, count: int) -> None:
         self.now += count
@@ -118,23 +118,23 @@ def test_the_same_results_from_a_cache_larger_than_memory(
 
 def test_without_room_on_the_disk_pictures_are_streamed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("pals.vision.images.load_folder.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("pals.vision.images.image_cache.shutil.disk_usage", lambda _: usage)
     said: list[str] = []
     fitted(data, tmp_path / "run", said, **SOLVED)
-    (line,) = [line for line in said if line.startswith(f"{ITEMS} pictures need ")]
+    (line,) = [line for line in said if line.startswith(f"{ITEMS} images need ")]
     assert line.endswith(": each picture is decoded every time it is needed.")
-    with pytest.raises(InputError, match=rf"cannot be kept in .*{ITEMS} pictures need"):
+    with pytest.raises(InputError, match=rf"cannot be kept in .*{ITEMS} images need"):
         fitted(data, tmp_path / "other", stream=False, **SOLVED)
 
 
 def test_without_room_on_the_disk_shards_are_streamed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards, said = packed(data, tmp_path / "shards"), list[str]()
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr("pals.data.row_source.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("pals.vision.images.image_cache.shutil.disk_usage", lambda _: usage)
     fitted(data, tmp_path / "run", said, images=shards, **SOLVED)
-    (line,) = [line for line in said if line.startswith("They need 0.0 GB, and 0.0 GB are free")]
+    (line,) = [line for line in said if line.startswith(f"{ITEMS} images need ")]
     assert line.endswith(": each picture is decoded every time it is needed.")
-    with pytest.raises(InputError, match=r"The decoded pictures cannot be kept in .*: they need"):
+    with pytest.raises(InputError, match=r"cannot be kept in .*images need"):
         fitted(data, tmp_path / "other", images=shards, stream=False, **SOLVED)
 
 
@@ -142,7 +142,7 @@ def test_bad_pictures_of_a_stream(data: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
     (copy / "images" / "007.png").write_bytes(b"")
-    with pytest.raises(InputError, match=r"007\.png: the file is empty\. Fix this picture, or leave it out\."):
+    with pytest.raises(InputError, match=r"007\.png: the file is empty\. Fix this image, or leave it out\."):
         fitted(copy, tmp_path / "run", stream=True, **SOLVED)
     found = fitted(copy, tmp_path / "run", stream=True, skip_bad=True, **SOLVED)
     assert len(found.labels) == ITEMS - 1
@@ -164,20 +164,22 @@ def packed(data: Path, folder: Path) -> Path:
 
 def test_shards_instead_of_a_folder(stored: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = packed(data, tmp_path / "shards")
-    decoded, once = Counter[tuple[int, int]](), ShardPictures.decode
+    decoded, once = Counter[tuple[int, int]](), ShardImages.encoded
 
-    def spy(source: ShardPictures, row: int) -> Any:
-        decoded[row, source.size] += 1
+    def spy(source: ShardImages, row: int) -> bytes:
+        decoded[row, source.size] += source.size > 1  # with 1 the headers are read
         return once(source, row)
 
-    monkeypatch.setattr(ShardPictures, "decode", spy)
+    monkeypatch.setattr(ShardImages, "encoded", spy)
     fitted(data, tmp_path / "run", images=shards, **SOLVED)
     assert_alike(stored / "solved", tmp_path / "run")
-    assert set(decoded.values()) == {1}
+    assert set(decoded.values()) - {0} == {1}
+    fitted(data, tmp_path / "again", images=shards, **SOLVED)
+    assert set(decoded.values()) - {0} == {1}  # now from the cache
     fitted(data, tmp_path / "stream", images=shards, stream=True, **SOLVED)
     assert_alike(stored / "solved", tmp_path / "stream")
     assert max(decoded.values()) > 1
-    monkeypatch.setattr(ShardPictures, "decode", once)
+    monkeypatch.undo()
     (shards / "part-1.tar").write_bytes((shards / "part-1.tar").read_bytes()[:9000])
     with pytest.raises(InputError, match=r"part-1\.tar: the tar file is cut off.*Fetch or write this shard again\."):
         fitted(data, tmp_path / "other", images=shards, **SOLVED)

@@ -24,7 +24,7 @@ from _toy import Answer
 pytest.importorskip("starlette")
 
 from pals import read_votes, update
-from pals.data.shards.stream import KINDS as KINDS_OF_SHARDS
+from pals.data.shards.stream import SHARD_TYPES
 from pals.pipeline.item_order import item_order
 from pals.relabel.relabel_queue import relabel_queue
 from pals.review.apply import update_from_review
@@ -262,7 +262,7 @@ def test_thumbnails_are_made_once_and_kept(session: ReviewSession, monkeypatch: 
     client, key = Client(session), session.run_state().view.keys[4]
     first = client.get(f"thumbnail/{key}")
     assert first.headers["content-type"] == "image/png" and len(first.body) > 50
-    monkeypatch.setattr("pals.review.image_files.read_picture", None)
+    monkeypatch.setattr("pals.review.image_files.read_image", None)
     assert client.get(f"thumbnail/{key}").body == first.body
 
 
@@ -460,7 +460,7 @@ def test_pictures_in_shards_are_shown(fitted: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "some.tar", "w") as tar:
         for number in range(3, 6):
             tar.add(folder / f"{number:03d}.png", f"{number:03d}.png")
-    assert set(SHARD_ENDINGS) == {*KINDS_OF_SHARDS, ".arrow"}  # and the folders of Hugging Face datasets
+    assert set(SHARD_ENDINGS) == {*SHARD_TYPES, ".arrow"}  # and the folders of Hugging Face datasets
     for images in (tmp_path / "some.tar", tmp_path):
         assert is_of_shards(images, "003") and not is_of_shards(folder, "003.png")
         pictures = ImageShards(images, tmp_path / "run")

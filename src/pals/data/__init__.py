@@ -16,7 +16,7 @@ from pals.data.crowd_sets import CROWDS
 from pals.data.cub import load_cub200
 from pals.data.dataset import Dataset, Items, Load, Loader
 from pals.data.digits import load_digits_data
-from pals.data.row_source import Inputs, ItemSource, Pictures, open_array
+from pals.data.row_source import ImageFiles, Inputs, ItemSource, open_array
 from pals.data.weights_file import find_weights
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
@@ -26,12 +26,12 @@ __all__ = [
     "DATASETS",
     "SHARED",
     "Dataset",
+    "ImageFiles",
     "Inputs",
     "ItemSource",
     "Items",
     "Load",
     "Loader",
-    "Pictures",
     "dataset_loader",
     "dataset_options",
     "find_weights",

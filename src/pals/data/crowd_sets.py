@@ -1,7 +1,7 @@
-"""Three data sets of the DCIC collection, pictures that many people labelled, from the user's disk.
+"""Three data sets of the DCIC collection, images that many people labelled, from the user's disk.
 
-Reads a folder with `annotations.json` and the pictures. The file's first set of annotations counts: a label for each time
-that somebody looked at a picture, null where they could not say. A picture's path has the fold as its second part
+Reads a folder with `annotations.json` and the images. The file's first set of annotations counts: a label for each time
+that somebody looked at an image, null where they could not say. An image's path has the fold as its second part
 (`Benthic/fold1/...`), and lies in the folder without the first.
 """
 
@@ -38,12 +38,12 @@ SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4,
 Annotators = Literal["resampled", "real"]
 ONCE_EVERYWHERE: Mapping[str, Any] = MappingProxyType({"slice": 1, "answers": 10, "annotators": "resampled"})
 """Options of these sets that every data set had once: older run folders name them, at these values, where they mean nothing."""
-GREY_BATCH = 512  # pictures made grey at a time
+GREY_BATCH = 512  # images made grey at a time
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """One of the sets. Without `photos`, pictures are squashed to `size` and seen whole."""
+    """One of the sets. Without `photos`, images are squashed to `size` and seen whole."""
 
     name: str
     title: str
@@ -115,9 +115,9 @@ class CrowdLoader(Loader):
         slice: int = Field(default=1, ge=1, le=3)
         "Which folds are trained and tested on (docs/datasets.md)."
         answers: int = Field(default=10, ge=1)
-        "Labels per picture."
+        "Labels per image."
         annotators: Annotators = "resampled"
-        "Labels drawn with replacement from all answers for a picture, as the authors do, or (real) answers as they are."
+        "Labels drawn with replacement from all answers for an image, as the authors do, or (real) answers as they are."
 
     answered: ClassVar[bool] = True
     crowd: ClassVar[Crowd]
@@ -133,7 +133,7 @@ class CrowdLoader(Loader):
 
 
 def load_crowd(crowd: Crowd, config: CrowdLoader.Config, data_dir: Path | None, seed: int) -> Dataset:
-    """One slice, with `answers` labels per picture as its votes. The truth is the label that most of all the people gave, of
+    """One slice, with `answers` labels per image as its votes. The truth is the label that most of all the people gave, of
     equally frequent ones the first."""
     root = find_root(crowd.title, (crowd.folder, crowd.name), (FILE,), data_dir, crowd.advice)
     names, count_NC = read_counts(crowd, root / FILE)
@@ -146,18 +146,18 @@ def load_crowd(crowd: Crowd, config: CrowdLoader.Config, data_dir: Path | None, 
         if not part.any():
             wanted = ", ".join(map(str, folds))
             needed = f"which slice {config.slice} needs"
-            raise InputError(f"{root / FILE} names no picture in fold {wanted}, {needed}. {crowd.advice}")
+            raise InputError(f"{root / FILE} names no image in fold {wanted}, {needed}. {crowd.advice}")
     files = np.array([name.partition("/")[2] for name in names])
-    pictures = load_parts(
+    images = load_parts(
         root, (list(files[train]), list(files[test])), unused=list(files[~train & ~test]), size=crowd.size, how=crowd.how
     )
     ids = np.array(names)
     return Dataset(
         name=crowd.name,
         class_names=crowd.class_names,
-        train=Items(_finished(pictures[0], crowd), tuple(ids[train].tolist())),
+        train=Items(_finished(images[0], crowd), tuple(ids[train].tolist())),
         truth=Truth.of(label_N[train], crowd.class_names),
-        test=Items(_finished(pictures[1], crowd), tuple(ids[test].tolist())),
+        test=Items(_finished(images[1], crowd), tuple(ids[test].tolist())),
         test_truth=Truth.of(label_N[test], crowd.class_names),
         views=crowd.views,
         votes=votes.take(torch.from_numpy(train)),
@@ -170,7 +170,7 @@ CROWDS: dict[str, type[Loader]] = {
 
 
 def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
-    """All pictures that somebody labelled, sorted by path, and how often each got which label."""
+    """All images that somebody labelled, sorted by path, and how often each got which label."""
     from pals.readers.formats.dcic import answers_in, sets_in  # with pandas, which only these sets need
     from pals.readers.source import Source
 
@@ -183,7 +183,7 @@ def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
         if label is None:
             continue
         if not name or not within(name) or name.count("/") < 2:
-            source.refuse(f"set {place} names the picture {name!r}, not a path FOLDER/FOLD/FILE within the data", crowd.advice)
+            source.refuse(f"set {place} names the image {name!r}, not a path FOLDER/FOLD/FILE within the data", crowd.advice)
         answers.append((name, label))
     names = sorted({name for name, _ in answers})
     found = tuple(sorted({label for _, label in answers}))
@@ -195,7 +195,7 @@ def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
         )
     folders = sorted({name.partition("/")[0] for name in names})
     if len(folders) > 1:
-        source.refuse(f"its pictures lie in several folders ({', '.join(folders[:4])})", crowd.advice)
+        source.refuse(f"its images lie in several folders ({', '.join(folders[:4])})", crowd.advice)
     row, column = ({name: number for number, name in enumerate(order)} for order in (names, found))
     count_NC = np.zeros((len(names), len(found)), np.int64)
     np.add.at(count_NC, ([row[name] for name, _ in answers], [column[label] for _, label in answers]), 1)
@@ -205,12 +205,12 @@ def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
 def draw_votes(
     names: list[str], count_NC: np.ndarray, class_names: tuple[str, ...], answers: int, annotators: Annotators, seed: int
 ) -> CandidateSets:
-    """`answers` labels for each picture: drawn with replacement by the shares of all people's answers, as the authors do, or
+    """`answers` labels for each image: drawn with replacement by the shares of all people's answers, as the authors do, or
     (real) so many of the answers themselves, all where there are fewer."""
     if annotators not in get_args(Annotators):
         raise unknown("kind of annotators", annotators, get_args(Annotators))
     if answers < 1:
-        raise InputError(f"{answers} answers per picture: every picture needs at least one.")
+        raise InputError(f"{answers} answers per image: every image needs at least one.")
     if annotators == "resampled":
         drawn_NC = draw_annotators(count_NC / count_NC.sum(axis=1, keepdims=True), answers, seed)
     else:

@@ -28,7 +28,7 @@ AGAIN = "Unpack CUB_200_2011.tgz again."
 
 
 class Part(NamedTuple):
-    """Training or test pictures in their order."""
+    """Training or test images in their order."""
 
     names: list[str]  # below the root
     labels: list[int]
@@ -39,7 +39,7 @@ def load_cub200(data_dir: Path | None = None) -> Dataset:
     class_names, train, test = _published(root) if (root / IMAGES).exists() else _folders(root)
     for part, word in ((train, "train"), (test, "test")):
         if not part.names:
-            raise InputError(f"{root} holds no picture to {word} on. {AGAIN}")
+            raise InputError(f"{root} holds no image to {word} on. {AGAIN}")
     train_images, test_images = load_parts(root, (train.names, test.names), size=PHOTO_SIDE, how="torchvision-crop")
     return Dataset(
         name="cub200",
@@ -63,11 +63,11 @@ def _published(root: Path) -> tuple[tuple[str, ...], Part, Part]:
     parts = {1: Part([], []), 0: Part([], [])}
     for number, name in _read(root / IMAGES).items():
         if not within(name):
-            _refuse(root / IMAGES, f"picture {number} is {name!r}, which is not a path within images/")
+            _refuse(root / IMAGES, f"image {number} is {name!r}, which is not a path within images/")
         for file, values, known in ((LABELS, label_of, set(class_of)), (SPLIT, role_of, set(parts))):
             if values.get(number) not in known:
                 found = f"has {values[number]} for it" if number in values else "does not name it"
-                _refuse(root / file, f"picture {number} ({name}) is in {IMAGES}, but this file {found}")
+                _refuse(root / file, f"image {number} ({name}) is in {IMAGES}, but this file {found}")
         part = parts[role_of[number]]
         part.names.append(f"images/{name}")
         part.labels.append(class_of[label_of[number]])
@@ -78,7 +78,7 @@ def _numbers(path: Path) -> dict[int, int]:
     texts = _read(path)
     for number, text in texts.items():
         if not text.isdecimal():
-            _refuse(path, f"picture {number} has {text!r} where a number belongs")
+            _refuse(path, f"image {number} has {text!r} where a number belongs")
     return {number: int(text) for number, text in texts.items()}
 
 
@@ -113,14 +113,14 @@ def _refuse(path: Path, found: str) -> NoReturn:
 
 
 def _folders(root: Path) -> tuple[tuple[str, ...], Part, Part]:
-    """Classes and pictures sorted by name."""
+    """Classes and images sorted by name."""
     train, test = (list_images(root / part) for part in ("train", "test"))
     class_names = tuple(sorted(set(_classes(root / "train", train))))
     place = {name: number for number, name in enumerate(class_names)}
     strange = sorted(set(_classes(root / "test", test)) - set(place))
     if strange:
         raise InputError(
-            f"{root / 'test' / strange[0]} holds pictures of a class that is not in {root / 'train'} "
+            f"{root / 'test' / strange[0]} holds images of a class that is not in {root / 'train'} "
             f"({len(class_names)} classes). Give both the same class folders."
         )
     return (
@@ -131,8 +131,8 @@ def _folders(root: Path) -> tuple[tuple[str, ...], Part, Part]:
 
 
 def _classes(folder: Path, names: Sequence[str]) -> list[str]:
-    """The class folder of each picture."""
+    """The class folder of each image."""
     loose = next((name for name in names if "/" not in name), None)
     if loose is not None:
-        raise InputError(f"{folder / loose} is in no class folder. Put each picture into the folder of its class.")
+        raise InputError(f"{folder / loose} is in no class folder. Put each image into the folder of its class.")
     return [name.partition("/")[0] for name in names]

@@ -1,4 +1,4 @@
-"""What the data sets of picture files share: where they lie, decoding into the cache, views of photographs."""
+"""What the data sets of image files share: where they lie, decoding into the cache, views of photographs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PHOTO_SIDE = 256
 
 
 def photo_views(mean: Sequence[float], std: Sequence[float]) -> Views:
-    """Of pictures of `PHOTO_SIDE`: training on random boxes of 8 to 100% of the area, brought to 224 x 224, all else on the
+    """Of images of `PHOTO_SIDE`: training on random boxes of 8 to 100% of the area, brought to 224 x 224, all else on the
     central 224 x 224."""
     return image_views(mean, std, pad=0, flip=True, strong="imagenet", size=224, scale=(0.08, 1.0))
 
@@ -40,7 +40,7 @@ def within(name: str) -> bool:
 
 
 def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[str] = (), size: int, how: How) -> list[Inputs]:
-    """The pictures of each part, decoded once into the cache, and read from there where memory is short. `unused` ones are
+    """The images of each part, decoded once into the cache, and read from there where memory is short. `unused` ones are
     decoded with them, since the cache holds what was asked for together."""
     every = sorted({name for part in (*parts, unused) for name in part})
     cache = default_cache()
@@ -49,6 +49,6 @@ def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[s
         first = table.bad[0]
         others = f" (and {len(table.bad) - 1:,} more of {len(every):,})" if len(table.bad) > 1 else ""
         raise InputError(
-            f"The picture {root / first.name} cannot be used: {first.reason}{others}. Unpack the data set again, all of it."
+            f"The image {root / first.name} cannot be used: {first.reason}{others}. Unpack the data set again, all of it."
         )
     return [within_memory(load_images(root, size, cache=cache, names=part, how=how).images) for part in parts]

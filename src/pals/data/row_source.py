@@ -1,10 +1,8 @@
-"""Items as rows of something that need not fit into memory: a file, pictures that are decoded when they are needed, shards."""
+"""Rows of inputs that need not fit in memory: an array in a file, or images that are decoded when they are needed."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -12,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -22,27 +19,38 @@ from pals.util.errors import InputError
 from pals.util.files import check_readable, without_advice
 from pals.util.memory import available_memory
 from pals.util.threads import read_ahead
-from pals.vision.images import BadImageError, How, NoRoomError, decode
+from pals.vision.images import BadImageError, How, decode
 
 NUMPY_TO_TORCH = {np.dtype(name): getattr(torch, name) for name in ("uint8", "float16", "float32", "float64")}
-"""What items may be made of."""
-MOST_OF_DISK = 0.9
-"""Of what is free: more than that is not taken for decoded pictures."""
-BLOCK = 16 << 20
-"""Bytes that are looked at together where all rows are to be seen once."""
+"""Types that rows may have."""
+BLOCK_BYTES = 16 << 20
+"""Bytes of rows that are read together in a pass over all rows."""
 
 
 class ItemSource(ABC):
-    """Rows of one shape that need not fit in memory. Whatever reads items uses only `inputs[10:20]`, `inputs[row_M]`, `len`,
-    `shape` and `dtype`, so a plain tensor works as a source too."""
+    """Rows of one shape that need not fit in memory.
+
+    Whatever reads items uses only `inputs[10:20]`, `inputs[row_M]`, `len`, `shape` and `dtype`, so a tensor is a source too.
+    Subclasses set `shape` (of all rows together) and `dtype`, and define `take`.
+
+    >>> import torch
+    >>> from pals import ItemSource
+    >>> class Squares(ItemSource):
+    ...     shape, dtype = (10, 1), torch.float32
+    ...
+    ...     def take(self, row_M):
+    ...         return row_M[:, None].float() ** 2
+    >>> Squares()[2:4]
+    tensor([[4.],
+            [9.]])
+    """
 
     shape: tuple[int, ...]
-    "Shape of all rows together, as of a tensor."
     dtype: torch.dtype
 
     @abstractmethod
     def take(self, row_M: Tensor) -> Tensor:
-        """These rows, in this order, in host memory. Several threads may call it at once."""
+        """These rows, in this order, in host memory. May be called by several threads at once."""
 
     def rows(self, part: slice) -> Tensor:
         """Consecutive rows."""
@@ -72,53 +80,72 @@ class ItemSource(ABC):
 
 
 Inputs = Tensor | ItemSource
-"""All items of a data set."""
+"""All inputs of a data set."""
 
 
 def in_batches(inputs: Inputs, size: int) -> Iterator[Tensor]:
     """All rows in order, `size` at a time."""
     if isinstance(inputs, Tensor):
-        return (inputs[start : start + size] for start in range(0, len(inputs), size))  # of none none, unlike torch.split
+        return (inputs[start : start + size] for start in range(0, len(inputs), size))  # unlike torch.split none of no rows
     return inputs.batches(size)
 
 
 def in_blocks(inputs: Inputs) -> Iterator[Tensor]:
-    """All rows in order, as many at a time as take a little memory."""
-    return in_batches(inputs, 1 + BLOCK * len(inputs) // max(inputs.nbytes, 1))
+    """All rows in order, `BLOCK_BYTES` at a time."""
+    return in_batches(inputs, 1 + BLOCK_BYTES * len(inputs) // max(inputs.nbytes, 1))
 
 
 def subset(inputs: Inputs, row_M: Tensor) -> Inputs:
-    """These rows; of a source they are not read yet."""
-    return inputs[row_M] if isinstance(inputs, Tensor) else Subset(inputs, row_M.cpu())
+    """These rows; those of a source are not read yet."""
+    return inputs[row_M] if isinstance(inputs, Tensor) else SourceSubset(inputs, row_M.cpu())
 
 
 def within_memory(inputs: Tensor) -> Inputs:
-    """A tensor that lies in a file: as it is, or, where it would take more than half of the free memory, read row by row."""
+    """A tensor that is mapped to a file: unchanged or, if it is larger than half of the free memory, as rows read on demand."""
     return TensorRows(inputs) if inputs.nbytes > available_memory() / 2 else inputs
 
 
 class TensorRows(ItemSource):
-    """Rows of a tensor that is slow to reach: one that is mapped to a file, or in the host's memory beside a GPU."""
+    """Rows of a tensor that is slow to access: mapped to a file, or in host memory while a GPU computes.
+
+    `check` is called before rows are read, and raises if they are no longer there.
+    """
 
     def __init__(self, rows: Tensor, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called before rows are read, and raises if they are no longer there."""
         self._rows, self._check = rows, check
         self.shape, self.dtype = tuple(rows.shape), rows.dtype
 
     def take(self, row_M: Tensor) -> Tensor:
-        """In the order in which they lie in the file, so that each page is read once, and then put into the order asked for."""
         self._check()
-        sorted_M, order_M = row_M.sort()
+        sorted_M, order_M = row_M.sort()  # in the order of the file, so that each page is read once
         taken = torch.empty(len(row_M), *self.shape[1:], dtype=self.dtype)
         return taken.index_copy_(0, order_M, self._rows.index_select(0, sorted_M))
 
     def rows(self, part: slice) -> Tensor:
         self._check()
-        return self._rows[part].clone()  # read now, in the thread that asks
+        return self._rows[part].clone()  # read now, by the calling thread
 
 
 def open_array(path: str | Path) -> TensorRows:
-    """The rows of an .npy file of bytes or floats, which stays on the disk."""
+    """Opens an .npy file as rows that stay on disk.
+
+    Args:
+        path: File with an array of two or more dimensions in C order: uint8, float16, float32 or float64.
+
+    Returns:
+        An `ItemSource` with one row per item.
+
+    Raises:
+        InputError: The file is missing, damaged, or holds another kind of array; also when rows are read, if the file has
+            been truncated meanwhile.
+
+    >>> import numpy as np
+    >>> from pals import open_array
+    >>> np.save("vectors.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    >>> open_array("vectors.npy")[1:]
+    tensor([[2., 3.],
+            [4., 5.]])
+    """
     path = Path(path)
     check_readable(path, "the .npy file with a row for each item")
     try:
@@ -131,12 +158,12 @@ def open_array(path: str | Path) -> TensorRows:
         raise InputError(f"{path} holds {found}; rows of uint8 or floats, in C order, are read without loading the file.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")
-        return TensorRows(torch.from_numpy(array), _Whole(path))
+        return TensorRows(torch.from_numpy(array), _TruncationCheck(path))
 
 
-class _Whole:
-    """Raises if a file has lost its end since it was opened: the system kills whoever reads from there. (One that was deleted
-    or replaced by another stays as it was for those who have it open.)"""
+class _TruncationCheck:
+    """Raises if a file has become shorter since it was opened: the system kills a process that reads beyond the end of a
+    mapping. A file that was deleted or replaced stays readable for those who have it open."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, path.open("rb")
@@ -152,7 +179,7 @@ class _Whole:
             )
 
 
-class Subset(ItemSource):
+class SourceSubset(ItemSource):
     """Some rows of another source."""
 
     def __init__(self, source: ItemSource, row_M: Tensor) -> None:
@@ -163,8 +190,8 @@ class Subset(ItemSource):
         return self._source.take(self._row_M[row_M])
 
 
-class DecodedPictures(ItemSource):
-    """Pictures, N x 3 x size x size, decoded whenever they are asked for by as many threads as there are cores."""
+class DecodedImages(ItemSource):
+    """Images, N x 3 x size x size, decoded on every use, by default in one thread per core."""
 
     dtype = torch.uint8
 
@@ -177,9 +204,8 @@ class DecodedPictures(ItemSource):
         """3 x size x size. Raises `BadImageError` if this one is bad."""
 
     def take(self, row_M: Tensor) -> Tensor:
-        """Decoded in the order in which they lie."""
         taken = torch.empty(len(row_M), *self.shape[1:], dtype=self.dtype)
-        pixels, (sorted_M, order_M) = taken.numpy(), row_M.sort()
+        pixels, (sorted_M, order_M) = taken.numpy(), row_M.sort()  # decoded in the order of the files
 
         def put(place: int, row: int) -> None:
             pixels[place] = self.decode(row)
@@ -188,72 +214,25 @@ class DecodedPictures(ItemSource):
             try:
                 list(pool.map(put, order_M.tolist(), sorted_M.tolist()))
             except BadImageError as error:
-                raise InputError(f"{error} Fix this picture, or leave it out.") from None
+                raise InputError(f"{error} Fix this image, or leave it out.") from None
         return taken
 
-    def kept(self, folder: str | Path) -> KeptPictures:
-        """The same pictures, each decoded once and then read from a file in this folder, which is removed with the process."""
-        return KeptPictures(self, Path(folder))
 
+class ImageFiles(DecodedImages):
+    """Image files, decoded on every use (`load_images` decodes each once, into a cache).
 
-class KeptPictures(DecodedPictures):
-    """Pictures that are decoded when they are first asked for, and from then on lie in a file without a name. Once the disk is
-    full, those that are not in it yet are decoded whenever they are asked for."""
+    Args:
+        paths: The files, one per item.
+        size: Pixels a side.
+        how: "squash", "crop", "pad", "torchvision-squash" or "torchvision-crop"; default "squash". See docs/images.md.
+        threads: Threads that decode; default one per core.
 
-    def __init__(self, source: DecodedPictures, folder: Path) -> None:
-        """Raises `NoRoomError` if there is no room for all of them."""
-        super().__init__(len(source), source.size, source.how, source.threads)
-        self._source, self._full, self._done_N = source, False, torch.zeros(len(source), dtype=torch.bool)
-        self._file = _nameless(folder, self.nbytes)
-        weakref.finalize(self, self._file.close)
-        self._rows = TensorRows(_mapped(self._file, self.shape))
-
-    def decode(self, row: int) -> np.ndarray:
-        if self._done_N[row]:
-            return self._rows[row].numpy()
-        pixels = self._source.decode(row)
-        self._keep(row, pixels)
-        return pixels
-
-    def take(self, row_M: Tensor) -> Tensor:
-        return self._rows.take(row_M) if self._done_N[row_M].all() else super().take(row_M)
-
-    def _keep(self, row: int, pixels: np.ndarray) -> None:
-        """By a write, which fails where there is no room; through the mapping it would kill the process."""
-        if not self._full:
-            try:
-                written = os.pwrite(self._file.fileno(), np.ascontiguousarray(pixels).data, row * pixels.nbytes)
-            except OSError:
-                written = 0
-            stored = written == pixels.nbytes  # of this row: another thread may find room, or none, in the meantime
-            self._full = self._full or not stored
-            self._done_N[row] = stored
-
-
-def _nameless(folder: Path, size: int) -> IO[bytes]:
-    """A file of this size, which takes up room only where it is written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if size > MOST_OF_DISK * free:
-            raise NoRoomError(folder, False, f"they need {size / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free")
-        file = tempfile.TemporaryFile(dir=folder, prefix="pals-")  # noqa: SIM115 (lives as long as its owner)
-        file.truncate(size)
-    except OSError as error:
-        raise NoRoomError(folder, False, error.strerror or str(error)) from None
-    return file
-
-
-def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Tensor:
-    if not prod(shape):
-        return torch.zeros(shape, dtype=torch.uint8)  # nothing cannot be mapped
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")
-        return torch.from_numpy(np.memmap(file, np.uint8, "r", shape=shape))
-
-
-class Pictures(DecodedPictures):
-    """Picture files, decoded on every use."""
+    >>> from PIL import Image
+    >>> from pals import ImageFiles
+    >>> Image.new("RGB", (20, 10), (200, 120, 40)).save("frog.png")
+    >>> ImageFiles(["frog.png"], size=4)[0][:, 0, 0]
+    tensor([200, 120,  40], dtype=torch.uint8)
+    """
 
     def __init__(self, paths: Sequence[str | Path], size: int, how: How = "squash", threads: int | None = None) -> None:
         super().__init__(len(paths), size, how, threads)

@@ -15,11 +15,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pals.data.shards import START, Picture, PictureFiles, Place, Rows, Stream, Stretch
+from pals.data.shards import STREAM_START, ArrayShard, EncodedImage, FolderShard, Stream, StreamPart, StreamPosition
 from pals.model.saved import Description, Model
 from pals.training.inference import BATCH
 from pals.util.errors import InputError
-from pals.vision.images import SMALLEST_SIDE, BadImage, BadImageError, How, decode, decode_bytes, survey
+from pals.vision.images import MIN_SIDE, BadImage, BadImageError, How, decode, decode_bytes, survey
 
 Progress = Callable[[int, int], None]
 
@@ -47,7 +47,7 @@ class Predicted(NamedTuple):
 
     frame: pd.DataFrame
     bad: tuple[BadImage, ...]
-    end: Place
+    end: StreamPosition
 
     @property
     def seen(self) -> int:
@@ -117,7 +117,7 @@ def nothing_left(stream: Stream, first_bad: Sequence[BadImage], count: int) -> I
 
 
 def predictions(
-    model: Model, stream: Stream, question: Question, *, at: Place = START, skip_bad: bool = False
+    model: Model, stream: Stream, question: Question, *, at: StreamPosition = STREAM_START, skip_bad: bool = False
 ) -> Iterator[Predicted]:
     """What the classifier says of the items from a place on, stretch by stretch. The stretches, and so the numbers to their
     last bit, are the same whether one starts at the beginning or at the end of one of them."""
@@ -172,21 +172,21 @@ class _Inputs(NamedTuple):
     names: Sequence[str]
     inputs: Tensor
     bad: tuple[BadImage, ...]
-    end: Place
+    end: StreamPosition
 
 
-def _inputs(about: Description, stream: Stream, batch: int, at: Place, skip_bad: bool) -> Iterator[_Inputs]:
+def _inputs(about: Description, stream: Stream, batch: int, at: StreamPosition, skip_bad: bool) -> Iterator[_Inputs]:
     """Pictures are decoded by as many threads as there are cores, one stretch ahead of the network."""
-    for span in stream.spans:
-        if isinstance(span.shard, Rows):
+    for span in stream.ranges:
+        if isinstance(span.shard, ArrayShard):
             _check_rows(about, span.shard)
-        elif isinstance(span.shard, PictureFiles):
+        elif isinstance(span.shard, FolderShard):
             _refuse_tiny(span.shard.path, span.shard.names)
-    size = 0 if all(isinstance(span.shard, Rows) for span in stream.spans) else _side(about, stream.name)
+    size = 0 if all(isinstance(span.shard, ArrayShard) for span in stream.ranges) else _side(about, stream.name)
     pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pals-predict")
-    ahead: deque[tuple[Stretch, list[Future[np.ndarray]]]] = deque()
+    ahead: deque[tuple[StreamPart, list[Future[np.ndarray]]]] = deque()
     try:
-        for stretch in stream.stretches(batch, at, skip_bad=skip_bad):
+        for stretch in stream.parts(batch, at, skip_bad=skip_bad):
             ahead.append((stretch, _begin(pool, stream, stretch, size, about.resize)))
             if len(ahead) > 1:
                 yield _finish(about, stream, *ahead.popleft(), size, skip_bad)
@@ -196,22 +196,22 @@ def _inputs(about: Description, stream: Stream, batch: int, at: Place, skip_bad:
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(pool: ThreadPoolExecutor, stream: Stream, stretch: Stretch, size: int, how: How) -> list[Future[np.ndarray]]:
+def _begin(pool: ThreadPoolExecutor, stream: Stream, stretch: StreamPart, size: int, how: How) -> list[Future[np.ndarray]]:
     names, inputs = stretch.chunk
     if isinstance(inputs, np.ndarray) or not names:
         return []
-    shard = stream.spans[stretch.end.shard].shard.path
+    shard = stream.ranges[stretch.end.shard].shard.path
     return [pool.submit(_decode, picture, f"{shard}: {name}", size, how) for name, picture in zip(names, inputs, strict=True)]
 
 
-def _decode(picture: Picture, called: str, size: int, how: How) -> np.ndarray:
+def _decode(picture: EncodedImage, called: str, size: int, how: How) -> np.ndarray:
     if isinstance(picture, BadImageError):
         raise picture
     return decode(picture, size, how=how) if isinstance(picture, Path) else decode_bytes(picture, called, size, how=how)
 
 
 def _finish(
-    about: Description, stream: Stream, stretch: Stretch, decoded: Sequence[Future[np.ndarray]], size: int, skip_bad: bool
+    about: Description, stream: Stream, stretch: StreamPart, decoded: Sequence[Future[np.ndarray]], size: int, skip_bad: bool
 ) -> _Inputs:
     names, inputs = stretch.chunk
     if isinstance(inputs, np.ndarray):
@@ -231,12 +231,12 @@ def _finish(
     return _Inputs(good_names, torch.from_numpy(pixels), tuple(bad), stretch.end)
 
 
-def _numbers(about: Description, stream: Stream, rows: np.ndarray, stretch: Stretch) -> Tensor:
+def _numbers(about: Description, stream: Stream, rows: np.ndarray, stretch: StreamPart) -> Tensor:
     with np.errstate(over="ignore"):  # too large for float32 is infinite, which is refused here
         part = np.array(rows, dtype=np.uint8 if about.is_image else np.float32)
     bad = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
     if len(bad):
-        path, row = stream.spans[stretch.end.shard].shard.path, stretch.chunk.names[bad[0]]
+        path, row = stream.ranges[stretch.end.shard].shard.path, stretch.chunk.names[bad[0]]
         raise InputError(f"{path}, row {row} (from 0) holds NaN or infinity; drop it, or fill the gap.")
     return torch.from_numpy(part)
 
@@ -258,14 +258,14 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
         side = survey(folder, names).shorter_side
     except InputError:
         return  # none can be read, which is said when they are decoded
-    if side < SMALLEST_SIDE:
+    if side < MIN_SIDE:
         raise InputError(
             f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
-            f"least {SMALLEST_SIDE} pixels."
+            f"least {MIN_SIDE} pixels."
         )
 
 
-def _check_rows(about: Description, rows: Rows) -> None:
+def _check_rows(about: Description, rows: ArrayShard) -> None:
     array = rows.array
     right = array.dtype == np.uint8 if about.is_image else array.dtype.kind in "fiu"
     if array.shape[1:] != about.input_shape or not right or not len(array):

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from pals.data.shards import START, Place, require_pyarrow
+from pals.data.shards import STREAM_START, StreamPosition, require_pyarrow
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
 from pals.util.files import is_unfinished, read_object, replacing, write_bytes, write_json
@@ -153,7 +153,7 @@ class Parts:
         self.folder = out.with_name(f"{out.name}.parts")
         self.bad_file = out.with_name(f"{out.name}.bad.csv")
         self.lock = FolderLock(self.folder)
-        self.tally, self.end, self.count = Tally(), START, 0
+        self.tally, self.end, self.count = Tally(), STREAM_START, 0
         self._frames, self._bad = list[pd.DataFrame](), list[BadImage]()
         self._since = time.monotonic()
 
@@ -171,7 +171,7 @@ class Parts:
             self._remove()
         self.lock.release()
 
-    def add(self, frame: pd.DataFrame, bad: Iterable[BadImage], end: Place) -> None:
+    def add(self, frame: pd.DataFrame, bad: Iterable[BadImage], end: StreamPosition) -> None:
         """Further rows, and where in the stream they end."""
         if len(frame):
             self._frames.append(frame)
@@ -233,7 +233,7 @@ class Parts:
         for number, record in self._records():
             self.count = number + 1
             self.tally = self.tally.with_part(record)
-            self.end = Place(*record.end)
+            self.end = StreamPosition(*record.end)
 
     def _refuse_others(self, begun: Mapping[str, Any]) -> None:
         changed = [key for key in {**self.about, **begun} if self.about.get(key) != begun.get(key)]

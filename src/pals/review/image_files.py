@@ -17,8 +17,8 @@ from PIL import Image
 
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
-from pals.vision.images.decoding import BadImageError, read_header, read_picture
-from pals.vision.images.pillow_limits import Budget
+from pals.vision.images.decoding import BadImageError, read_header, read_image
+from pals.vision.images.pillow_limits import MemoryBudget
 
 THUMBNAIL_FOLDER = "review-thumbnails"
 MAX_THUMBNAIL_SIDE = 256  # pixels a side, at most
@@ -53,7 +53,7 @@ class ImageFiles:
         self.folder, self.keep, self.follow_links = folder, keep / THUMBNAIL_FOLDER, follow_links
         self._root = Path(os.path.realpath(folder))
         self._turn = threading.BoundedSemaphore(MAX_DECODERS)
-        self._budget = Budget()
+        self._budget = MemoryBudget()
 
     @property
     def there(self) -> bool:
@@ -101,7 +101,7 @@ class ImageFiles:
         try:
             longest = max((read_header(path) or (largest, largest))[:2])
             side = min(largest, longest)
-            image = read_picture(path, item, side, "pad", self._budget)
+            image = read_image(path, item, side, "pad", self._budget)
         except BadImageError as error:
             raise NoImageError(str(error)) from None
         width, height = (max(1, round(side * length / longest)) for length in (image.width, image.height))

@@ -22,7 +22,7 @@ from pals.util.errors import InputError
 from pals.vision.images.decoding import decode_bytes, read_header_bytes
 
 if TYPE_CHECKING:
-    from pals.data.shards import ShardPictures
+    from pals.data.shards import ShardImages
 
 SHARD_ENDINGS = (".tar", ".parquet", ".pq", ".arrow")
 
@@ -41,7 +41,7 @@ class ImageShards(ImageFiles):
 
     def __init__(self, images: Path, keep: Path) -> None:
         super().__init__(images, keep)
-        self._found: tuple[ShardPictures, dict[str, int]] | None = None
+        self._found: tuple[ShardImages, dict[str, int]] | None = None
         self._looking = threading.Lock()
         threading.Thread(target=self._begin, daemon=True).start()
 
@@ -83,7 +83,7 @@ class ImageShards(ImageFiles):
         with suppress(InputError):  # reported with each image that is requested
             self._look_up()
 
-    def _look_up(self) -> tuple[ShardPictures, dict[str, int]]:
+    def _look_up(self) -> tuple[ShardImages, dict[str, int]]:
         with self._looking:
             if self._found is None:
                 from pals.pipeline.stages.images import shards_of  # which loads what training needs

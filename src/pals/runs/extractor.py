@@ -27,7 +27,7 @@ from pals.training.inference import OnBatch, image_standardizer
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.augment import Views, vector_views
-from pals.vision.images import SMALLEST_SIDE, image_statistics
+from pals.vision.images import MIN_SIDE, image_statistics
 from pals.vision.networks import Network, build_network, load_weights
 from pals.vision.networks.patch_features import PATCH_IMAGES, PatchNetwork, learn_patches
 from pals.vision.networks.resnets import IMAGENET
@@ -301,8 +301,8 @@ def make_extractor(
         InputError: the images are too small, or the network has no pretrained weights.
     """
     side = images.side if isinstance(images, PictureFiles) else min(images.shape[2:])
-    if side < SMALLEST_SIDE:
-        raise InputError(f"The images are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")
+    if side < MIN_SIDE:
+        raise InputError(f"The images are {side} pixels high or wide; an encoder needs at least {MIN_SIDE}.")
     size = size_for(config.name, side)
     if config.name != PATCHES:
         statistics = input_statistics(replace(config, frozen=True))

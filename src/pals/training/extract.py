@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from pals.data.row_source import Inputs, ItemSource, Pictures
+from pals.data.row_source import ImageFiles, Inputs, ItemSource
 from pals.training.cpu_threads import in_lanes, lanes_on
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.util.errors import InputError
-from pals.vision.images import SMALLEST_SIDE, How, survey
+from pals.vision.images import MIN_SIDE, How, survey
 from pals.vision.networks import Network
 from pals.vision.networks.efficientnet_lite import ConvNorm
 from pals.vision.pretrained import Encoder, find_encoder
@@ -52,7 +52,7 @@ class PictureFiles:
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
-        return Pictures(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
+        return ImageFiles(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
 
 
 Encodable = Inputs | np.ndarray | Sequence[str] | Sequence[Path] | PictureFiles
@@ -163,8 +163,8 @@ def _checked(pictures: Encodable) -> Inputs | PictureFiles:
         if isinstance(pictures, Tensor) and pictures.shape[1] != 3:
             pictures = pictures.movedim(3, 1)
     side = pictures.side if isinstance(pictures, PictureFiles) else min(pictures.shape[2:])
-    if side < SMALLEST_SIDE:
-        raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {SMALLEST_SIDE}.")
+    if side < MIN_SIDE:
+        raise InputError(f"The pictures are {side} pixels high or wide; an encoder needs at least {MIN_SIDE}.")
     return pictures
 
 

@@ -36,19 +36,19 @@ which other ports of it name, make its features worse."""
 PATCHES = "patches"
 ENDINGS = (".pt", ".pth", ".safetensors")
 ENLARGED = 3.5
-"""How much smaller pictures are enlarged at most: beyond it there is nothing more to see, and the time grows with the area."""
+"""How much smaller images are enlarged at most: beyond it there is nothing more to see, and the time grows with the area."""
 SMALLEST = 64
 """Pixels a side below which an ImageNet network has next to nothing left in its last layers."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A network whose features serve other pictures than those that it learned from, and what it takes to feed it."""
+    """A network whose features serve other images than those that it learned from, and what it takes to feed it."""
 
     name: str
     network: Network
     size: int | None
-    "Pixels a side that it was trained with; None: pictures as they are."
+    "Pixels a side that it was trained with; None: images as they are."
     mean: Channels
     "Per channel, of pixels from 0 to 1, as for `image_standardizer`."
     std: Channels
@@ -61,12 +61,12 @@ class Encoder:
         return self.network.feature_width
 
     def input_size(self, side: int) -> int:
-        """Pixels a side at which pictures whose shorter side has `side` pixels are encoded."""
+        """Pixels a side at which images whose shorter side has `side` pixels are encoded."""
         return side if self.size is None else input_size(self.size, side)
 
 
 def input_size(size: int, side: int) -> int:
-    """Pixels a side for a network that was trained with `size`, of pictures whose shorter side has `side`: what it was trained
+    """Pixels a side for a network that was trained with `size`, of images whose shorter side has `side`: what it was trained
     with, but no more than 3.5 times what there is to see."""
     return min(size, max(SMALLEST, 16 * round(ENLARGED * side / 16)))
 
@@ -79,7 +79,7 @@ class KnownEncoder:
     about: str
     "What it was trained on."
     size: int | None
-    "Pixels per side that it was trained with; None: pictures at their own size."
+    "Pixels per side that it was trained with; None: images at their own size."
     features: int
     licence: str
     megabytes: int = 0
@@ -134,7 +134,7 @@ _BUILT_IN = (
     _lite(0, 224, 17, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
     _lite(1, 240, 20, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", "encoders"),
     _lite(2, 260, 22, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", "encoders"),
-    KnownEncoder(PATCHES, "your pictures", None, PATCH_FEATURES, "Apache-2.0"),
+    KnownEncoder(PATCHES, "your images", None, PATCH_FEATURES, "Apache-2.0"),
 )
 
 
@@ -152,7 +152,7 @@ def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None
     """The encoder of this name, ready for use: one of `ENCODERS`, "timm:NAME", or the path of a file of weights.
 
     weights: of a network of timm's, its file, or "timm" to let timm download them.
-    images: for "patches", which are cut from pictures (uint8, N x 3 x height x width) at random by the `seed`.
+    images: for "patches", which are cut from images (uint8, N x 3 x height x width) at random by the `seed`.
     """
     if name == PATCHES:
         return _patches(images, seed)
@@ -292,11 +292,11 @@ def _timm(name: str, weights: str | None) -> Encoder:
 
 
 def _patches(images: Tensor | None, seed: int) -> Encoder:
-    """Cut from an evenly spread part of the pictures, at the size that they have."""
+    """Cut from an evenly spread part of the images, at the size that they have."""
     if images is None or not len(images):
-        raise InputError("Encoder 'patches' is cut from the pictures that it is to encode; give some of them as images=.")
+        raise InputError("Encoder 'patches' is cut from the images that it is to encode; give some of them as images=.")
     if images.dtype != torch.uint8:
-        raise InputError(f"Encoder 'patches' is cut from uint8 pictures; found {images.dtype}.")
+        raise InputError(f"Encoder 'patches' is cut from uint8 images; found {images.dtype}.")
     sample = images[evenly_spaced(len(images), PATCH_IMAGES)]
     mean, std = image_statistics(sample)
     scale = torch.tensor([mean, std])[:, None, :, None, None]

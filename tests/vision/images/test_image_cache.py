@@ -1,9 +1,8 @@
-"""Folders of pictures as tables: what is decoded when, and what is left on disk whatever happens."""
+"""Folders of images as tables: what is decoded when, and what is left on disk whatever happens."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import shutil
@@ -23,14 +22,13 @@ import pytest
 import torch
 from PIL import Image
 
-from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.util.locks import locked
 from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
-from pals.vision.images import image_cache as store_module
-from pals.vision.images import load_folder as table_module
+from pals.vision.images import image_cache as cache_module
+from pals.vision.images import load_folder as folder_module
 from pals.vision.images.decoding import BadImageError
-from pals.vision.images.image_cache import mapped
+from pals.vision.images.image_cache import map_array
 
 S = 8
 
@@ -44,8 +42,8 @@ def draw(path: Path, seed: int, width: int = S, height: int = S) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number in range(12):
-        draw(tmp_path / "pictures" / f"{number % 3}" / f"{number:02}.png", number)
-    return tmp_path / "pictures"
+        draw(tmp_path / "images" / f"{number % 3}" / f"{number:02}.png", number)
+    return tmp_path / "images"
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def assert_right(table: ImageTable, folder: Path, how: Any = "squash") -> None:
-    """Every picture is the one that its name says, decoded here once more."""
+    """Every image is the one that its name says, decoded here once more."""
     assert table.images.dtype == torch.uint8 and len(table.images) == len(table) == len(table.size_N2)
     for name, image in zip(table.names, table.images, strict=True):
         assert (image.numpy() == decode(folder / name, table.images.shape[-1], how=how)).all(), name
@@ -83,11 +81,11 @@ def test_a_folder_becomes_a_table(folder: Path, cache: Path, workers: int | None
 
 def test_the_second_time_nothing_is_decoded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_images(folder, S, cache=cache)
-    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(folder_module, "read_image", lambda *_: pytest.fail("decoded again"))
     again = load_images(str(folder), S, cache=cache)
     assert again.decoded == 0 and again.names == first.names
     assert (again.images == first.images).all() and (again.size_N2 == first.size_N2).all()
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert left_in(cache) == [".json", ".npy"]
 
 
 def test_only_what_is_new_or_changed_is_decoded(folder: Path, cache: Path) -> None:
@@ -99,8 +97,8 @@ def test_only_what_is_new_or_changed_is_decoded(folder: Path, cache: Path) -> No
     after = load_images(folder, S, cache=cache)
     assert after.decoded == 2 and len(after) == 12 and after.names == tuple(list_images(folder))
     assert_right(after, folder)
-    assert (before.images == kept).all()  # who has the old pictures keeps them
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert (before.images == kept).all()  # who has the old images keeps them
+    assert left_in(cache) == [".json", ".npy"]
     assert load_images(folder, S, cache=cache).decoded == 0
 
 
@@ -110,10 +108,10 @@ def test_files_that_go_away_go_from_the_cache(folder: Path, cache: Path) -> None
     table = load_images(folder, S, cache=cache)
     assert table.decoded == 0 and len(table) == 8
     assert_right(table, folder)
-    assert next(cache.glob("*.rows")).stat().st_size == 8 * 3 * S * S
+    assert next(cache.glob("*.npy")).stat().st_size == 128 + 8 * 3 * S * S
 
 
-def test_pictures_that_change_places_are_noticed(folder: Path, cache: Path) -> None:
+def test_images_that_change_places_are_noticed(folder: Path, cache: Path) -> None:
     """The same size in bytes and the same date, as after unpacking an archive of bitmaps."""
     for name in ("a.bmp", "b.bmp"):
         draw(folder / name, ord(name[0]))
@@ -127,15 +125,15 @@ def test_pictures_that_change_places_are_noticed(folder: Path, cache: Path) -> N
     assert_right(table, folder)
 
 
-def test_each_size_and_way_has_its_own_pictures(folder: Path, cache: Path) -> None:
+def test_each_size_and_way_has_its_own_images(folder: Path, cache: Path) -> None:
     draw(folder / "wide.png", 5, width=40, height=20)
     for size, how in ((S, "squash"), (4, "squash"), (S, "crop"), (S, "pad")):
         assert_right(load_images(folder, size, cache=cache, how=how), folder, how)
     assert [load_images(folder, size, cache=cache).decoded for size in (S, 4)] == [0, 0]
 
 
-def test_each_folder_has_its_own_pictures(folder: Path, cache: Path, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere" / "pictures"
+def test_each_folder_has_its_own_images(folder: Path, cache: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "images"
     shutil.copytree(folder, other)
     draw(other / "1" / "01.png", 100)
     load_images(folder, S, cache=cache)
@@ -144,7 +142,7 @@ def test_each_folder_has_its_own_pictures(folder: Path, cache: Path, tmp_path: P
     assert load_images(other, S, cache=cache).decoded == 0
 
 
-def test_named_pictures_in_their_order(folder: Path, cache: Path) -> None:
+def test_named_images_in_their_order(folder: Path, cache: Path) -> None:
     names = list_images(folder)
     some = [names[i] for i in (7, 2, 9)]
     table = load_images(folder, S, cache=cache, names=some)
@@ -162,13 +160,13 @@ def test_named_pictures_in_their_order(folder: Path, cache: Path) -> None:
         table = load_images(folder, S, cache=cache, names=part)
         assert table.names == tuple(part) and table.decoded == 0
         assert_right(table, folder)
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert left_in(cache) == [".json", ".npy"]
 
 
-def test_the_store_is_in_order_whatever_was_asked_for(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_array_is_in_order_whatever_was_asked_for(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a whole folder needs no copy."""
     load_images(folder, S, cache=cache, names=list_images(folder)[::-1])
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: pytest.fail("copied"))
+    monkeypatch.setattr(cache_module.CacheLoader, "_write", lambda *_: pytest.fail("copied"))
     table = load_images(folder, S, cache=cache)
     assert table.decoded == 0
     assert_right(table, folder)
@@ -180,7 +178,7 @@ def test_names_that_cannot_be_meant(folder: Path, cache: Path) -> None:
         (["../x.png"], "not a path within"),
         (["/etc/x.png"], "not a path within"),
         (["a\0b.png"], "not a path within"),
-        ([], "No picture is named"),
+        ([], "No image is named"),
     ):
         with pytest.raises(InputError, match=complaint):
             load_images(folder, S, cache=cache, names=names)
@@ -203,7 +201,7 @@ def test_progress(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) ->
     calls: list[tuple[int, int]] = []
     load_images(folder, S, cache=cache, progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (12, 12) and calls == sorted(calls)
-    assert len(calls) < 5  # not for every picture
+    assert len(calls) < 5  # not for every image
     calls.clear()
     load_images(folder, S, cache=cache, progress=lambda done, total: calls.append((done, total)))
     assert not calls
@@ -232,26 +230,25 @@ def test_the_tensor_outlives_the_cache(folder: Path, cache: Path) -> None:
     assert_right(table, folder)
 
 
-def test_more_pictures_than_memory(tmp_path: Path) -> None:
+def test_more_images_than_memory(tmp_path: Path) -> None:
     """A file with a hole, larger than memory and swap together: mapping it for writing would be refused."""
     memory = sum(
         int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines() if "Total:" in line[:10]
     )
-    count = 2 * memory // (3 * 256 * 256)
-    with (tmp_path / "rows").open("w+b") as file:
+    shape = (2 * memory // (3 * 256 * 256), 3, 256, 256)
+    with (tmp_path / "x.npy").open("w+b") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         try:
-            file.truncate(count * 3 * 256 * 256)
+            file.truncate(file.tell() + int(np.prod(shape)))
         except OSError:
             pytest.skip("the disk cannot hold such a file")
         file.seek(-1, os.SEEK_END)
         file.write(b"\x07")
-        file.flush()
-        images = mapped(file, 5, count - 5, 256)
-    assert images.shape == (count - 5, 3, 256, 256)
-    assert images[-1, -1, -1, -1] == 7 and images[count // 2].sum() == 0
+    images = map_array(tmp_path / "x.npy")
+    assert images.shape == shape and images[-1, -1, -1, -1] == 7 and images[len(images) // 2].sum() == 0
 
 
-# ---- bad pictures
+# ---- bad images
 
 
 def spoil(folder: Path, count: int = 2) -> list[str]:
@@ -262,12 +259,12 @@ def spoil(folder: Path, count: int = 2) -> list[str]:
     return names
 
 
-def test_bad_pictures_are_an_error_that_names_them(folder: Path, cache: Path) -> None:
+def test_bad_images_are_an_error_that_names_them(folder: Path, cache: Path) -> None:
     spoil(folder, 7)
     with pytest.raises(InputError) as caught:
         load_images(folder, S, cache=cache)
     text = str(caught.value)
-    assert text.startswith(f"7 of 19 pictures in {folder} cannot be read ('0/bad.png': the file is empty; '1/bad.png'")
+    assert text.startswith(f"7 of 19 images in {folder} cannot be read ('0/bad.png': the file is empty; '1/bad.png'")
     assert "'4/bad.png'" in text and "'5/bad.png'" not in text and "and 2 more" in text and "--skip-bad" in text
 
 
@@ -278,11 +275,11 @@ def test_a_link_to_itself_can_be_skipped(folder: Path, cache: Path) -> None:
     assert len(table) == 12
 
 
-def test_bad_pictures_are_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_images_are_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = spoil(folder)
     with pytest.raises(InputError, match="--skip-bad"):
         load_images(folder, S, cache=cache)
-    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(folder_module, "read_image", lambda *_: pytest.fail("decoded again"))
     table = load_images(folder, S, cache=cache, skip_bad=True)
     assert table.bad == tuple(BadImage(name, "the file is empty") for name in names)
     assert len(table) == 12 and table.decoded == 0
@@ -306,14 +303,14 @@ def test_another_pillow_may_read_what_this_one_could_not(folder: Path, cache: Pa
 
 
 def test_a_passing_failure_is_not_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = table_module.read_picture
+    read = folder_module.read_image
 
     def fail(path: Path, name: str, *rest: Any) -> object:
         if name == "0/03.png":
             raise BadImageError(name, "there is not enough memory for it", lasting=False)
         return read(path, name, *rest)
 
-    monkeypatch.setattr(table_module, "read_picture", fail)
+    monkeypatch.setattr(folder_module, "read_image", fail)
     table = load_images(folder, S, cache=cache, skip_bad=True)
     assert table.bad == (BadImage("0/03.png", "there is not enough memory for it"),) and len(table) == 11
     monkeypatch.undo()
@@ -343,21 +340,20 @@ def test_files_that_are_not_there(folder: Path, cache: Path) -> None:
     str(caught.value).encode("utf-8")
 
 
-def test_nothing_but_bad_pictures(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    spoil(tmp_path / "pictures")
+def test_nothing_but_bad_images(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "images").mkdir()
+    spoil(tmp_path / "images")
     for skip_bad in (False, True, True):
-        with pytest.raises(InputError, match=r"No picture in .* can be read, of 2 .*the file is empty"):
-            load_images(tmp_path / "pictures", S, cache=cache, skip_bad=skip_bad)
+        with pytest.raises(InputError, match=r"No image in .* can be read, of 2 .*the file is empty"):
+            load_images(tmp_path / "images", S, cache=cache, skip_bad=skip_bad)
 
 
 # ---- interrupted, damaged, at once
 
 
 @pytest.fixture
-def commit_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "SECONDS_BETWEEN_COMMITS", -1.0)
-    monkeypatch.setattr(table_module, "SECONDS_BETWEEN_CALLS", -1.0)
+def report_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "SECONDS_BETWEEN_CALLS", -1.0)
 
 
 def stop_at(number: int) -> Any:
@@ -368,31 +364,16 @@ def stop_at(number: int) -> Any:
     return progress
 
 
-@pytest.mark.usefixtures("commit_always")
-def test_a_run_that_was_stopped_goes_on(folder: Path, cache: Path) -> None:
+@pytest.mark.usefixtures("report_always")
+def test_an_interrupted_call_leaves_nothing(folder: Path, cache: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         load_images(folder, S, cache=cache, progress=stop_at(5))
-    assert left_in(cache) == [".part", ".rows"]
+    assert left_in(cache) == []
+    load_images(folder, S, cache=cache, names=list_images(folder)[:4])
     with pytest.raises(KeyboardInterrupt):
         load_images(folder, S, cache=cache, progress=stop_at(9))
-    table = load_images(folder, S, cache=cache)
-    assert table.decoded == 12 - 9
-    assert_right(table, folder)
-    assert left_in(cache) == [".jsonl", ".rows"]
-
-
-@pytest.mark.usefixtures("commit_always")
-def test_what_was_left_is_used_only_as_far_as_it_is_right(folder: Path, cache: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        load_images(folder, S, cache=cache, progress=stop_at(8))
-    rows, lines = next(cache.glob("*.rows")), next(cache.glob("*.part"))
-    with rows.open("r+b") as file:
-        file.truncate(6 * 3 * S * S + 1)  # 6 pictures and a bit
-    lines.write_text(lines.read_text() + '["2/1')
-    draw(folder / "0" / "00.png", 200)  # and one has changed since
-    table = load_images(folder, S, cache=cache)
-    assert table.decoded == 12 - 5
-    assert_right(table, folder)
+    assert left_in(cache) == [".json", ".npy"]
+    assert load_images(folder, S, cache=cache).decoded == 12 - 4
 
 
 def in_a_child(work: Callable[[], object]) -> int:
@@ -410,17 +391,17 @@ def in_a_child(work: Callable[[], object]) -> int:
     return child
 
 
-@pytest.mark.usefixtures("commit_always")
-@pytest.mark.parametrize("shown", rest_slow(1, [2, 1, 3]))
-def test_killed_processes(folder: Path, cache: Path, shown: int) -> None:
-    """Again and again, each a little later than the one before, and never a picture decoded twice."""
-    for number in range(shown, 12, shown):
-        child = in_a_child(lambda number=number: load_images(folder, S, cache=cache, progress=die_at(number)))  # type: ignore[misc]
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+@pytest.mark.usefixtures("report_always")
+def test_a_killed_process_costs_only_its_own_work(folder: Path, cache: Path) -> None:
+    """What it had not published is decoded again, and its files are deleted."""
+    load_images(folder, S, cache=cache, names=list_images(folder)[:4])
+    child = in_a_child(lambda: load_images(folder, S, cache=cache, progress=die_at(9)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert left_in(cache) == [".json", ".npy", ".npy"]
     table = load_images(folder, S, cache=cache)
-    assert table.decoded == shown
+    assert table.decoded == 12 - 4
     assert_right(table, folder)
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert left_in(cache) == [".json", ".npy"]
 
 
 def die_at(number: int) -> Callable[[int, int], None]:
@@ -431,42 +412,34 @@ def die_at(number: int) -> Callable[[int, int], None]:
     return progress
 
 
-@pytest.mark.usefixtures("commit_always")
+@pytest.mark.usefixtures("report_always")
 def test_processes_at_once_one_of_them_killed(folder: Path, cache: Path) -> None:
     def work() -> None:
         assert_right(load_images(folder, S, cache=cache), folder)
 
     unlucky = in_a_child(lambda: load_images(folder, S, cache=cache, progress=die_at(7)))
-    while not list(cache.glob("*.part")):
+    while not list(cache.glob("*.npy")):
         time.sleep(0.001)
     children = [in_a_child(work) for _ in range(3)]
     work()
     assert os.waitstatus_to_exitcode(os.waitpid(unlucky, 0)[1]) == -signal.SIGKILL
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert left_in(cache) == [".json", ".npy"]
     assert load_images(folder, S, cache=cache).decoded == 0
 
 
-def test_damaged_caches_are_mended(folder: Path, cache: Path) -> None:
+@pytest.mark.parametrize("damage", [b"", b"\0\0\0", b"{}", b"[1, 2]", b'{"array": 3}', b"\xff\xfe", b"half"])
+@pytest.mark.parametrize("ending", ["json", "npy"])
+def test_a_damaged_cache_is_made_again(folder: Path, cache: Path, ending: str, damage: bytes) -> None:
     load_images(folder, S, cache=cache)
-    for damage in (b"", b"\0\0\0", b"{}\n", b"[1, 2]\n", b'{"rows": 3}\n', b"\xff\xfe\n"):
-        next(cache.glob("*.jsonl")).write_bytes(damage)
-        assert_right(load_images(folder, S, cache=cache), folder)
-        assert left_in(cache) == [".jsonl", ".rows"]
-    next(cache.glob("*.rows")).unlink()
+    (path,) = cache.glob(f"*.{ending}")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if damage == b"half" else damage)
+    table = load_images(folder, S, cache=cache)
+    assert table.decoded == 12
+    assert_right(table, folder)
+    path.unlink(missing_ok=True)
     assert_right(load_images(folder, S, cache=cache), folder)
-    next(cache.glob("*.rows")).write_bytes(b"short")
-    assert_right(load_images(folder, S, cache=cache), folder)
-    lines = next(cache.glob("*.jsonl"))
-    text = lines.read_text().splitlines()
-    for bad_line in (text[5][:10], "5", "{}", '["a", 1]'):
-        lines.write_text("\n".join([*text[:5], bad_line, *text[6:]]) + "\n")
-        next(cache.glob("*.rows")).rename(cache / json.loads(text[0])["rows"])
-        table = load_images(folder, S, cache=cache)
-        assert table.decoded == 12 - 4
-        assert_right(table, folder)
-    header = json.loads(next(cache.glob("*.jsonl")).read_text().splitlines()[0])
-    assert header["settings"] == {"folder": str(folder.resolve()), "size": S, "how": "squash", "version": store_module.VERSION}
+    assert left_in(cache) == [".json", ".npy"]
 
 
 def test_many_at_once_do_the_work_once(folder: Path, cache: Path) -> None:
@@ -477,7 +450,7 @@ def test_many_at_once_do_the_work_once(folder: Path, cache: Path) -> None:
         assert_right(table, folder)
 
 
-def test_many_at_once_while_pictures_change(folder: Path, cache: Path) -> None:
+def test_many_at_once_while_images_change(folder: Path, cache: Path) -> None:
     def change(seed: int) -> None:
         draw(folder / f"{seed % 3}" / f"new{seed}.png", seed)
         table = load_images(folder, S, cache=cache, names=[f"{seed % 3}/new{seed}.png", "1/04.png", "0/00.png"])
@@ -486,7 +459,7 @@ def test_many_at_once_while_pictures_change(folder: Path, cache: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(change, range(12)))
     assert_right(load_images(folder, S, cache=cache), folder)
-    assert left_in(cache) == [".jsonl", ".rows"]
+    assert left_in(cache) == [".json", ".npy"]
 
 
 def test_a_lock_keeps_others_out_until_it_is_free(tmp_path: Path) -> None:
@@ -509,24 +482,21 @@ def test_a_lock_keeps_others_out_until_it_is_free(tmp_path: Path) -> None:
         assert not alone
 
 
-@pytest.mark.usefixtures("commit_always")
-def test_where_there_are_no_locks_nobody_is_disturbed(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("report_always")
+def test_without_locks_no_file_of_another_process_is_deleted(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @contextmanager
     def no_lock(path: Path) -> Iterator[bool]:
         yield False
 
-    with pytest.raises(KeyboardInterrupt):
-        load_images(folder, S, cache=cache, progress=stop_at(5))
-    monkeypatch.setattr(table_module, "locked", no_lock)
-    table = load_images(folder, S, cache=cache)
-    assert table.decoded == 12  # what lies there may belong to a run that is alive
-    assert_right(table, folder)
-    assert left_in(cache) == [".jsonl", ".part", ".rows", ".rows"]
+    load_images(folder, S, cache=cache)
+    monkeypatch.setattr(cache_module, "locked", no_lock)
     draw(folder / "new.png", 5)
     table = load_images(folder, S, cache=cache)
     assert table.decoded == 1
     assert_right(table, folder)
-    assert left_in(cache) == [".jsonl", ".part", ".rows", ".rows"]
+    assert left_in(cache) == [".json", ".npy", ".npy"]
     assert load_images(folder, S, cache=cache).decoded == 0
 
 
@@ -548,15 +518,12 @@ def test_too_little_memory_is_not_blamed_on_the_disk(folder: Path, cache: Path, 
     def refuse(*args: object, **options: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("pals.vision.images.load_folder._Loader.load", refuse)
-    with pytest.raises(InputError, match=r"too little memory to read the pictures of .* Close other programs"):
+    monkeypatch.setattr("pals.vision.images.image_cache.CacheLoader._load", refuse)
+    with pytest.raises(InputError, match=r"too little memory to read the images of .* Close other programs"):
         load_images(folder, S, cache=cache)
 
 
-@pytest.mark.parametrize("often", [True, False])
-def test_a_full_disk(folder: Path, cache: Path, often: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if often:
-        monkeypatch.setattr(store_module, "SECONDS_BETWEEN_COMMITS", -1.0)
+def test_a_full_disk(folder: Path, cache: Path) -> None:
     with files_no_larger_than(1000), pytest.raises(InputError, match=r"cannot be kept in .*cache: File too large\. Make room"):
         load_images(folder, S, cache=cache)
     assert left_in(cache) == []
@@ -564,7 +531,7 @@ def test_a_full_disk(folder: Path, cache: Path, often: bool, monkeypatch: pytest
     draw(folder / "new.png", 5)
     with files_no_larger_than(1000), pytest.raises(InputError, match="choose another cache folder"):
         load_images(folder, S, cache=cache)
-    assert left_in(cache) == [".jsonl", ".rows"]  # what was there before is intact
+    assert left_in(cache) == [".json", ".npy"]  # what was there before is intact
     names = list_images(folder)[:12]
     assert load_images(folder, S, cache=cache, names=names).decoded == 0
     with files_no_larger_than(1000), pytest.raises(InputError, match="File too large"):
@@ -574,8 +541,8 @@ def test_a_full_disk(folder: Path, cache: Path, often: bool, monkeypatch: pytest
 def test_too_little_room_is_noticed_before_the_work(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(folder)._replace(free=12 * 3 * S * S - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    monkeypatch.setattr(table_module, "read_picture", lambda *_: pytest.fail("decoded"))
-    with pytest.raises(InputError, match=r"12 pictures need [0-9.]+ MB and [0-9.]+ MB are free"):
+    monkeypatch.setattr(folder_module, "read_image", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(InputError, match=r"12 images need [0-9.]+ MB and [0-9.]+ MB are free"):
         load_images(folder, S, cache=cache)
     with pytest.raises(InputError, match="give a cache folder on a larger disk"):
         load_images(folder, S, cache=None)

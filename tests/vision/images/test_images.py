@@ -23,7 +23,7 @@ from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
 from pals.vision.images import decoding as decoding_module
-from pals.vision.images.pillow_limits import Budget, larger_pictures, quiet
+from pals.vision.images.pillow_limits import MemoryBudget, larger_images, quiet
 
 
 def touch(*paths: Path) -> None:
@@ -387,7 +387,7 @@ def test_bands_change_nothing(mode: str, how: How, tmp_path: Path, monkeypatch: 
         image = image.convert(mode)
     image.save(tmp_path / "a.png")
     whole = [decode(tmp_path / "a.png", size, how=how) for size in (10, 60, 200)]
-    monkeypatch.setattr(decoding_module, "BAND", 1000)
+    monkeypatch.setattr(decoding_module, "BAND_PIXELS", 1000)
     bands = [decode(tmp_path / "a.png", size, how=how) for size in (10, 60, 200)]
     assert all((a == b).all() for a, b in zip(whole, bands, strict=True))
 
@@ -449,14 +449,14 @@ def test_changes_of_pillow_are_shared_by_threads_and_taken_back() -> None:
     inside, leave = threading.Barrier(3), threading.Event()
 
     def use() -> None:
-        with quiet, larger_pictures:
+        with quiet, larger_images:
             inside.wait(5)
             leave.wait(5)
 
     threads = [threading.Thread(target=use) for _ in range(2)]
     for thread in threads:
         thread.start()
-    with quiet, larger_pictures:
+    with quiet, larger_images:
         inside.wait(5)
         assert Image.MAX_IMAGE_PIXELS == 500_000_000
         assert warnings.filters != filters
@@ -470,18 +470,18 @@ def test_changes_of_pillow_are_shared_by_threads_and_taken_back() -> None:
 
 def test_a_limit_that_someone_else_sets_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with larger_pictures:
+    with larger_images:
         Image.MAX_IMAGE_PIXELS = 2000
     assert Image.MAX_IMAGE_PIXELS == 2000
 
 
 def test_the_budget_bounds_what_is_decoded_at_once() -> None:
-    budget, most, lock, running = Budget(10, small=0), 0, threading.Lock(), [0]
+    budget, most, lock, running = MemoryBudget(10, small=0), 0, threading.Lock(), [0]
 
     def work(cost: int) -> None:
         nonlocal most
         for _ in range(50):
-            with budget.spend(cost):
+            with budget.acquire(cost):
                 with lock:
                     running[0] += cost
                     most = max(most, running[0])
@@ -505,12 +505,12 @@ def test_reasons_for_files_that_are_no_pictures(tmp_path: Path) -> None:
     for content, reason in {
         b"": "the file is empty",
         b"\x89PNG\r\n\x1a\n\0\0": "damaged or cut off",
-        b"hello, I am a text\n": "not a picture of a known format",
-        b"<!DOCTYPE html><html>404</html>": "a web page, not a picture",
-        b"\0\0\0\x18ftypheic\0\0\0\0": "a HEIC picture, which is not read; convert it to JPEG",
-        b"version https://git-lfs.github.com/spec/v1\noid": "only a pointer; fetch the picture with git lfs pull",
+        b"hello, I am a text\n": "not an image of a known format",
+        b"<!DOCTYPE html><html>404</html>": "a web page, not an image",
+        b"\0\0\0\x18ftypheic\0\0\0\0": "a HEIC image, which is not read; convert it to JPEG",
+        b"version https://git-lfs.github.com/spec/v1\noid": "only a pointer; fetch the image with git lfs pull",
         bytes(1000): "only zeros: the file was not written completely",
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "not a picture of a known format",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "not an image of a known format",
     }.items():
         (tmp_path / "a.png").write_bytes(content)
         assert reason_of(tmp_path / "a.png") == reason
@@ -581,14 +581,14 @@ def test_survey(tmp_path: Path) -> None:
         Image.new("L", (width, height)).save(tmp_path / f"{number}.png")
     (tmp_path / "4.png").write_bytes(b"")
     found = survey(tmp_path, list_images(tmp_path))
-    assert (found.pictures, found.looked_at, found.unreadable) == (5, 5, 1)
+    assert (found.images, found.sampled, found.unreadable) == (5, 5, 1)
     assert (found.shorter_side, found.smallest_side, found.largest_side) == (20, 10, 100)
     assert found.megapixels == pytest.approx((200 + 450 + 1600 + 2500) / 4 / 1e6)
     assert found.cache_bytes(32) == 5 * 3 * 32 * 32
     assert found.bytes == pytest.approx(sum(path.stat().st_size for path in tmp_path.iterdir()) / 4 * 5, abs=1)
     part = survey(tmp_path, list_images(tmp_path), sample=3)  # the first, the third and the last, which is damaged
-    assert (part.pictures, part.looked_at, part.shorter_side) == (5, 3, 25)
-    with pytest.raises(InputError, match=r"No picture that was looked at .* the first of 1 is '4.png'"):
+    assert (part.images, part.sampled, part.shorter_side) == (5, 3, 25)
+    with pytest.raises(InputError, match=r"None of 1 sampled images .* the first is '4.png'"):
         survey(tmp_path, ["4.png"])
     with pytest.raises(InputError, match="0 names"):
         survey(tmp_path, [])
@@ -602,10 +602,10 @@ def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mean == pytest.approx(values.mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     assert std[:2] == pytest.approx(values.std(dim=(0, 2, 3), correction=0).tolist()[:2], abs=1e-12)
     assert std[2] == 1 / 255
-    monkeypatch.setattr("pals.vision.images.pixel_statistics.BLOCK_VALUES", 200)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.COUNTED_VALUES", 200)
     assert image_statistics(images) == (mean, std)
-    monkeypatch.setattr("pals.vision.images.pixel_statistics.PIXELS", 10 * 36)
-    monkeypatch.setattr("pals.vision.images.pixel_statistics.FEWEST", 1)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.SAMPLED_PIXELS", 10 * 36)
+    monkeypatch.setattr("pals.vision.images.pixel_statistics.MIN_SAMPLED_IMAGES", 1)
     part, _ = image_statistics(images)
     assert part == pytest.approx(values[evenly_spaced(50, 10)].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
     with pytest.raises(InputError, match="N x 3 x S x S"):

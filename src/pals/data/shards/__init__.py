@@ -1,34 +1,33 @@
-"""What items lie in, where they are too many to be held: folders, .npy files, WebDataset tar files, Parquet with
-pictures, data sets saved by Hugging Face datasets.
+"""Shards: items that are too many to be held in memory, read in order or at random.
 
-Each kind gives its items a chunk at a time, from any of them on; a `Stream` is several of them in order. Neither a file nor the
-number of its items has to fit into memory, and who was stopped can go on in the middle. Nothing here knows networks or labels.
+Folders of images, .npy files, WebDataset tar files, Parquet files with images, and data sets saved by Hugging Face `datasets`.
+Each gives its items a chunk at a time from any item on; a `Stream` is several of them in order, and `ShardImages` reads images
+in any order. Neither a file nor its number of items has to fit in memory. Nothing here knows networks or labels.
 """
 
 from __future__ import annotations
 
-from pals.data.shards.parquet_shards import ParquetShard, require_pyarrow
-from pals.data.shards.plain_files import PictureFiles, Rows
-from pals.data.shards.random_access import ShardPictures
-from pals.data.shards.saved_datasets import SavedDataset, is_saved
-from pals.data.shards.shard import BadShardError, Chunk, Picture, Shard
-from pals.data.shards.stream import START, Place, Stream, Stretch
+from pals.data.shards.arrow import ParquetShard, SavedShard, is_saved, require_pyarrow
+from pals.data.shards.plain_files import ArrayShard, FolderShard
+from pals.data.shards.random_access import ShardImages
+from pals.data.shards.shard import BadShardError, Chunk, EncodedImage, Shard
+from pals.data.shards.stream import STREAM_START, Stream, StreamPart, StreamPosition
 from pals.data.shards.tar import TarShard
 
 __all__ = [
-    "START",
+    "STREAM_START",
+    "ArrayShard",
     "BadShardError",
     "Chunk",
+    "EncodedImage",
+    "FolderShard",
     "ParquetShard",
-    "Picture",
-    "PictureFiles",
-    "Place",
-    "Rows",
-    "SavedDataset",
+    "SavedShard",
     "Shard",
-    "ShardPictures",
+    "ShardImages",
     "Stream",
-    "Stretch",
+    "StreamPart",
+    "StreamPosition",
     "TarShard",
     "is_saved",
     "require_pyarrow",

@@ -1,4 +1,4 @@
-"""Shards one after the other as one stream of items: named by the user, divided among machines, read from any place on."""
+"""Several shards as one stream of items: named by the user, divided among machines, read from any position on."""
 
 from __future__ import annotations
 
@@ -11,43 +11,42 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from pals.data.shards.parquet_shards import ParquetShard
-from pals.data.shards.plain_files import PictureFiles, Rows
-from pals.data.shards.saved_datasets import SavedDataset, is_saved
-from pals.data.shards.shard import BadShardError, Chunk, Shard
+from pals.data.shards.arrow import ParquetShard, SavedShard, is_saved
+from pals.data.shards.plain_files import ArrayShard, FolderShard
+from pals.data.shards.shard import BadShardError, Chunk, PackedShard, Shard
 from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
 from pals.util.files import PATTERN
 from pals.vision.images import BadImage, list_images
 
-KINDS: dict[str, type[TarShard | ParquetShard]] = {".tar": TarShard, ".parquet": ParquetShard, ".pq": ParquetShard}
-PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-CHOICE = "Name a folder of pictures, one picture, an .npy file, or shards (.tar, .parquet, a saved Hugging Face data set)."
-MOST_NAMES = 1_000_000  # that braces may stand for
+SHARD_TYPES: dict[str, type[TarShard | ParquetShard]] = {".tar": TarShard, ".parquet": ParquetShard, ".pq": ParquetShard}
+COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+SHARD_HINT = "Name a folder of images, one image, an .npy file, or shards (.tar, .parquet, a saved Hugging Face data set)."
+MAX_EXPANDED = 1_000_000  # names that braces may stand for
 
 
-class Place(NamedTuple):
-    """Where in a stream: the shard, and how many of its items are done."""
+class StreamPosition(NamedTuple):
+    """Number of a shard, and how many of its items have been read."""
 
     shard: int
     item: int
 
 
-START = Place(0, 0)
+STREAM_START = StreamPosition(0, 0)
 
 
-class Stretch(NamedTuple):
-    """Some items in order, and where they end; or a shard that is bad."""
+class StreamPart(NamedTuple):
+    """Consecutive items and the position after them; or a bad shard."""
 
     chunk: Chunk
-    end: Place
+    end: StreamPosition
     bad: tuple[BadImage, ...] = ()
 
 
 @dataclass(frozen=True)
-class Span:
-    """Items of a shard from `start` to before `stop`, or to its end. `to_end`: beyond `stop` nothing is expected but damage,
-    which whoever reads this span meets."""
+class ShardRange:
+    """Items of a shard from `start` to before `stop`, or to its end. `to_end`: reads on to the end of the file, so that damage
+    after `stop` is noticed."""
 
     shard: Shard
     start: int = 0
@@ -64,75 +63,75 @@ class Stream:
     """Items of several shards, in order."""
 
     name: str
-    spans: tuple[Span, ...]
+    ranges: tuple[ShardRange, ...]
 
     @classmethod
     def of(cls, named: Path | str | Sequence[Path | str]) -> Stream:
-        """What the user names: a folder of pictures, one picture, an .npy file, tar or Parquet files, a folder of such, a
-        folder that Hugging Face datasets saved, or a pattern: `shards-{000..009}.tar`, `shards-*.tar`."""
+        """From what the user names: a folder of images, one image, an .npy file, tar or Parquet files, a folder of these, a
+        folder saved by Hugging Face `datasets`, or a pattern: `shards-{000..009}.tar`, `shards-*.tar`."""
         given = [named] if isinstance(named, Path | str) else list(named)
         paths = [path for one in given for path in _expanded(str(one))]
         if not any(path.exists() for path in paths):
-            raise InputError(f"{' '.join(map(str, given)) or 'Nothing'} does not exist. {CHOICE}")
+            raise InputError(f"{' '.join(map(str, given)) or 'Nothing'} does not exist. {SHARD_HINT}")
         shards = [shard for path in paths for shard in _shards(path)]
-        return cls(" ".join(map(str, given)), tuple(map(Span, shards)))
+        return cls(" ".join(map(str, given)), tuple(map(ShardRange, shards)))
 
     @property
     def known_count(self) -> int | None:
-        """How many items there are, unless that would take a pass over the files."""
-        counts = [span.known_count for span in self.spans]
+        """Number of items, or None if that takes a pass over the files."""
+        counts = [part.known_count for part in self.ranges]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def count(self) -> int:
-        return sum(span.shard.count() if span.stop is None else span.stop - span.start for span in self.spans)
+        return sum(part.shard.count() if part.stop is None else part.stop - part.start for part in self.ranges)
 
     def share(self, number: int, of: int) -> Stream:
-        """The share with this number, from 1: whole files where there are enough of them, else an even range of the items.
-        Shares follow each other, and together they are the stream."""
+        """Share `number` of `of`, from 1: whole files if there are enough of them, else an even range of the items. The shares
+        in order are the stream."""
         if not 1 <= number <= of:
             raise InputError(f"The share {number}/{of} does not exist: give i/n with i from 1 to n, such as 2/8.")
-        if self.packed and len(self.spans) >= of:
-            return replace(self, spans=self.spans[_part(len(self.spans), number, of)])
-        counts = [span.shard.count() for span in self.spans]
-        part = _part(sum(counts), number, of)
-        cut = list[Span]()
-        for span, count, end in zip(self.spans, counts, accumulate(counts), strict=True):
-            start, stop = max(part.start - end + count, 0), min(part.stop - end + count, count)
-            to_end = part.start < end <= part.stop or (end == 0 and number == 1)  # one share, also of a shard that is missing
+        if self.packed and len(self.ranges) >= of:
+            return replace(self, ranges=self.ranges[_part(len(self.ranges), number, of)])
+        counts = [part.shard.count() for part in self.ranges]
+        share = _part(sum(counts), number, of)
+        cut = list[ShardRange]()
+        for part, count, end in zip(self.ranges, counts, accumulate(counts), strict=True):
+            start, stop = max(share.start - end + count, 0), min(share.stop - end + count, count)
+            to_end = share.start < end <= share.stop or (end == 0 and number == 1)  # one share, also of a missing shard
             if start < stop or to_end:
-                cut.append(Span(span.shard, start, stop, to_end))
-        return replace(self, spans=tuple(cut))
+                cut.append(ShardRange(part.shard, start, stop, to_end))
+        return replace(self, ranges=tuple(cut))
 
     @property
     def packed(self) -> bool:
-        """Whether pictures lie in files with many of them each."""
-        return all(isinstance(span.shard, TarShard | ParquetShard | SavedDataset) for span in self.spans)
+        """Whether all images lie in files with many of them each."""
+        return all(isinstance(part.shard, PackedShard) for part in self.ranges)
 
     def fingerprint(self) -> str:
-        """Of names, sizes and times of all files, and of what is taken of them."""
+        """Digest of names, sizes and times of all files, and of the ranges taken of them."""
         digest = hashlib.sha256()
-        for span in self.spans:
-            digest.update(repr((type(span.shard).__name__, span.start, span.stop)).encode())
-            for stamp in span.shard.stamps():
+        for part in self.ranges:
+            digest.update(repr((type(part.shard).__name__, part.start, part.stop)).encode())
+            for stamp in part.shard.stamps():
                 digest.update(repr(stamp).encode())
         return digest.hexdigest()
 
-    def stretches(self, size: int, at: Place = START, *, skip_bad: bool = False) -> Iterator[Stretch]:
-        """All items from a place on, at most `size` at a time; a stretch ends with its shard.
+    def parts(self, size: int, at: StreamPosition = STREAM_START, *, skip_bad: bool = False) -> Iterator[StreamPart]:
+        """All items from a position on, at most `size` at a time; no part extends over two shards.
 
-        skip_bad: a missing shard, or the rest of a damaged one, is left out and named in a stretch of its own."""
-        for number, span in enumerate(self.spans[at.shard :], start=at.shard):
+        skip_bad: a missing shard, or the rest of a damaged one, is left out and listed in a part of its own."""
+        for number, part in enumerate(self.ranges[at.shard :], start=at.shard):
             item = at.item if number == at.shard else 0
             try:
-                for chunk in span.shard.chunks(size, span.start + item, None if span.to_end else span.stop):
+                for chunk in part.shard.chunks(size, part.start + item, None if part.to_end else part.stop):
                     item += len(chunk.names)
-                    yield Stretch(chunk, Place(number, item))
+                    yield StreamPart(chunk, StreamPosition(number, item))
             except BadShardError as error:
                 if not skip_bad:
                     raise InputError(
                         f"{error} Fetch or write this shard again, or leave it out with --skip-bad (skip_bad=True)."
                     ) from None
-                yield Stretch(Chunk((), ()), Place(number + 1, 0), (BadImage(error.name, error.reason),))
+                yield StreamPart(Chunk((), ()), StreamPosition(number + 1, 0), (BadImage(error.name, error.reason),))
 
 
 def _part(count: int, number: int, of: int) -> slice:
@@ -140,34 +139,34 @@ def _part(count: int, number: int, of: int) -> slice:
 
 
 def _shards(path: Path) -> list[Shard]:
-    if path.suffix in KINDS and not path.is_dir():
-        return [KINDS[path.suffix](path)]
-    if path.name.endswith(PACKED):
+    if path.suffix in SHARD_TYPES and not path.is_dir():
+        return [SHARD_TYPES[path.suffix](path)]
+    if path.name.endswith(COMPRESSED):
         raise InputError(
             f"{path} is compressed and could not be resumed in the middle: decompress it to a plain .tar file first."
         )
     if not path.exists():
-        raise InputError(f"{path} does not exist. {CHOICE}")
+        raise InputError(f"{path} does not exist. {SHARD_HINT}")
     if path.is_dir():
         return _in_folder(path)
-    return [Rows(path) if path.suffix == ".npy" else PictureFiles(path.parent, (path.name,))]
+    return [ArrayShard(path) if path.suffix == ".npy" else FolderShard(path.parent, (path.name,))]
 
 
 def _in_folder(folder: Path) -> list[Shard]:
-    """The data set that was saved there, or its pictures; where it has none, its shards."""
+    """The saved data set, the images, or else the shards of a folder."""
     if is_saved(folder):
-        return [SavedDataset(folder)]
+        return [SavedShard(folder)]
     try:
-        return [PictureFiles(folder, list_images(folder))]
+        return [FolderShard(folder, list_images(folder))]
     except InputError:
-        files = sorted(path for path in folder.glob("*") if path.suffix in KINDS and not path.name.startswith("."))
+        files = sorted(path for path in folder.glob("*") if path.suffix in SHARD_TYPES and not path.name.startswith("."))
         if not files:
             raise
-        return [KINDS[path.suffix](path) for path in files]
+        return [SHARD_TYPES[path.suffix](path) for path in files]
 
 
 def _expanded(named: str) -> list[Path]:
-    """What a shell would make of a pattern, unless a file is called so."""
+    """The paths that a pattern stands for, as in a shell, unless there is a file of that name."""
     if Path(named).exists() or not PATTERN.search(named):
         return [Path(named)]
     return [path for name in _braces(named) for path in _globbed(name)]
@@ -178,7 +177,7 @@ def _globbed(name: str) -> list[Path]:
         return [Path(name)]
     found = [Path(path) for path in sorted(glob.glob(name))]  # noqa: PTH207 (Path.glob needs a folder to start from)
     if not found:
-        raise InputError(f"No file matches {name}. {CHOICE}")
+        raise InputError(f"No file matches {name}. {SHARD_HINT}")
     return found
 
 
@@ -191,8 +190,8 @@ def _braces(text: str) -> list[str]:
     if words is not None:
         middles = words.split(",")
     else:
-        if abs(int(last) - int(first)) >= MOST_NAMES:
-            raise InputError(f"{text} stands for more than {MOST_NAMES:,} files. Check the range, or name the folder.")
+        if abs(int(last) - int(first)) >= MAX_EXPANDED:
+            raise InputError(f"{text} stands for more than {MAX_EXPANDED:,} files. Check the range, or name the folder.")
         step = 1 if int(first) <= int(last) else -1
         width = max(len(first), len(last)) if "0" in (first[0], last[0]) else 0
         middles = [str(number).zfill(width) for number in range(int(first), int(last) + step, step)]

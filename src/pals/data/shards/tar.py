@@ -1,44 +1,36 @@
-"""WebDataset tar files, read by Python's own tarfile from front to back.
+"""WebDataset tar files, read in order by Python's `tarfile`.
 
-Not by the package webdataset: it would bring pipelines, shuffling and workers of its own, takes a file that is cut off between
-two members for whole, and cannot start in the middle of one.
+The package webdataset is not used: it brings pipelines, shuffling and workers, does not notice a file that is cut off between
+two members, and cannot start in the middle of one.
 """
 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby, islice
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import Any
 
-from pals.data.shards.shard import NO_PICTURE, BadShardError, Chunk, Item, Picture, chunked, stamp_of
+import numpy as np
+
+from pals.data.shards.shard import NO_IMAGE, BadShardError, EncodedImage, PackedShard, ShardItem
 from pals.readers.limits import Limits
-from pals.vision.images import ENDINGS, BadImageError
-from pals.vision.images.listing import NOT_PICTURES, printable
+from pals.vision.images import IMAGE_ENDINGS, BadImageError
+from pals.vision.images.listing import SKIPPED_FOLDERS, printable
 
-NOT_ONE = 2  # the rank of what is no picture
-DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
+NO_RANK = 2  # of a member that is not an image
+TAR_DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)
 """What tarfile raises, and `BadShardError`."""
 
 
-class Location(NamedTuple):
-    """Where a picture lies in a tar file; it has no bytes if the sample has none."""
-
-    name: str
-    "Of the member, ending and all, as of a file in a folder; of a sample without a picture its key."
-    offset: int
-    bytes: int
-
-
 @dataclass(frozen=True)
-class TarShard:
-    """What members that follow each other share up to the first dot of their base names is a sample. Its item is called so, and
-    shows the first member that ends as a picture; `x.jpg` comes before `x.mask.png`."""
-
-    path: Path
+class TarShard(PackedShard):
+    """Consecutive members whose base names are equal up to the first dot are a sample. Its item has that name, and its image is
+    the first member with the ending of an image; `x.jpg` comes before `x.mask.png`."""
 
     @property
     def known_count(self) -> None:
@@ -51,46 +43,50 @@ class TarShard:
                 found += 1
         return found
 
-    def chunks(self, size: int, start: int, stop: int | None) -> Iterator[Chunk]:
-        return chunked(islice(self._samples(start), None if stop is None else max(0, stop - start)), size)
+    def items(self, start: int, stop: int | None) -> Iterator[ShardItem]:
+        with self._archive() as archive:
+            for number, (key, members) in enumerate(groupby(self._members(archive), _key)):
+                if stop is not None and number >= stop:
+                    return
+                if number >= start:  # others are passed over without reading them
+                    yield ShardItem(key, self._image(archive, key, members))
+            self._check_end(archive)  # again, for damage behind the last image
 
-    def locations(self) -> Iterator[Location]:
-        """Where the picture of each sample lies, from a look at the headers alone."""
+    def names(self) -> Sequence[str]:
+        """Names of the members with an image, as of files in a folder; of a sample without one its key."""
+        return self._index[0]
+
+    @cached_property
+    def _index(self) -> tuple[list[str], np.ndarray]:
+        """Name of each item; offset and bytes of its image, which has no bytes if there is none. Only headers are read."""
+        names, spans = list[str](), list[tuple[int, int]]()
         with self._archive() as archive:
             for key, members in groupby(self._members(archive), _key):
                 member = min(members, key=_rank)  # of equals the first
-                if _rank(member) < NOT_ONE and not member.issparse():
-                    yield Location(printable(member.name).removeprefix("./"), member.offset_data, member.size)
-                else:
-                    yield Location(key, 0, 0)
+                has_image = _rank(member) < NO_RANK and not member.issparse()
+                names.append(printable(member.name).removeprefix("./") if has_image else key)
+                spans.append((member.offset_data, member.size) if has_image else (0, 0))
+        return names, np.array(spans, dtype=np.int64).reshape(-1, 2)
 
-    def read(self, place: Location) -> Picture:
-        """What lies there."""
-        name = f"{self.path}: {place.name}"
-        reason = Limits.from_environment().too_many_bytes(place.bytes, "the picture")
-        if reason or not place.bytes:
-            return BadImageError(name, (reason or NO_PICTURE).rstrip("."))
+    def read(self, rows: range) -> list[EncodedImage]:
+        return [self._read_at(row) for row in rows]
+
+    def _read_at(self, row: int) -> EncodedImage:
+        name, (offset, size) = self._index[0][row], self._index[1][row].tolist()
+        reason = Limits.from_environment().too_many_bytes(size, "the image")
+        if reason or not size:
+            return BadImageError(f"{self.path}: {name}", (reason or NO_IMAGE).rstrip("."))
         try:
             with self.path.open("rb") as file:
-                file.seek(place.offset)
-                data = file.read(place.bytes)
+                file.seek(offset)
+                data = file.read(size)
         except FileNotFoundError:
             raise BadShardError(str(self.path), "the file does not exist") from None
         except OSError as error:
             raise BadShardError(str(self.path), f"it cannot be read ({error.strerror or error})") from None
-        if len(data) < place.bytes:
-            raise BadShardError(str(self.path), f"the tar file is cut off within {place.name}")
+        if len(data) < size:
+            raise BadShardError(str(self.path), f"the tar file is cut off within {name}")
         return data
-
-    def stamps(self) -> Iterator[tuple[object, ...]]:
-        yield stamp_of(self.path)
-
-    def _samples(self, start: int) -> Iterator[Item]:
-        with self._archive() as archive:
-            for number, (key, members) in enumerate(groupby(self._members(archive), _key)):
-                if number >= start:  # others are passed over without reading them
-                    yield Item(key, self._picture(archive, key, members))
-            self._check_end(archive)  # again, for damage behind the last picture
 
     @contextmanager
     def _archive(self) -> Iterator[tarfile.TarFile]:
@@ -101,44 +97,44 @@ class TarShard:
             raise BadShardError(str(self.path), "the file does not exist") from None
         except BadShardError:
             raise
-        except DAMAGE as error:
+        except TAR_DAMAGE as error:
             reason = " ".join(str(error).split())[:120] or type(error).__name__
             raise BadShardError(str(self.path), f"the tar file is cut off or damaged ({reason})") from None
 
     def _members(self, archive: Any) -> Iterator[tarfile.TarInfo]:
-        """Plain files, hidden ones left out. What was read is forgotten: else memory would grow with the archive."""
+        """Plain files that are not hidden. `archive.members` is cleared, since tarfile would keep every header in memory."""
         while (member := archive.next()) is not None:
             archive.members.clear()
             parts = PurePosixPath(member.name).parts
-            if member.isreg() and parts and not any(part.startswith(".") or part in NOT_PICTURES for part in parts):
+            if member.isreg() and parts and not any(part.startswith(".") or part in SKIPPED_FOLDERS for part in parts):
                 yield member
         self._check_end(archive)
 
-    def _picture(self, archive: tarfile.TarFile, key: str, members: Iterable[tarfile.TarInfo]) -> Picture:
-        """Where the archive is damaged right behind it, it still counts; the next sample then meets the damage."""
-        rank, picture = NOT_ONE, None
+    def _image(self, archive: tarfile.TarFile, key: str, members: Iterable[tarfile.TarInfo]) -> EncodedImage:
+        """An image right before damage still counts; the next sample then meets the damage."""
+        rank, image = NO_RANK, None
         try:
             for member in members:
                 own = _rank(member)
                 if own < rank:
-                    rank, picture = own, self._read(archive, member)
-        except DAMAGE:
+                    rank, image = own, self._read(archive, member)
+        except TAR_DAMAGE:
             if rank > 0:
                 raise
-        return BadImageError(f"{self.path}: {key}", NO_PICTURE) if picture is None else picture
+        return BadImageError(f"{self.path}: {key}", NO_IMAGE) if image is None else image
 
-    def _read(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Picture:
-        """Its declared size is looked at first."""
-        reason = Limits.from_environment().too_many_bytes(member.size, "the picture")
+    def _read(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> EncodedImage:
+        """The member's data, unless its declared size exceeds the limit."""
+        reason = Limits.from_environment().too_many_bytes(member.size, "the image")
         if member.issparse():
-            reason = "a file with holes, not a picture"
+            reason = "a file with holes, not an image"
         file = None if reason else archive.extractfile(member)
         if file is None:
-            return BadImageError(f"{self.path}: {printable(member.name)}", (reason or NO_PICTURE).rstrip("."))
+            return BadImageError(f"{self.path}: {printable(member.name)}", (reason or NO_IMAGE).rstrip("."))
         return file.read()
 
     def _check_end(self, archive: tarfile.TarFile) -> None:
-        """A damaged header ends tarfile's reading as if there were no more members; a whole archive ends with zeros."""
+        """tarfile stops at a damaged header as if there were no more members; a complete archive ends with zeros."""
         file: Any = archive.fileobj
         file.seek(archive.offset)
         block = file.read(tarfile.BLOCKSIZE)
@@ -149,12 +145,12 @@ class TarShard:
 
 
 def _rank(member: tarfile.TarInfo) -> int:
-    """Of a member as the picture of its sample: 0 for `x.jpg`, 1 for `x.left.jpg`, and then what is none."""
+    """0 for `x.jpg`, 1 for `x.left.jpg`, `NO_RANK` for a member that is not an image."""
     ending = member.name.rpartition("/")[2].partition(".")[2].lower()
-    return 0 if f".{ending}" in ENDINGS else 1 if f".{ending.rpartition('.')[2]}" in ENDINGS else NOT_ONE
+    return 0 if f".{ending}" in IMAGE_ENDINGS else 1 if f".{ending.rpartition('.')[2]}" in IMAGE_ENDINGS else NO_RANK
 
 
 def _key(member: tarfile.TarInfo) -> str:
-    """What its sample is called."""
+    """Name of the sample that the member belongs to."""
     folder, slash, base = printable(member.name).removeprefix("./").rpartition("/")
     return f"{folder}{slash}{base.partition('.')[0]}"

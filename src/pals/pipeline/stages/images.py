@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import Inputs, Pictures
-from pals.data.row_source import DecodedPictures, subset, within_memory
-from pals.data.shards import ShardPictures, Stream, is_saved
-from pals.data.shards.stream import KINDS
+from pals.data import ImageFiles, Inputs
+from pals.data.row_source import DecodedImages, subset, within_memory
+from pals.data.shards import ShardImages, Stream, is_saved
+from pals.data.shards.stream import SHARD_TYPES
 from pals.pipeline.progress import Monitor
 from pals.pipeline.time_left import Count, said_once
 from pals.runs.run_config import VotesConfig
@@ -25,7 +25,7 @@ from pals.util.even_sample import evenly_spaced
 from pals.util.threads import in_order
 from pals.vision.images import BadImage, BadImageError, NoRoomError, list_images, load_images, survey
 from pals.vision.images.decoding import read_header_bytes
-from pals.vision.images.load_folder import Watch
+from pals.vision.images.image_cache import Watch
 
 SAMPLE = 200
 """Pictures of shards whose headers are looked at."""
@@ -65,27 +65,27 @@ def shorter_side(images: str, names: Sequence[str]) -> int:
     return round(median(map(min, sizes)))
 
 
-def _size(shards: ShardPictures, row: int) -> tuple[int, int] | None:
+def _size(shards: ShardImages, row: int) -> tuple[int, int] | None:
     try:
         return read_header_bytes(shards.encoded(row))
     except BadImageError:
         return None
 
 
-def shards_of(images: str) -> ShardPictures | None:
+def shards_of(images: str) -> ShardImages | None:
     """The tar or Parquet files that are named, or lie in the folder in place of pictures, or the data set that was saved there;
     None if there are only pictures."""
     path = Path(images)
-    inside = path.is_dir() and (is_saved(path) or any(file.suffix in KINDS for file in path.glob("*")))
-    named = inside or (not path.is_dir() and path.suffix in KINDS)
+    inside = path.is_dir() and (is_saved(path) or any(file.suffix in SHARD_TYPES for file in path.glob("*")))
+    named = inside or (not path.is_dir() and path.suffix in SHARD_TYPES)
     stream = Stream.of(images) if named else None
     return _indexed(images, stream.fingerprint()) if stream is not None and stream.packed else None
 
 
 @lru_cache(1)
-def _indexed(images: str, fingerprint: str) -> ShardPictures:
+def _indexed(images: str, fingerprint: str) -> ShardImages:
     """Looked through once while they stay as they are."""
-    return ShardPictures(images, 1)
+    return ShardImages(images, 1)
 
 
 def read_pictures(
@@ -97,52 +97,45 @@ def read_pictures(
     watch: Watch | None = None,
 ) -> ReadPictures:
     """stream: decode each whenever it is needed; None: if the disk has no room for all. The pixels are the same. `watch` sees
-    those of files that are decoded now. Those of shards are decoded when they are first needed, and kept for this command."""
+    those that are decoded now."""
     shards = shards_of(data.images or "")
     if shards is not None:
-        row_of = {name: row for row, name in enumerate(shards.names)}
-        source: DecodedPictures = shards.at(data.size, data.resize)
-        source = source if stream else _kept(source, cache, stream, monitor)
-        return _streamed(source, [row_of[name] for name in names], names, data, monitor)
-    if stream:
-        return _streamed(_files(data, names), range(len(names)), names, data, monitor)
-    try:
-        return _stored(data, names, cache, monitor, watch)
-    except NoRoomError as error:
-        if stream is False:
-            raise
-        _say_no_room(error, cache, monitor)
-        return _streamed(_files(data, names), range(len(names)), names, data, monitor)
+        shards = shards.at(data.size, data.resize)
+    if not stream:
+        try:
+            return _cached(data, shards, names, cache, monitor, watch)
+        except NoRoomError as error:
+            if stream is False:
+                raise
+            monitor.say(
+                f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded every time it is needed."
+            )
+    if shards is None:
+        paths = [Path(data.images or "") / name for name in names]
+        return _streamed(ImageFiles(paths, data.size, data.resize), range(len(names)), names, data, monitor)
+    row_of = {name: row for row, name in enumerate(shards.names)}
+    return _streamed(shards, [row_of[name] for name in names], names, data, monitor)
 
 
-def _kept(source: DecodedPictures, cache: Path, stream: bool | None, monitor: Monitor) -> DecodedPictures:
-    """Each decoded once; not kept if there is no room for all, unless that was asked for."""
-    try:
-        return source.kept(cache)
-    except NoRoomError as error:
-        if stream is False:
-            raise
-        _say_no_room(error, cache, monitor)
-        return source
-
-
-def _say_no_room(error: NoRoomError, cache: Path, monitor: Monitor) -> None:
-    monitor.say(f"{error.what[:1].upper()}{error.what[1:]} in {cache}: each picture is decoded every time it is needed.")
-
-
-def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None) -> ReadPictures:
+def _cached(
+    data: VotesConfig, shards: ShardImages | None, names: Sequence[str], cache: Path, monitor: Monitor, watch: Watch | None
+) -> ReadPictures:
     what = READING if watch is None else LOOKING
     with monitor.counting(what) as count:
-        table = load_images(
-            Path(data.images or ""),
-            data.size,
-            cache=cache,
-            names=names,
-            skip_bad=data.skip_bad,
-            how=data.resize,
-            progress=count if watch is None else said_once(count, monitor.say, what),
-            watch=watch,
-        )
+        progress = count if watch is None else said_once(count, monitor.say, what)
+        if shards is not None:
+            table = shards.cached(cache, names, skip_bad=data.skip_bad, progress=progress, watch=watch)
+        else:
+            table = load_images(
+                Path(data.images or ""),
+                data.size,
+                cache=cache,
+                names=names,
+                skip_bad=data.skip_bad,
+                how=data.resize,
+                progress=progress,
+                watch=watch,
+            )
     inputs = within_memory(table.images)
     if not isinstance(inputs, Tensor):
         size = f"{table.images.nbytes / 1e9:.1f} GB"
@@ -150,12 +143,8 @@ def _stored(data: VotesConfig, names: Sequence[str], cache: Path, monitor: Monit
     return ReadPictures(inputs, table.names, table.bad)
 
 
-def _files(data: VotesConfig, names: Sequence[str]) -> Pictures:
-    return Pictures([Path(data.images or "") / name for name in names], data.size, data.resize)
-
-
 def _streamed(
-    source: DecodedPictures, rows: Sequence[int], names: Sequence[str], data: VotesConfig, monitor: Monitor
+    source: DecodedImages, rows: Sequence[int], names: Sequence[str], data: VotesConfig, monitor: Monitor
 ) -> ReadPictures:
     """Rows of a source, and what they are called. Bad ones are looked for only if they are to be left out: else whoever reads
     the first of them says so."""
@@ -171,7 +160,7 @@ def _streamed(
     return ReadPictures(subset(source, torch.tensor(rows)), names, bad)
 
 
-def _reasons(source: DecodedPictures, rows: Sequence[int], count: Count) -> list[str | None]:
+def _reasons(source: DecodedImages, rows: Sequence[int], count: Count) -> list[str | None]:
     """For each row why its picture cannot be used, or None."""
 
     def reason(row: int) -> str | None:

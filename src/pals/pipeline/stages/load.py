@@ -33,7 +33,7 @@ from pals.training.engine import find_device
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
 from pals.vision.images import default_cache, image_statistics
-from pals.vision.images.load_folder import Watch
+from pals.vision.images.image_cache import Watch
 from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import PATCHES, Encoder

@@ -24,7 +24,7 @@ from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.files import refuse_unwritable
 from pals.util.words import how_many
-from pals.vision.images import SMALLEST_SIDE, default_cache
+from pals.vision.images import MIN_SIDE, default_cache
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
@@ -174,10 +174,10 @@ def _device(given: Mapping[str, Any]) -> str:
 
 def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
     side = None if data.images is None else shorter_side(data.images, votes.items)
-    if side is not None and side < SMALLEST_SIDE:
+    if side is not None and side < MIN_SIDE:
         raise InputError(
             f"The pictures in {data.images} are {side} pixels high or wide, too small to show anything. Give the originals, of "
-            f"at least {SMALLEST_SIDE} pixels, or vectors with --features."
+            f"at least {MIN_SIDE} pixels, or vectors with --features."
         )
     return Facts(
         answered=max(int(answered(votes).sum()), 1),

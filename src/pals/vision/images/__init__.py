@@ -1,31 +1,31 @@
-"""A folder of pictures as names and one uint8 tensor, decoded once into a cache on disk.
+"""Folders of images as one uint8 tensor, decoded once into a cache on disk.
 
-Which files are pictures, how each is decoded, what is kept and when it is made anew. Nothing here knows labels or networks.
+Which files are images (`listing`), how one is decoded (`decoding`), what is kept on disk (`image_cache`, `load_folder`), and
+their sizes and colours (`pixel_statistics`). Nothing here knows labels or networks.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
     from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
-    from pals.vision.images.image_cache import default_cache
-    from pals.vision.images.listing import ENDINGS, list_images
-    from pals.vision.images.load_folder import BadImage, ImageTable, NoRoomError, load_images
-    from pals.vision.images.pixel_statistics import SMALLEST_SIDE, Survey, image_statistics, survey
+    from pals.vision.images.image_cache import BadImage, ImageTable, NoRoomError, default_cache
+    from pals.vision.images.listing import IMAGE_ENDINGS, list_images
+    from pals.vision.images.load_folder import load_images
+    from pals.vision.images.pixel_statistics import MIN_SIDE, SizeSurvey, image_statistics, survey
 
 __all__ = [
-    "ENDINGS",
     "HOWS",
-    "SMALLEST_SIDE",
+    "IMAGE_ENDINGS",
+    "MIN_SIDE",
     "BadImage",
     "BadImageError",
     "How",
     "ImageTable",
     "NoRoomError",
-    "Survey",
+    "SizeSurvey",
     "decode",
     "decode_bytes",
     "default_cache",
@@ -35,32 +35,13 @@ __all__ = [
     "survey",
 ]
 
-__getattr__ = lazily(
-    __name__,
-    {
-        "decoding": (
-            "HOWS",
-            "BadImageError",
-            "How",
-            "decode",
-            "decode_bytes",
-        ),
-        "listing": (
-            "ENDINGS",
-            "list_images",
-        ),
-        "pixel_statistics": (
-            "SMALLEST_SIDE",
-            "Survey",
-            "image_statistics",
-            "survey",
-        ),
-        "image_cache": ("default_cache",),
-        "load_folder": (
-            "BadImage",
-            "ImageTable",
-            "NoRoomError",
-            "load_images",
-        ),
-    },
-)
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Modules are imported when one of their names is used: the first two need no torch."""
+        if name in __all__:
+            for module in ("decoding", "listing", "pixel_statistics", "image_cache", "load_folder"):
+                if hasattr(found := import_module(f"{__name__}.{module}"), name):
+                    return getattr(found, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

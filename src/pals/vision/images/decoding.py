@@ -1,4 +1,8 @@
-"""One picture file -> 3 x S x S uint8, whatever its format, colours, depth, orientation and size."""
+"""Decoding: an image file of any format, colour mode, depth, orientation and size to 3 x S x S uint8.
+
+Files come from anywhere: only formats of photographs are read, the number of pixels is limited, and every failure becomes a
+`BadImageError` with a short reason.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,18 @@ import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pals.util.errors import InputError, unknown
-from pals.vision.images.pillow_limits import LARGEST, Budget, larger_pictures, quiet
+from pals.vision.images.pillow_limits import MAX_PIXELS, MemoryBudget, larger_images, quiet
 
 How = Literal["squash", "crop", "pad", "torchvision-squash", "torchvision-crop"]
 HOWS: tuple[How, ...] = get_args(How)
-PAD = (128, 128, 128)
-LARGEST_SIDE = 4096
+PAD_COLOUR = (128, 128, 128)
+MAX_SIDE = 4096
 
-# Only these: Pillow knows formats that start other programs (EPS) or hold no photographs.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "AVIF", "JPEG2000", "TGA")
+# No others: Pillow knows formats that start other programs (EPS) or hold no photographs.
+PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "AVIF", "JPEG2000", "TGA")
 DRAFT_GAP = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 as long as that leaves this many pixels for one of the result
 REDUCE_GAP = 3  # the same for averaging whole blocks of pixels before the real filter: hardly visible, and far faster
-BAND = 1_000_000  # pixels whose colours are converted at a time
+BAND_PIXELS = 1_000_000  # pixels whose colours are converted at a time
 DEPTHS = (1, 255, 1023, 4095, 16383, 65535)  # largest values of floats and of 8, 10, 12, 14 and 16 bits
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -38,82 +42,90 @@ TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-KNOWN_OTHERS = (  # what is often found under the name of a picture: where, which bytes, what it is
-    (4, (b"ftyphei", b"ftyphev", b"ftypmif1", b"ftypmsf1"), "a HEIC picture, which is not read; convert it to JPEG"),
-    (0, (b"<!DOCTYPE", b"<!doctype", b"<html", b"<HTML"), "a web page, not a picture"),
-    (0, (b"<svg", b"<?xml"), "an SVG or XML text, not a picture of pixels"),
-    (0, (b"version https://git-lfs",), "only a pointer; fetch the picture with git lfs pull"),
-    (0, (b"%PDF",), "a PDF document, not a picture"),
+NOT_IMAGES = (  # offset, first bytes, and name of other files that are often called like images
+    (4, (b"ftyphei", b"ftyphev", b"ftypmif1", b"ftypmsf1"), "a HEIC image, which is not read; convert it to JPEG"),
+    (0, (b"<!DOCTYPE", b"<!doctype", b"<html", b"<HTML"), "a web page, not an image"),
+    (0, (b"<svg", b"<?xml"), "an SVG or XML text, not an image of pixels"),
+    (0, (b"version https://git-lfs",), "only a pointer; fetch the image with git lfs pull"),
+    (0, (b"%PDF",), "a PDF document, not an image"),
     (0, (b"\xff\xd8", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*"), "damaged or cut off"),
 )
 
 Stamp = tuple[int, int, int]
-"""Bytes, time of change of the content, time of change of the file: a file with the same stamp holds the same picture.
-The last one notices a file that was renamed or unpacked over another of equal size and date."""
+"""Size, mtime and ctime of a file: with the same stamp it holds the same image. The ctime changes when a file is renamed or
+unpacked over another of equal size and date."""
+NO_STAMP: Stamp = (0, 0, 0)
 
 
 class BadImageError(InputError):
-    """A picture that cannot be used. `lasting` says whether trying again is useless while the file stays as it is."""
+    """An image that cannot be used. `lasting`: it stays bad until the file changes."""
 
     def __init__(self, name: str, reason: str, lasting: bool = True) -> None:
         super().__init__(f"{name}: {reason}.")
         self.name, self.reason, self.lasting = name, reason, lasting
 
 
-class Picture(NamedTuple):
+class DecodedImage(NamedTuple):
+    """Pixels of one file and what else is known of it."""
+
     pixels: np.ndarray  # 3 x S x S, uint8
-    width: int  # of the file's picture, upright
+    width: int  # of the original, upright
     height: int
     stamp: Stamp
 
 
 def decode(path: str | Path, size: int, *, how: How = "squash") -> np.ndarray:
-    """The picture as 3 x size x size, uint8, RGB, upright. What cannot be decoded raises `BadImageError`.
+    """Decodes a file to 3 x size x size, uint8, RGB, upright.
 
-    how: "squash" changes width and height to `size` each, so that everything the annotator saw is kept and the whole square is
-    used; "crop" keeps the proportions and cuts off what protrudes from the middle square; "pad" keeps the proportions and
-    fills with grey. A picture that has the size already comes back bit by bit. "torchvision-squash" and "torchvision-crop" give
-    the very pixels of torchvision's Resize((size, size)), and of Resize(size) and CenterCrop(size), on a Pillow picture:
-    bilinear, from the whole picture, slower.
+    "squash" changes width and height to `size` each, so that everything the annotator saw is kept; "crop" keeps the proportions
+    and cuts the central square; "pad" keeps the proportions and fills with grey. An image of the right size is unchanged.
+    "torchvision-squash" and "torchvision-crop" give the same pixels as torchvision's Resize((size, size)), and as Resize(size)
+    and CenterCrop(size), on a Pillow image: bilinear, from the whole image, slower.
 
-    Transparent parts become white, of an animation the first picture is taken. Grey of more than 8 bits, and floats, are
-    scaled by the least depth that holds the largest value (1.0 for floats; 8, 10, 12, 14 or 16 bits); values beyond 16 bits
-    or below 0 by the picture's own range. Colour profiles are not applied.
+    Transparent parts become white; of an animation the first frame is taken. Grey of more than 8 bits and floats are scaled by
+    the smallest depth that holds the largest value (1.0 for floats; 8, 10, 12, 14 or 16 bits), values beyond 16 bits or below 0
+    by the image's own range. Colour profiles are not applied.
 
     Memory: 4 bytes per pixel of the file (1 if grey; JPEG files far less, since they are decoded at a reduced size; WebP,
-    AVIF and JPEG 2000 up to 16). More than 500 megapixels are refused.
+    AVIF and JPEG 2000 up to 16). More than 500 megapixels are refused with a `BadImageError`, as is whatever cannot be decoded.
     """
     check(size, how)
-    return read_picture(Path(path), str(path), size, how, Budget()).pixels
+    return read_image(Path(path), str(path), size, how, MemoryBudget()).pixels
 
 
 def decode_bytes(data: bytes, name: str, size: int, *, how: How = "squash") -> np.ndarray:
-    """`decode` for a picture file that is in memory already; errors call it `name`."""
+    """`decode` for the bytes of a file; errors call it `name`."""
     check(size, how)
-    with _called(name), quiet:
-        return _read_of_any_size(io.BytesIO(data), size, how, Budget())[0]
+    return read_image_bytes(data, name, NO_STAMP, size, how, MemoryBudget()).pixels
 
 
 def check(size: int, how: str) -> None:
     if how not in HOWS:
         raise unknown("way of resizing", how, HOWS)
-    if not 1 <= size <= LARGEST_SIDE:
-        raise InputError(f"Pictures cannot be made {size} pixels wide; choose 1 to {LARGEST_SIDE}.")
+    if not 1 <= size <= MAX_SIDE:
+        raise InputError(f"Images cannot be made {size} pixels wide; choose 1 to {MAX_SIDE}.")
 
 
-def read_picture(path: Path, name: str, size: int, how: How, budget: Budget) -> Picture:
-    """`decode`, with what else is to be known of the file. Errors call it `name`."""
+def read_image(path: Path, name: str, size: int, how: How, budget: MemoryBudget) -> DecodedImage:
+    """`decode`, with the original size and the stamp of the file. Errors call it `name`."""
     with _called(name), quiet, open(path, "rb", opener=_without_waiting) as file:
         stamp = stamp_of(os.fstat(file.fileno()))
         pixels, upright = _read_of_any_size(file, size, how, budget)
         if stamp_of(os.fstat(file.fileno())) != stamp:
             raise BadImageError(name, "the file changed while it was read", lasting=False)
-        return Picture(pixels, *upright, stamp)
+        return DecodedImage(pixels, *upright, stamp)
+
+
+def read_image_bytes(data: bytes, name: str, stamp: Stamp, size: int, how: How, budget: MemoryBudget) -> DecodedImage:
+    """`read_image` for the bytes of a file."""
+    with _called(name), quiet:
+        pixels, upright = _read_of_any_size(io.BytesIO(data), size, how, budget)
+        return DecodedImage(pixels, *upright, stamp)
 
 
 @contextmanager
 def _called(name: str) -> Iterator[None]:
-    """Whatever fails in here is a bad picture of this name."""
+    """Any error in this block becomes a `BadImageError` of this name."""
     try:
         yield
     except BadImageError as error:
@@ -123,7 +135,7 @@ def _called(name: str) -> Iterator[None]:
 
 
 def read_header(path: Path) -> tuple[int, int, int] | None:
-    """Width, height and bytes of the file, without decoding; None if it cannot be read (decoding will say why)."""
+    """Width, height and bytes of the file, without decoding; None if it cannot be read (decoding gives the reason)."""
     try:
         with quiet, open(path, "rb", opener=_without_waiting) as file:
             bytes_, _, _ = stamp_of(os.fstat(file.fileno()))
@@ -133,7 +145,7 @@ def read_header(path: Path) -> tuple[int, int, int] | None:
 
 
 def read_header_bytes(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a picture file that is in memory already."""
+    """Width and height from the bytes of a file, or None."""
     try:
         with quiet:
             return _size(io.BytesIO(data))
@@ -145,7 +157,7 @@ def _size(file: IO[bytes]) -> tuple[int, int]:
     try:
         return Image.open(file, formats=_formats()).size
     except Image.DecompressionBombError:
-        with larger_pictures:
+        with larger_images:
             return Image.open(file, formats=_formats()).size
 
 
@@ -156,43 +168,43 @@ def stamp_of(found: os.stat_result) -> Stamp:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opening a pipe would wait for someone who writes to it."""
+    """Opener that does not block on a pipe without a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
     Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
+    return tuple(name for name in PILLOW_FORMATS if name in Image.OPEN)
 
 
-def _read_of_any_size(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndarray, tuple[int, int]]:
-    """Pillow's own limit on pixels is lifted only where it is met; ours stays."""
+def _read_of_any_size(file: IO[bytes], size: int, how: How, budget: MemoryBudget) -> tuple[np.ndarray, tuple[int, int]]:
+    """Pillow's limit on pixels is lifted only for images that exceed it; ours stays."""
     try:
         return _read(file, size, how, budget)
     except Image.DecompressionBombError:
-        with larger_pictures:
+        with larger_images:
             return _read(file, size, how, budget)
 
 
-def _read(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndarray, tuple[int, int]]:
+def _read(file: IO[bytes], size: int, how: How, budget: MemoryBudget) -> tuple[np.ndarray, tuple[int, int]]:
     try:
         image = Image.open(file, formats=_formats())
     except UnidentifiedImageError:
         file.seek(0)
-        raise BadImageError("", _what_else(file.read(64))) from None
+        raise BadImageError("", _kind_of_file(file.read(64))) from None
     width, height = image.size
-    if width * height > LARGEST:
-        raise BadImageError("", f"{width} x {height} pixels are more than the {LARGEST // 10**6} megapixels that are read")
-    coefficients = 2 * 3 * width * height if image.info.get("progressive") else 0  # libjpeg holds them all at full size
-    published = how in ("torchvision-squash", "torchvision-crop")
-    drafted = None if published else image.draft(None, (DRAFT_GAP * size, DRAFT_GAP * size))
-    copies = 8 if published else 0  # of every pixel, in RGB and turned
-    with budget.spend(coefficients + (_bytes_per_pixel(image) + copies) * image.width * image.height):
+    if width * height > MAX_PIXELS:
+        raise BadImageError("", f"{width} x {height} pixels are more than the {MAX_PIXELS // 10**6} megapixels that are read")
+    coefficients = 2 * 3 * width * height if image.info.get("progressive") else 0  # libjpeg keeps all at full size
+    exact = how in ("torchvision-squash", "torchvision-crop")
+    drafted = None if exact else image.draft(None, (DRAFT_GAP * size, DRAFT_GAP * size))
+    copies = 8 if exact else 0  # of every pixel, in RGB and turned
+    with budget.acquire(coefficients + (_bytes_per_pixel(image) + copies) * image.width * image.height):
         image.load()
         turn = TURNS.get(_orientation(image))
         full, shrunk = ((width, height), round(width / drafted[1][2])) if drafted is not None else (image.size, 1)
-        if published:
+        if exact:
             small = _as_torchvision(image, turn, size, how)
         else:
             small = _resized(image, full, shrunk, size, how)  # and then turned, which is quicker
@@ -201,7 +213,7 @@ def _read(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndar
     if turn in (TURNS[5], TURNS[6], TURNS[7], TURNS[8]):
         width, height = height, width
     if small.size != (size, size):
-        canvas = Image.new("RGB", (size, size), PAD)
+        canvas = Image.new("RGB", (size, size), PAD_COLOUR)
         canvas.paste(small, ((size - small.width) // 2, (size - small.height) // 2))
         small = canvas
     return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1)), (width, height)
@@ -209,7 +221,7 @@ def _read(file: IO[bytes], size: int, how: How, budget: Budget) -> tuple[np.ndar
 
 def _bytes_per_pixel(image: Image.Image) -> int:
     if image.format in ("WEBP", "AVIF", "JPEG2000"):
-        return 16  # their decoders keep copies, or wider numbers, of the whole picture
+        return 16  # their decoders keep copies, or wider numbers, of the whole image
     return 1 if image.mode in ("1", "L", "P") else 2 if image.mode.startswith("I;16") else 4
 
 
@@ -218,12 +230,12 @@ def _orientation(image: Image.Image) -> int:
         return 1  # of TIFF files Pillow takes care itself
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # damaged notes do not spoil the picture, and they fail in as many ways as pictures
+    except Exception:  # damaged metadata does not make an image bad
         return 1
 
 
 def _resized(image: Image.Image, full: tuple[int, int], shrunk: int, size: int, how: How) -> Image.Image:
-    """RGB, size x size, or smaller on one side if it is to be padded. `full` is the size of the picture, of which `image` has
+    """RGB, size x size, or smaller on one side if it is to be padded. `full` is the size of the image, of which `image` has
     one pixel for `shrunk` in each direction and may end within the last one."""
     width, height = full
     left = top = 0
@@ -252,15 +264,15 @@ def _as_torchvision(image: Image.Image, turn: Image.Transpose | None, size: int,
     if how == "torchvision-squash":
         return whole.resize((size, size), Image.Resampling.BILINEAR)
     width, height = (int(size * side / min(whole.size)) for side in whole.size)
-    if width * height > LARGEST:
+    if width * height > MAX_PIXELS:
         raise BadImageError("", f"{whole.width} x {whole.height} pixels are too long and narrow to be cropped")
     left, top = round((width - size) / 2), round((height - size) / 2)
     return whole.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
 
 
 def _factor(side: float, target: int) -> int:
-    """How many pixels to average. To no less than about 100: of fewer the last one, which may be half full, would be noticed,
-    and means over larger blocks come out too dark."""
+    """Pixels averaged per block. The result keeps about 100 pixels a side: with fewer the last block, which may be incomplete,
+    would be visible, and means over larger blocks are too dark."""
     return max(1, int(side / (REDUCE_GAP * max(32, target))))
 
 
@@ -268,7 +280,7 @@ def _reduced_rgb(image: Image.Image, area: tuple[int, int, int, int], factor: tu
     """The area in RGB with blocks of pixels averaged. Band by band, so that only the result exists in a second copy."""
     left, top, right, bottom = area
     limits = _limits(image) if _is_deep(image) else None
-    rows = max(1, BAND // max(1, right - left) // factor[1]) * factor[1]
+    rows = max(1, BAND_PIXELS // max(1, right - left) // factor[1]) * factor[1]
     if rows >= bottom - top:
         whole = image if area == (0, 0, *image.size) else image.crop(area)
         return _block_means(_to_rgb(whole, limits), factor)
@@ -308,7 +320,7 @@ def _numbers(image: Image.Image) -> np.ndarray:
 
 
 def _bands(image: Image.Image) -> Iterator[Image.Image]:
-    rows = max(1, BAND // image.width)
+    rows = max(1, BAND_PIXELS // image.width)
     for start in range(0, image.height, rows):
         yield image.crop((0, start, image.width, min(image.height, start + rows)))
 
@@ -327,17 +339,17 @@ def _limits(image: Image.Image) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1)
 
 
-def _what_else(start: bytes) -> str:
+def _kind_of_file(start: bytes) -> str:
     if not start:
         return "the file is empty"
-    for offset, marks, what in KNOWN_OTHERS:
+    for offset, marks, what in NOT_IMAGES:
         if start[offset:].startswith(marks):
             return what
-    return "only zeros: the file was not written completely" if not any(start) else "not a picture of a known format"
+    return "only zeros: the file was not written completely" if not any(start) else "not an image of a known format"
 
 
 def _reason(error: Exception) -> tuple[str, bool]:
-    """In plain words why it failed, and whether it will fail again."""
+    """The reason in a few words, and whether decoding will fail again."""
     if isinstance(error, FileNotFoundError):
         return "the file does not exist", False
     if isinstance(error, OSError) and error.errno is not None:  # of the system; Pillow's own have no number
@@ -345,8 +357,8 @@ def _reason(error: Exception) -> tuple[str, bool]:
     if isinstance(error, MemoryError):
         return "there is not enough memory for it", False
     if isinstance(error, Image.DecompressionBombError):
-        return f"more than the {LARGEST // 10**6} megapixels that are read", True
-    said = " ".join(str(error).split())[:120]
-    if isinstance(error, EOFError) or "truncated" in said.lower():
+        return f"more than the {MAX_PIXELS // 10**6} megapixels that are read", True
+    reason = " ".join(str(error).split())[:120]
+    if isinstance(error, EOFError) or "truncated" in reason.lower():
         return "the file is cut off", True
-    return f"it cannot be decoded ({said or type(error).__name__})", True
+    return f"it cannot be decoded ({reason or type(error).__name__})", True

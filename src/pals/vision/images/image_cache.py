@@ -1,27 +1,34 @@
-"""Decoded pictures on disk: a file of rows, and a list of files that says which row is which picture.
+"""Cache of decoded images on disk, shared by runs and processes.
 
-    NAME.jsonl          the list: settings first, then a line per picture; it names its file of rows
-    NAME.TOKEN.rows     3 x S x S bytes per picture that could be decoded, in the order of the list
-    NAME.TOKEN.part     the list of a store in the making
-    NAME.lock           held by whoever is at work
+    NAME.json          manifest: name of the array, version of Pillow, one entry per image
+    NAME.TOKEN.npy     N x 3 x S x S bytes, one row per image that could be decoded, in the order of the manifest
+    NAME.lock          held while a process decodes
 
-The list never runs ahead of the rows, so what a killed run has left can be used as far as its list goes. A store is finished
-by giving the list its final name. Finished stores are never changed, only replaced: who has one mapped keeps the old one.
+NAME is made from the settings: where the images come from, size and way of resizing. An array is written under a new token and
+published by replacing the manifest, so tensors that are mapped to the old one stay valid. What a killed process has left behind
+is deleted by the next one, which decodes again.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import mmap
+import math
 import os
 import re
 import secrets
+import shutil
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -30,14 +37,54 @@ import PIL
 import torch
 from torch import Tensor
 
-from pals.vision.images.decoding import How, Stamp
+from pals.util.errors import InputError
+from pals.util.locks import locked
+from pals.util.threads import in_order
+from pals.vision.images.decoding import BadImageError, DecodedImage, How, Stamp
+from pals.vision.images.pillow_limits import quiet
 
-VERSION = 1  # to be raised when the same file would be decoded to other pixels
-SECONDS_BETWEEN_COMMITS = 2.0
+CACHE_VERSION = 2  # raised whenever the same file would be decoded to other pixels, or the manifest changes
+MAX_WAITING_BYTES = 64 << 20  # decoded images that wait to be written
+MAX_BATCH = 16  # images that a thread decodes at a time
+MAX_NAMED = 5  # bad images that an error names
+SECONDS_BETWEEN_CALLS = 0.1  # of the function that shows progress
+
+Progress = Callable[[int, int], None]
+Watch = Callable[[np.ndarray], None]
+
+
+class BadImage(NamedTuple):
+    """An image that cannot be used, and the reason in a few words."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """Images of one size with their names. The pixels lie on the disk and are read when they are used."""
+
+    images: Tensor  # N x 3 x S x S, uint8
+    names: tuple[str, ...]
+    size_N2: Tensor  # width and height of the original images, upright
+    bad: tuple[BadImage, ...] = ()
+    decoded: int = 0
+    "Images decoded by this call; all others came from the cache."
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class NoRoomError(InputError):
+    """The disk has no room for the decoded images; `what` gives the room needed and the room left."""
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
 
 
 def default_cache() -> Path:
-    """Where decoded pictures are kept between runs: $PALS_CACHE, or the place that the system has for such things."""
+    """Cache folder of the user: $PALS_CACHE, else `pals` in the system's folder for caches."""
     home = os.environ.get("PALS_CACHE")
     if home:
         return Path(home)
@@ -45,28 +92,28 @@ def default_cache() -> Path:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What all pictures of a store have in common."""
+class CacheSettings:
+    """What all images of one array have in common; `source` is the folder or the shards that they come from."""
 
-    folder: str
+    source: str
     size: int
     how: How
-    version: int = VERSION
+    version: int = CACHE_VERSION
 
     @property
-    def row_bytes(self) -> int:
-        return 3 * self.size * self.size
+    def row_shape(self) -> tuple[int, int, int]:
+        return 3, self.size, self.size
 
     @property
     def name(self) -> str:
-        """Different for different settings; its beginning is for people."""
+        """Different for different settings; begins with the last part of the source."""
         digest = hashlib.sha256(json.dumps(asdict(self)).encode("utf-8", "surrogatepass")).hexdigest()
-        folder = re.sub(r"[^A-Za-z0-9_-]+", "_", Path(self.folder).name)[:40]
-        return f"{folder}-{self.size}-{self.how}-{digest[:12]}"
+        source = re.sub(r"[^A-Za-z0-9_-]+", "_", Path(self.source).name)[:40]
+        return f"{source}-{self.size}-{self.how}-{digest[:12]}"
 
 
-class Entry(NamedTuple):
-    """A line of the list. A picture with a reason is bad and has no row."""
+class CacheEntry(NamedTuple):
+    """One image of the manifest. With a reason it is bad and has no row in the array."""
 
     name: str
     stamp: Stamp
@@ -74,159 +121,270 @@ class Entry(NamedTuple):
     height: int
     reason: str | None
 
-    def line(self) -> str:
-        return json.dumps([self.name, *self.stamp, self.width, self.height, self.reason])
 
+class CachedArray:
+    """A published array with its manifest."""
 
-class Store:
-    """A store to read from, finished or left behind."""
-
-    def __init__(self, rows: Path, settings: Settings, entries: Sequence[Entry] = ()) -> None:
-        self.rows, self.settings = rows, settings
+    def __init__(self, path: Path, entries: Sequence[CacheEntry] = ()) -> None:
+        self.path = path
         self.entries = {entry.name: entry for entry in entries}
-        good = [entry.name for entry in entries if entry.reason is None]
-        self.row_of = {name: row for row, name in enumerate(good)}
+        self.row_of = {name: row for row, name in enumerate(entry.name for entry in entries if entry.reason is None)}
 
     @classmethod
-    def read(cls, path: Path, settings: Settings) -> Store:
-        """Empty if there is no such list, or if it belongs to something else. Of a damaged one what is whole."""
+    def read(cls, folder: Path, settings: CacheSettings) -> CachedArray:
+        """Empty if there is no manifest, or if it or its array is damaged."""
+        empty = cls(folder / "none")
         try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-            header = json.loads(lines[0])
-            rows = path.parent / Path(header["rows"]).name
-            if header["settings"] != asdict(settings):
-                return cls(path, settings)
-            there = rows.stat().st_size // settings.row_bytes
-        except (OSError, ValueError, KeyError, TypeError):
-            return cls(path, settings)
-        entries = []
-        for entry in _entries(lines[1:-1]):  # after the last line break: nothing, or a line that was cut off
-            there -= entry.reason is None
-            if there < 0:
-                break
-            entries.append(entry)
-        store = cls(rows, settings, entries)
-        if header.get("pillow") != PIL.__version__:  # another version may be able to read what this one could not
-            store.entries = {name: entry for name, entry in store.entries.items() if entry.reason is None}
-        return store
+            manifest = json.loads((folder / f"{settings.name}.json").read_text(encoding="utf-8"))
+            path = folder / Path(manifest["array"]).name
+            entries = [CacheEntry(name, tuple(stamp), *rest) for name, stamp, *rest in manifest["entries"]]
+            found = cls(path, entries)
+            if found.array.shape != (len(found.row_of), *settings.row_shape):
+                return empty
+        except (OSError, ValueError, KeyError, TypeError, EOFError):
+            return empty
+        if manifest["pillow"] != PIL.__version__:  # another version may decode what this one could not
+            found.entries = {name: entry for name, entry in found.entries.items() if entry.reason is None}
+        return found
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        return map_array(self.path)
 
     def has(self, name: str, stamp: Stamp) -> bool:
         entry = self.entries.get(name)
         return entry is not None and entry.stamp == stamp
 
-    def pixels(self) -> np.ndarray:
-        """All rows, N x 3·S·S, read-only: for copying."""
-        shape = (len(self.row_of), self.settings.row_bytes)
-        return np.memmap(self.rows, np.uint8, "r", shape=shape) if shape[0] else np.empty(shape, np.uint8)
 
+def map_array(path: Path) -> np.ndarray:
+    """The array of an .npy file, mapped: pages are read when they are used, and the file can be replaced meanwhile.
 
-def _entries(lines: list[str]) -> Iterator[Entry]:
-    """As far as the lines are whole."""
+    Changes stay in memory and never reach the file. Where the file is larger than the memory, Linux refuses such a mapping; the
+    array is then read-only.
+    """
     try:
-        values = iter(json.loads(f"[{','.join(lines)}]"))  # far faster than line by line
-    except ValueError:
-        values = map(json.loads, lines)
-    with suppress(ValueError, TypeError):
-        for name, size, changed, renamed, width, height, reason in values:
-            yield Entry(name, (size, changed, renamed), width, height, reason)
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except OSError:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.asarray(array)
 
 
-class Writer:
-    """A store in the making: to be published, left for the next run to go on with, or discarded."""
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor on the array's memory."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")
+        return torch.from_numpy(array)
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder, self.settings = folder, settings
-        token = secrets.token_hex(4)
-        self.rows_path = folder / f"{settings.name}.{token}.rows"
-        self.list_path = folder / f"{settings.name}.{token}.part"
-        self.entries: list[Entry] = []
-        self.committed = 0
-        self.last_commit = time.monotonic()
-        self.rows = self.rows_path.open("xb", buffering=1 << 20)
+
+@dataclass
+class CacheLoader:
+    """One call for images of a source: those of the cache, and the others decoded now.
+
+    `decode` gives the image of a name, or raises `BadImageError`. `stamps_of` gives the stamp of each image, or the reason why
+    there is none.
+    """
+
+    settings: CacheSettings
+    decode: Callable[[str], DecodedImage]
+    stamps_of: Callable[[Sequence[str], Executor], Mapping[str, Stamp | str]]
+    workers: int | None = None
+    progress: Progress | None = None
+    watch: Watch | None = None
+
+    def __post_init__(self) -> None:
+        self.passing: dict[str, str] = {}  # reasons that may be gone the next time, by name
+        self.decoded, self.last_call = 0, -math.inf
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"{self.workers} workers cannot do any work; choose at least 1, or None for one per core.")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.threads = self.workers or cores
+
+    def load(self, wanted: Sequence[str], cache: str | Path | None, *, skip_bad: bool = False) -> ImageTable:
+        """The wanted images. Without a cache folder they lie in a temporary one, deleted with the tensor.
+
+        Raises `NoRoomError` if the disk is full, `InputError` for a cache that cannot be written, and for bad images unless
+        they are to be skipped.
+        """
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="pals-", ignore_cleanup_errors=True) if cache is None else None
+            self.folder = Path(stack.enter_context(temporary) if temporary else str(cache))
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                table = self._load(wanted)
+            except OSError as error:  # those of the images have become reasons, so this one is about the cache
+                if error.errno == errno.ENOMEM:
+                    raise InputError(
+                        f"There is too little memory to read the images of {self.settings.source} at {self.settings.size} "
+                        "pixels. Close other programs, raise the limit of this one, or choose a smaller size, and start again."
+                    ) from None
+                what = error.strerror or str(error)
+                hint = "give a cache folder on a larger disk" if temporary else "choose another cache folder"
+                message = (
+                    f"The decoded images cannot be kept in {self.folder}: {what}. Make room there or {hint}, and start again."
+                )
+                raise (NoRoomError(message, what) if error.errno == errno.ENOSPC else InputError(message)) from None
+        if table.bad and not (skip_bad and table.names):
+            raise _bad_images(self.settings.source, table)
+        return table
+
+    def _load(self, wanted: Sequence[str]) -> ImageTable:
+        # Threads, not processes: Pillow releases the interpreter while it decodes and resizes, so photographs scale with
+        # the cores as they do in processes, without sending pixels around or guarding __main__ in every script.
+        with locked(self.folder / f"{self.settings.name}.lock") as alone, quiet:
+            self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="pals-images")
+            try:
+                array = self._complete(wanted, alone)
+                good = [name for name in wanted if name in array.row_of and name not in self.passing]
+                images = self._images(array, [array.row_of[name] for name in good])
+            finally:
+                self.pool.shutdown(cancel_futures=True)
+        reasons = self.passing | {name: entry.reason for name, entry in array.entries.items() if entry.reason is not None}
+        sizes = [(array.entries[name].width, array.entries[name].height) for name in good]
+        return ImageTable(
+            images=images,
+            names=tuple(good),
+            size_N2=torch.tensor(sizes, dtype=torch.int32).view(-1, 2),
+            bad=tuple(BadImage(name, reasons[name]) for name in wanted if name in reasons),
+            decoded=self.decoded,
+        )
+
+    def _complete(self, wanted: Sequence[str], alone: bool) -> CachedArray:
+        """An array with all wanted images: the present one if it has them, else a new one.
+
+        Other images of the present array are kept while their files are unchanged, so that two calls for different images do
+        not undo each other's work.
+        """
+        present = CachedArray.read(self.folder, self.settings)
+        stamps = self._stamps(wanted)
+        complete = all(present.has(name, stamp) for name, stamp in stamps.items())
+        others = [name for name in present.entries if name not in stamps]
+        if complete and len(others) > len(wanted):  # a few out of many: checking all others would take longer
+            return present
+        kept = {name: stamp for name, stamp in self._stamps(others).items() if present.has(name, stamp)}
+        if complete and len(kept) == len(others):
+            return present
+        new = self._build(dict(sorted({**stamps, **kept}.items())), present)
+        for path in self.folder.glob(f"{self.settings.name}.*.*") if alone else ():  # else they may be in the making
+            if path != new.path:
+                with suppress(OSError):  # Windows deletes no mapped file; a later call will
+                    path.unlink()
+        return new
+
+    def _stamps(self, names: Sequence[str]) -> dict[str, Stamp]:
+        """Stamps of the images that exist."""
+        found = self.stamps_of(names, self.pool)
+        self.passing |= {name: stamp for name, stamp in found.items() if isinstance(stamp, str)}
+        return {name: stamp for name, stamp in found.items() if not isinstance(stamp, str)}
+
+    def _build(self, files: Mapping[str, Stamp], present: CachedArray) -> CachedArray:
+        """A new array with these images; rows of the present one are copied."""
+        waiting = max(1, MAX_WAITING_BYTES // prod(self.settings.row_shape))
+        batch = min(MAX_BATCH, max(1, waiting // (4 * self.threads)))
+        missing = [name for name, stamp in files.items() if not present.has(name, stamp)]
+        batches = in_order(
+            self.pool,
+            self._decode_all,
+            (missing[start : start + batch] for start in range(0, len(missing), batch)),
+            1 + max(self.threads, waiting // batch),
+        )
+        decoded = chain.from_iterable(batches)
+        entries: list[CacheEntry] = []
+
+        def rows() -> Iterator[np.ndarray]:
+            for number, (name, stamp) in enumerate(files.items(), start=1):
+                if present.has(name, stamp):
+                    entries.append(present.entries[name])
+                    if name in present.row_of:
+                        yield present.array[present.row_of[name]]
+                else:
+                    result = next(decoded)
+                    self.decoded += 1
+                    if isinstance(result, DecodedImage):
+                        entries.append(CacheEntry(name, result.stamp, result.width, result.height, None))
+                        yield result.pixels
+                        if self.watch is not None:
+                            self.watch(result.pixels)
+                    elif result.lasting:
+                        entries.append(CacheEntry(name, stamp, 0, 0, result.reason))
+                    else:
+                        self.passing[name] = result.reason
+                self._report(number, len(files))
+
+        path = self._write(rows(), len(files))
+        manifest = path.with_suffix(".part")
         try:
-            self.list = self.list_path.open("x", encoding="utf-8", newline="\n")
-        except OSError:
-            self.rows.close()
-            self.rows_path.unlink()
-            raise
-        header = {"rows": self.rows_path.name, "settings": asdict(settings), "pillow": PIL.__version__}
-        self.list.write(json.dumps(header) + "\n")
-
-    def add(self, entry: Entry, pixels: np.ndarray | None) -> None:
-        if pixels is not None:
-            self.rows.write(pixels.data)
-        self.entries.append(entry)
-        if time.monotonic() - self.last_commit > SECONDS_BETWEEN_COMMITS:
-            self._commit()
-
-    def publish(self) -> Store:
-        self._commit()
-        self._close()
-        self.list_path.replace(list_of(self.folder, self.settings))
-        return Store(self.rows_path, self.settings, self.entries)
-
-    def leave(self) -> None:
-        try:
-            self._commit()
-            self._close()
-        except OSError:
-            self.discard()
-
-    def discard(self) -> None:
-        with suppress(OSError):  # what is still in the buffers may not fit on the disk
-            self._close()
-        for path in (self.rows_path, self.list_path):
+            values = {"array": path.name, "pillow": PIL.__version__, "entries": entries}
+            manifest.write_text(json.dumps(values), encoding="utf-8")
+            manifest.replace(self.folder / f"{self.settings.name}.json")
+        except BaseException:
             path.unlink(missing_ok=True)
+            manifest.unlink(missing_ok=True)
+            raise
+        return CachedArray(path, entries)
 
-    def _commit(self) -> None:
-        """First the rows, then the lines about them."""
-        self.rows.flush()
-        os.fsync(self.rows.fileno())
-        self.list.writelines(entry.line() + "\n" for entry in self.entries[self.committed :])
-        self.list.flush()
-        os.fsync(self.list.fileno())
-        self.committed = len(self.entries)
-        self.last_commit = time.monotonic()
+    def _write(self, rows: Iterable[np.ndarray], most: int) -> Path:
+        """A new file with these rows, of which there are at most so many. On any failure nothing is left."""
+        needed, free = most * prod(self.settings.row_shape), shutil.disk_usage(self.folder).free
+        if needed > free:  # better now than after an hour
+            what = f"{most:,} images need {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free"
+            raise OSError(errno.ENOSPC, what)
+        path = self.folder / f"{self.settings.name}.{secrets.token_hex(4)}.npy"
+        try:
+            with path.open("xb", buffering=1 << 20) as file:
+                self._write_header(file, most)
+                count = 0
+                for row in rows:
+                    file.write(row.data)
+                    count += 1
+                file.seek(0)
+                self._write_header(file, count)  # as long as the first one: numpy leaves room for a larger number
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:  # also an interrupt
+            path.unlink(missing_ok=True)
+            raise
+        return path
 
-    def _close(self) -> None:
-        with self.rows, self.list:
-            pass
+    def _write_header(self, file: IO[bytes], count: int) -> None:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (count, *self.settings.row_shape)}
+        np.lib.format.write_array_header_1_0(file, header)
 
+    def _decode_all(self, names: Sequence[str]) -> list[DecodedImage | BadImageError]:
+        found: list[DecodedImage | BadImageError] = []
+        for name in names:
+            try:
+                found.append(self.decode(name))
+            except BadImageError as error:
+                found.append(error)
+        return found
 
-def list_of(folder: Path, settings: Settings) -> Path:
-    return folder / f"{settings.name}.jsonl"
+    def _report(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self.progress is not None and (now - self.last_call > SECONDS_BETWEEN_CALLS or done == total):
+            self.last_call = now
+            self.progress(done, total)
 
-
-def lock_of(folder: Path, settings: Settings) -> Path:
-    return folder / f"{settings.name}.lock"
-
-
-def left_behind(folder: Path, settings: Settings) -> list[Store]:
-    """What killed runs have left. Only for who holds the lock: else they may be alive."""
-    return [Store.read(path, settings) for path in sorted(folder.glob(f"{settings.name}.*.part"))]
-
-
-def remove_others(folder: Path, settings: Settings, kept: Store) -> None:
-    """Only for who holds the lock. Where a mapped file cannot be removed (Windows), a later run will."""
-    for path in folder.glob(f"{settings.name}.*.*"):
-        if path != kept.rows:
+    def _images(self, array: CachedArray, rows: list[int]) -> Tensor:
+        """These rows of the array where they follow each other, else a copy in a file that is deleted with the tensor."""
+        if not rows:
+            return torch.empty(0, *self.settings.row_shape, dtype=torch.uint8)
+        if rows == list(range(rows[0], rows[0] + len(rows))):
+            return as_tensor(array.array[rows[0] : rows[-1] + 1])
+        path = self._write((array.array[row] for row in rows), len(rows))
+        try:
+            return as_tensor(map_array(path))
+        finally:
             with suppress(OSError):
                 path.unlink()
 
 
-def mapped(file: IO[bytes], first: int, count: int, size: int) -> Tensor:
-    """Rows of a file as a tensor that lives on the disk: pages come when they are touched. Nothing that is done to the tensor
-    reaches the file. Stays valid when the file is closed or replaced.
-
-    The tensor may be written to (the changed pages are then held in memory), except where the whole file is larger than the
-    memory: Linux refuses to promise so much, and the pages are read-only.
-    """
-    length = (first + count) * 3 * size * size
-    try:
-        buffer = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY)
-    except OSError:
-        buffer = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")
-        rows = torch.frombuffer(buffer, dtype=torch.uint8)
-    return rows.view(first + count, 3, size, size)[first:]
+def _bad_images(source: str, table: ImageTable) -> InputError:
+    shown = "; ".join(f"{bad.name!r}: {bad.reason}" for bad in table.bad[:MAX_NAMED])
+    rest = f"; and {len(table.bad) - MAX_NAMED:,} more" if len(table.bad) > MAX_NAMED else ""
+    total = len(table.bad) + len(table)
+    if not table.names:
+        return InputError(f"No image in {source} can be read, of {total:,} ({shown}{rest}). Is it the right folder?")
+    return InputError(
+        f"{len(table.bad):,} of {total:,} images in {source} cannot be read ({shown}{rest}). "
+        f"Fix or remove them, or skip unreadable ones with --skip-bad (skip_bad=True)."
+    )

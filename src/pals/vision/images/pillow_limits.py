@@ -1,4 +1,4 @@
-"""Pillow's settings and warnings belong to the whole program: changed only while needed, and put back."""
+"""Limits on memory while decoding, and global settings of Pillow that are changed only while needed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from PIL import Image
 
-LARGEST = 500_000_000  # pixels; an uncompressed picture of this size takes 2 GB
-IN_FLIGHT = 2 << 30  # bytes of pictures that may be in the making at once
-SMALL = 4 << 20  # pictures of fewer bytes are not counted
+MAX_PIXELS = 500_000_000  # pixels; an uncompressed image of this size takes 2 GB
+MAX_DECODING_BYTES = 2 << 30  # of all images that are being decoded
+MIN_COUNTED_BYTES = 4 << 20  # smaller images are not counted
 
 
-class Shared:
-    """A change of something global that many threads need at once: the first one makes it, the last one takes it back."""
+class SharedContext:
+    """A context manager that threads share: entered by the first of them, left by the last."""
 
     def __init__(self, change: Callable[[], AbstractContextManager[None]]) -> None:
         self.change = change
@@ -44,37 +44,36 @@ def _without_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _with_larger_pictures() -> Iterator[None]:
+def _with_larger_images() -> Iterator[None]:
     before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = ours = LARGEST if before is None else max(before, LARGEST)
+    Image.MAX_IMAGE_PIXELS = ours = MAX_PIXELS if before is None else max(before, MAX_PIXELS)
     try:
         yield
     finally:
-        if ours == Image.MAX_IMAGE_PIXELS:  # else someone has set it in the meantime, and that counts
+        if ours == Image.MAX_IMAGE_PIXELS:  # else another caller has set it meanwhile
             Image.MAX_IMAGE_PIXELS = before
 
 
-quiet = Shared(_without_warnings)
-"""Pillow warns of large pictures and odd metadata; what matters of it becomes a reason why a picture is bad."""
+quiet = SharedContext(_without_warnings)
+"""Suppresses Pillow's warnings of large images and odd metadata; errors become the reasons of bad images."""
 
-larger_pictures = Shared(_with_larger_pictures)
-"""Pillow refuses pictures of more than 179 megapixels. Entered only for such a picture, so that for all others, and for
-whoever else uses Pillow, the limit stays as it is."""
+larger_images = SharedContext(_with_larger_images)
+"""Lifts Pillow's limit of 179 megapixels. Entered only for such an image, so that the limit stays for other uses of Pillow."""
 
 
-class Budget:
-    """Bytes that decoding threads share. A picture that needs more than all of them is decoded alone."""
+class MemoryBudget:
+    """Bytes that decoding threads share. An image that needs more than all of them is decoded alone."""
 
-    def __init__(self, limit: int = IN_FLIGHT, small: int = SMALL) -> None:
+    def __init__(self, limit: int = MAX_DECODING_BYTES, small: int = MIN_COUNTED_BYTES) -> None:
         self.limit, self.small = limit, small
         self.used = 0
         self.freed = threading.Condition()
 
-    def spend(self, cost: int) -> AbstractContextManager[None]:
-        return self._spend(cost) if cost > self.small else nullcontext()
+    def acquire(self, cost: int) -> AbstractContextManager[None]:
+        return self._acquire(cost) if cost > self.small else nullcontext()
 
     @contextmanager
-    def _spend(self, cost: int) -> Iterator[None]:
+    def _acquire(self, cost: int) -> Iterator[None]:
         with self.freed:
             self.freed.wait_for(lambda: not self.used or self.used + cost <= self.limit)
             self.used += cost

@@ -1,4 +1,4 @@
-"""A first look at pictures: how large they are, and the mean and spread of their colours."""
+"""Sizes of image files from their headers; mean and standard deviation of each colour channel."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.images.decoding import read_header
 
-PIXELS = 50_000_000  # per channel that the statistics look at
-SMALLEST_SIDE = 8
-"""Pixels a side of pictures in which there is something to see."""
-FEWEST = 256  # pictures that they look at even if those are larger
-BLOCK_VALUES = 4_000_000  # values that are counted at a time: bounds the memory to about 40 MB
+SAMPLED_PIXELS = 50_000_000  # per channel
+MIN_SIDE = 8
+"""Pixels a side; smaller images are refused."""
+MIN_SAMPLED_IMAGES = 256  # however many pixels they have
+COUNTED_VALUES = 4_000_000  # at a time: bounds the memory to about 40 MB
 
 Channels = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What the headers of a sample of files say."""
+class SizeSurvey:
+    """Sizes of a sample of image files."""
 
-    pictures: int
-    "All pictures, of which the sample is taken."
-    looked_at: int
+    images: int
+    "All images, from which the sample is taken."
+    sampled: int
     unreadable: int
     "Files of the sample whose header cannot be read."
     shorter_side: int
@@ -43,24 +43,23 @@ class Survey:
     "Size of all files together, estimated from the sample."
 
     def cache_bytes(self, size: int) -> int:
-        """What the decoded pictures take on the disk."""
-        return self.pictures * 3 * size * size
+        """Bytes of the decoded images."""
+        return self.images * 3 * size * size
 
 
-def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> Survey:
-    """A quick look at some of the files, spread evenly over the names; only their headers are read."""
+def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> SizeSurvey:
+    """Sizes of some of the files, spread evenly over the names; only their headers are read."""
     if not names or sample < 1:
-        raise InputError(f"A survey needs pictures; found {len(names)} names and a sample of {sample}.")
+        raise InputError(f"A survey needs images; found {len(names)} names and a sample of {sample}.")
     chosen = [names[row] for row in evenly_spaced(len(names), sample).tolist()]
     headers = [header for name in chosen if (header := read_header(Path(folder) / name)) is not None]
     if not headers:
         raise InputError(
-            f"No picture that was looked at in {folder} can be read; the first of {len(chosen)} is {chosen[0]!r}. "
-            f"Is it the right folder?"
+            f"None of {len(chosen)} sampled images of {folder} can be read; the first is {chosen[0]!r}. Is it the right folder?"
         )
-    return Survey(
-        pictures=len(names),
-        looked_at=len(chosen),
+    return SizeSurvey(
+        images=len(names),
+        sampled=len(chosen),
         unreadable=len(chosen) - len(headers),
         shorter_side=round(statistics.median(min(width, height) for width, height, _ in headers)),
         smallest_side=min(min(width, height) for width, height, _ in headers),
@@ -70,8 +69,8 @@ def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> Surve
     )
 
 
-class Rows(Protocol):
-    """Pictures that can be asked for by their numbers, as those of a tensor."""
+class ImageRows(Protocol):
+    """A tensor of images or an `ItemSource`: rows by their numbers."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -84,18 +83,32 @@ class Rows(Protocol):
     def __getitem__(self, rows: list[int], /) -> Tensor: ...
 
 
-def image_statistics(images: Rows) -> tuple[Channels, Channels]:
-    """Mean and standard deviation of each channel of N x 3 x S x S bytes, as values from 0 to 1.
+def image_statistics(images: ImageRows) -> tuple[Channels, Channels]:
+    """Mean and standard deviation of each colour channel, of values from 0 to 1.
 
-    A large table is sampled evenly. Only whole numbers are summed, so the result is the same on every machine. A channel that
-    never varies gets the spread of a single step, so that dividing by it does no harm.
+    Large tables are sampled evenly. Integers are summed, so the result is the same on every machine. The deviation is at least
+    1/255, so that constant channels can be divided by it.
+
+    Args:
+        images: N x 3 x S x S, uint8: a tensor or an `ItemSource`.
+
+    Returns:
+        Three means and three standard deviations.
+
+    Raises:
+        InputError: No images, or not three channels.
+
+    >>> import torch
+    >>> from pals import image_statistics
+    >>> image_statistics(torch.full((2, 3, 4, 4), 51, dtype=torch.uint8))[0]
+    (0.2, 0.2, 0.2)
     """
     if images.ndim != 4 or images.shape[1] != 3 or not len(images):
-        raise InputError(f"Colour statistics need pictures, N x 3 x S x S; found shape {tuple(images.shape)}.")
+        raise InputError(f"Colour statistics need images, N x 3 x S x S; found shape {tuple(images.shape)}.")
     pixels = images.shape[2] * images.shape[3]
-    rows = evenly_spaced(len(images), max(FEWEST, PIXELS // pixels))
+    rows = evenly_spaced(len(images), max(MIN_SAMPLED_IMAGES, SAMPLED_PIXELS // pixels))
     count_CV = np.zeros((3, 256), dtype=np.int64)
-    step = max(1, BLOCK_VALUES // (3 * pixels))
+    step = max(1, COUNTED_VALUES // (3 * pixels))
     for start in range(0, len(rows), step):
         part = images[rows[start : start + step].tolist()].cpu().numpy()
         for channel in range(3):

@@ -42,13 +42,13 @@ def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> 
 
 
 def _for_images(name: str, make: Callable[[int, int], Network], smallest: int = 1) -> Builder:
-    """A builder from `make(channels, num_classes)`; pictures have at least `smallest` pixels a side."""
+    """A builder from `make(channels, num_classes)`; images have at least `smallest` pixels a side."""
 
     def build(input_shape: tuple[int, ...], num_classes: int) -> Network:
         channels, side = _channels_and_side(name, input_shape)
         if side < smallest:
             raise InputError(
-                f"Network {name!r} needs pictures of at least {smallest} pixels a side; found shape {input_shape}. "
+                f"Network {name!r} needs images of at least {smallest} pixels a side; found shape {input_shape}. "
                 "Enlarge them, or choose 'small-cnn'."
             )
         return make(channels, num_classes)
@@ -68,7 +68,7 @@ def _for_vectors(name: str, make: Callable[[int, int], Network]) -> Builder:
         if len(input_shape) != 1 or input_shape[0] < 1:
             raise InputError(
                 f"Network {name!r} reads feature vectors, but one input has shape {input_shape}. "
-                "For pictures choose 'small-cnn' or 'resnet18'; otherwise flatten each input to one row."
+                "For images choose 'small-cnn' or 'resnet18'; otherwise flatten each input to one row."
             )
         return make(input_shape[0], num_classes)
 
@@ -79,13 +79,13 @@ def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, in
     """Channels and the shorter side."""
     if len(input_shape) != 3:
         remedy = "For feature vectors choose 'mlp'." if len(input_shape) == 1 else "Give (channels, height, width)."
-        raise InputError(f"Network {name!r} reads pictures, but one input has shape {input_shape}. {remedy}")
+        raise InputError(f"Network {name!r} reads images, but one input has shape {input_shape}. {remedy}")
     channels, height, width = input_shape
     if min(input_shape) < 1:
-        raise InputError(f"Network {name!r} reads pictures; shape {input_shape} holds no pixel.")
+        raise InputError(f"Network {name!r} reads images; shape {input_shape} holds no pixel.")
     if width in (1, 3, 4) and channels > 4:
         raise InputError(
-            f"Pictures of shape {input_shape} seem to have their channels last. Put them first: (channels, height, width)."
+            f"Images of shape {input_shape} seem to have their channels last. Put them first: (channels, height, width)."
         )
     return channels, min(height, width)
 

@@ -22,11 +22,11 @@ PREFIX = "timm:"
 DOWNLOAD = "timm"
 """The word that, in place of a weights file, lets timm fetch its own pretrained weights."""
 CLIP_HEADS = ("visual.proj", "module.visual.proj")
-"""What maps pictures to the space of texts, in files that hold both networks of a CLIP."""
+"""What maps images to the space of texts, in files that hold both networks of a CLIP."""
 
 
 class TimmNetwork(Network):
-    """A timm network without its head, then our classifier. `mean` and `std` are those of the pictures, with pixels from
+    """A timm network without its head, then our classifier. `mean` and `std` are those of the images, with pixels from
     0 to 1, that timm's pretrained weights were made for."""
 
     def __init__(self, body: nn.Module, width: int, num_classes: int, about: dict[str, Any]) -> None:
@@ -58,14 +58,14 @@ class TimmNetwork(Network):
 
 
 def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, weights: str | Path | None = None) -> TimmNetwork:
-    """The network that timm calls `name` (with or without "timm:" before it) for pictures of this shape.
+    """The network that timm calls `name` (with or without "timm:" before it) for images of this shape.
 
     weights: a local .pt, .pth or .safetensors file as timm's networks save it, with or without a head; "timm" lets timm
     download its own; None leaves the network newly initialised. Nothing is ever downloaded unasked.
     """
     timm, name = _known(name)
     if len(input_shape) != 3 or min(input_shape) < 1:
-        raise InputError(f"Network 'timm:{name}' reads pictures, but one input has shape {tuple(input_shape)}.")
+        raise InputError(f"Network 'timm:{name}' reads images, but one input has shape {tuple(input_shape)}.")
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     body = _create(timm, name, input_shape, num_classes=0)
@@ -78,13 +78,13 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
 
 
 def native_size(name: str) -> int:
-    """Pixels a side of the pictures that timm's weights of this network were trained with."""
+    """Pixels a side of the images that timm's weights of this network were trained with."""
     about = _about(name)
     return 224 if about is None else int(about.input_size[1])
 
 
 def native_statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of those pictures; as `TimmNetwork` has them, without making one."""
+    """Mean and deviation of those images; as `TimmNetwork` has them, without making one."""
     about = _about(name)
     return IMAGENET if about is None else (tuple(about.mean), tuple(about.std))
 
@@ -145,9 +145,7 @@ def _create(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options
     try:
         return _made(timm, name, input_shape, **options)
     except Exception as error:  # what timm raises differs from network to network: assertions, type errors, no connection
-        raise InputError(
-            f"timm cannot make {name!r} for pictures of shape {tuple(input_shape)}: {_first_line(error)}."
-        ) from None
+        raise InputError(f"timm cannot make {name!r} for images of shape {tuple(input_shape)}: {_first_line(error)}.") from None
 
 
 def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], path: Path) -> None:
@@ -187,7 +185,7 @@ def _outputs(state: Mapping[str, Tensor], heads: tuple[str, ...]) -> int:
 
 
 def _feature_width(body: nn.Module, name: str, input_shape: tuple[int, ...]) -> int:
-    """By trying it: what timm says of itself is not right for every network, and some need larger pictures than ours."""
+    """By trying it: what timm says of itself is not right for every network, and some need larger images than ours."""
     was_training = body.training
     body.eval()
     try:
@@ -195,15 +193,13 @@ def _feature_width(body: nn.Module, name: str, input_shape: tuple[int, ...]) -> 
             features: Tensor = body(torch.zeros(1, *input_shape))
     except (RuntimeError, ValueError, AssertionError, IndexError) as error:
         raise InputError(
-            f"Network 'timm:{name}' cannot read pictures of shape {tuple(input_shape)}: {_first_line(error)}. "
-            f"Give larger pictures, or choose another network."
+            f"Network 'timm:{name}' cannot read images of shape {tuple(input_shape)}: {_first_line(error)}. "
+            f"Give larger images, or choose another network."
         ) from None
     finally:
         body.train(was_training)
     if features.ndim != 2:
-        raise InputError(
-            f"Network 'timm:{name}' gives features of shape {tuple(features.shape[1:])} per picture, not a vector."
-        )
+        raise InputError(f"Network 'timm:{name}' gives features of shape {tuple(features.shape[1:])} per image, not a vector.")
     return features.shape[1]
 
 

@@ -169,7 +169,7 @@ def _remedy(missing: list[str], unexpected: list[str], shapes: list[str]) -> str
         if all(text.startswith("classifier.") for text in shapes):
             return "It was trained on other classes: load it with classifier=False to take the encoder alone."
         if len(shapes) == 1 and shapes[0].startswith("conv1."):
-            return "Only the first layer differs: choose the network with that stem, or give pictures with as many channels."
+            return "Only the first layer differs: choose the network with that stem, or give images with as many channels."
     return "Choose the network that the file was made for."
 
 
