@@ -18,18 +18,18 @@ import pals
 VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
-Batch CandidateSets Context DATASETS Dataset ENCODERS Group ImageSteps InputError ItemSource Items KnownEncoder Loader
-METHODS Method MethodView Model NETWORKS Network Output PALSClassifier Phase Pictures Problem READERS Records Run
-RunConfig Selection ShardPictures Source Table Taxonomy Truth View Views Votes closed_form dawid_skene draw_annotators
-encode estimator fit image_statistics image_views list_images load_dataset load_images load_model load_plugin
-majority_vote make_candidates nearest next_answers official_candidates open_array predict_folder prune pseudo_label
-read_votes update vector_views
+Batch CandidateSets Context DATASETS Dataset ENCODERS Group InputError Items KnownEncoder Loader
+METHODS Method Model NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
+RunConfig Selection Source Table Taxonomy Truth View Votes closed_form dawid_skene draw_annotators
+encode estimator fit load_dataset load_model load_plugin
+majority_vote make_candidates nearest next_answers official_candidates predict_folder prune pseudo_label
+read_votes update
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
-closed_form dawid_skene draw_annotators encode fit image_statistics image_views list_images load_dataset load_images
-load_model load_plugin majority_vote make_candidates nearest next_answers official_candidates open_array predict_folder
-prune pseudo_label read_votes update vector_views
+closed_form dawid_skene draw_annotators encode fit load_dataset
+load_model load_plugin majority_vote make_candidates nearest next_answers official_candidates predict_folder
+prune pseudo_label read_votes update
 """
 """Functions whose parameters are still to be listed; no name may be added."""
 

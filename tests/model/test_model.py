@@ -346,7 +346,7 @@ def rewritten(path: Path, **changes: Any) -> None:
         ({"temperature": "warm"}, "is invalid .temperature"),
         ({"classifier": {"network": "mlp"}}, "is invalid .classifier.input_shape"),
         ({"classifier": {**asdict(vector_model().about.classifier), "network": "mlpp"}}, "Unknown network 'mlpp'"),
-        ({"classifier": {**asdict(vector_model().about.classifier), "network": "resnet18"}}, "reads pictures"),
+        ({"classifier": {**asdict(vector_model().about.classifier), "network": "resnet18"}}, "reads images"),
         ({"classifier": {"network": "mlp", "input_shape": [5], "mean": [0] * 5, "std": [1] * 5}}, "does not fit"),
     ],
 )

@@ -588,7 +588,7 @@ def test_survey(tmp_path: Path) -> None:
     assert found.bytes == pytest.approx(sum(path.stat().st_size for path in tmp_path.iterdir()) / 4 * 5, abs=1)
     part = survey(tmp_path, list_images(tmp_path), sample=3)  # the first, the third and the last, which is damaged
     assert (part.images, part.sampled, part.shorter_side) == (5, 3, 25)
-    with pytest.raises(InputError, match=r"None of 1 sampled images .* the first is '4.png'"):
+    with pytest.raises(InputError, match=r"No image in .* of 1 sampled; the first is '4.png'"):
         survey(tmp_path, ["4.png"])
     with pytest.raises(InputError, match="0 names"):
         survey(tmp_path, [])

@@ -93,7 +93,8 @@ class ShardImages(DecodedImages):
         if len(rows) == 1:
             return shard.read(rows)[0]
         with self._lock:  # threads that need the same row group wait for it
-            return self._group(shard, rows)[row - rows.start]
+            image: EncodedImage = self._group(shard, rows)[row - rows.start]
+            return image
 
     def decode(self, row: int) -> np.ndarray:
         return decode_bytes(self.encoded(row), self._title(row), self.size, how=self.how)

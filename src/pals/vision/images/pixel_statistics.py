@@ -55,7 +55,7 @@ def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> SizeS
     headers = [header for name in chosen if (header := read_header(Path(folder) / name)) is not None]
     if not headers:
         raise InputError(
-            f"None of {len(chosen)} sampled images of {folder} can be read; the first is {chosen[0]!r}. Is it the right folder?"
+            f"No image in {folder} can be read, of {len(chosen)} sampled; the first is {chosen[0]!r}. Is it the right folder?"
         )
     return SizeSurvey(
         images=len(names),
