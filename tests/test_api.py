@@ -23,7 +23,7 @@ majority_vote dawid_skene closed_form encode
 METHODS DATASETS READERS NETWORKS ENCODERS KnownEncoder Run RunConfig load_dataset load_plugin
 Method Problem EpochPlan Group Selection Batch Context Phase Network Output MethodView ImageSteps View STRICT InputError
 Dataset Items Loader Views image_views vector_views list_images load_images image_statistics
-ItemSource ImageFiles ShardImages open_array
+ItemSource FileImages ShardImages open_array
 Source Records Table
 __version__
 """

@@ -27,7 +27,7 @@ import torch
 from _measure import report, seconds
 from images import make_pictures
 
-from pals.data import ImageFiles, Inputs, Items, open_array
+from pals.data import FileImages, Inputs, Items, open_array
 from pals.data.shards import ShardImages
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, find_method, method_options
@@ -60,7 +60,7 @@ def trainer_of(inputs: Inputs, network: str, device: str) -> Trainer:
 def sources(folder: Path, side: int, place: Path, limit: int) -> dict[str, Inputs]:
     """The same pixels in several places."""
     paths = [folder / name for name in list_images(folder)[:limit]]
-    files = ImageFiles(paths, side)
+    files = FileImages(paths, side)
     pixels = files[:]
     np.save(place / "pixels.npy", pixels.numpy())
     with tarfile.open(place / "all.tar", "w") as archive:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pals.crowd import majority_vote as majority_vote
     from pals.data import DATASETS as DATASETS
     from pals.data import Dataset as Dataset
-    from pals.data import ImageFiles as ImageFiles
+    from pals.data import FileImages as FileImages
     from pals.data import Items as Items
     from pals.data import ItemSource as ItemSource
     from pals.data import Loader as Loader
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
-    "pals.data": ("DATASETS", "Dataset", "ImageFiles", "ItemSource", "Items", "Loader", "load_dataset", "open_array"),
+    "pals.data": ("DATASETS", "Dataset", "FileImages", "ItemSource", "Items", "Loader", "load_dataset", "open_array"),
     "pals.data.shards": ("ShardImages",),
     "pals.estimator": ("PALSClassifier",),
     "pals.pipeline": ("fit", "update"),
@@ -103,7 +103,7 @@ _NAMES = {
     "pals.vision.images": ("image_statistics", "list_images", "load_images"),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins
-_RENAMED = {"Pictures": "ImageFiles", "ShardPictures": "ShardImages"}
+_RENAMED = {"Pictures": "FileImages", "ShardPictures": "ShardImages"}
 """Names of version 0.2: they work, with a warning."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -94,7 +94,7 @@ VALUES = [
     (["--protocol", "g3", "--partial-rate", "0"], "Protocol g3 puts at least one wrong label into every set, but "),
     (["--set", "data.draws=official", "--protocol", "g2"], "The official draws exist only for protocol g1; "),
     (["--set", "method.neighbors=90"], "90 neighbours are to vote, but each of the 90 items has only 89 others."),
-    (["--set", "network.name=resnet18"], "Network 'resnet18' reads pictures, but one input has shape (6,)."),
+    (["--set", "network.name=resnet18"], "Network 'resnet18' reads images, but one input has shape (6,)."),
     (["--precision", "fp16"], "Precision 'fp16' needs a CUDA device; on the CPU use fp32 or bf16."),
     (["--seeds", "1,x"], "--seeds '1,x': write how many (3: seeds 1, 2 and 3) or which (1,4); one seed alone is --seed 5."),
     (["--seeds", ""], "--seeds '': write how many "),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from _shards import png, sample, write_parquet, write_pictures, write_samples, write_tar
-from pals.data import ImageFiles
+from pals.data import FileImages
 from pals.data.shards import ParquetShard, ShardImages
 from pals.util.errors import InputError
 from pals.vision.images import decode_bytes
@@ -74,7 +74,7 @@ def test_bad_images_of_shards_are_skipped(tmp_path: Path) -> None:
 def test_shards_hold_the_pictures_of_files(tars: list[Path], tmp_path: Path) -> None:
     for number in NUMBERS:
         (tmp_path / f"{number}.png").write_bytes(png(number))
-    files = ImageFiles([tmp_path / f"{number}.png" for number in NUMBERS], 8, "crop")
+    files = FileImages([tmp_path / f"{number}.png" for number in NUMBERS], 8, "crop")
     assert torch.equal(ShardImages(tars, 8, "crop")[:], files[:])
 
 

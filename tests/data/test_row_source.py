@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pals.data import ImageFiles, ItemSource, open_array
+from pals.data import FileImages, ItemSource, open_array
 from pals.data.row_source import TensorRows, in_batches, in_blocks, subset, within_memory
 from pals.util.errors import InputError
 from pals.util.threads import read_ahead
@@ -36,7 +36,7 @@ def files(tmp_path: Path, rows_NCHW: Tensor) -> list[Path]:
 def source(request: pytest.FixtureRequest, tmp_path: Path, rows_NCHW: Tensor, files: list[Path]) -> ItemSource:
     np.save(tmp_path / "rows.npy", rows_NCHW.numpy())
     if request.param == "images":
-        return ImageFiles(files, 8, threads=3)
+        return FileImages(files, 8, threads=3)
     if request.param == "array":
         return open_array(tmp_path / "rows.npy")
     backwards = TensorRows(rows_NCHW.flip(0))
@@ -66,7 +66,7 @@ def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:
     for number in range(6):
         Image.fromarray(rng.integers(0, 256, (50 + number, 70, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
     table = load_images(folder, 24, cache=None, how="crop")
-    assert torch.equal(ImageFiles([folder / name for name in table.names], 24, "crop")[:], table.images)
+    assert torch.equal(FileImages([folder / name for name in table.names], 24, "crop")[:], table.images)
 
 
 def test_only_what_takes_much_of_the_memory_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, rows_NCHW: Tensor) -> None:
@@ -107,7 +107,7 @@ def test_errors_come_where_the_rows_would() -> None:
 
 
 def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
-    source = ImageFiles(files, 8)
+    source = FileImages(files, 8)
     files[4].unlink()
     assert len(source[:4]) == 4
     with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this image"):

@@ -18,7 +18,7 @@ from _shards import write_tar
 from _slow import rest_slow
 from _toy import assert_same
 from pals import fit
-from pals.data import ImageFiles
+from pals.data import FileImages
 from pals.data.shards import ShardImages
 from pals.pipeline import Findings
 from pals.training.engine import Engine
@@ -81,15 +81,15 @@ class Held:
     """How many pictures of a stream are in memory, now and at most."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.now, self.most, take = 0, 0, ImageFiles.take
+        self.now, self.most, take = 0, 0, FileImages.take
 
-        def spy(source: ImageFiles, row_M: Tensor) -> Tensor:
+        def spy(source: FileImages, row_M: Tensor) -> Tensor:
             taken = take(source, row_M)
             weakref.finalize(taken, self.add, -len(taken))
             self.add(len(taken))
             return taken
 
-        patch.setattr(ImageFiles, "take", spy)
+        patch.setattr(FileImages, "take", spy)
 
     def add(self, count: int) -> None:
         self.now += count

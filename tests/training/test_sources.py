@@ -16,7 +16,7 @@ from PIL import Image
 
 from _shards import write_tar
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_trainer, without_seconds
-from pals.data import Dataset, ImageFiles, Inputs, Items, open_array
+from pals.data import Dataset, FileImages, Inputs, Items, open_array
 from pals.data.shards import ShardImages
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options
@@ -86,7 +86,7 @@ def test_pictures_train_alike_in_memory_in_a_file_and_decoded_on_the_fly(tmp_pat
     made = [picture_trainer(data, data.train.inputs)]
     shard = write_tar(tmp_path / "all.tar", [(path.name, path.read_bytes()) for path in paths])
     packed = ShardImages(shard, SIDE)
-    sources = (open_array(tmp_path / "pixels.npy"), ImageFiles(paths, SIDE), packed, packed.cached(tmp_path).images)
+    sources = (open_array(tmp_path / "pixels.npy"), FileImages(paths, SIDE), packed, packed.cached(tmp_path).images)
     made += [picture_trainer(data, source) for source in sources]
     first, *others = [without_seconds(run_all(trainer)) for trainer in made]
     assert first[0]["loss"] != first[2]["loss"]
@@ -99,7 +99,7 @@ def test_a_run_goes_on_in_memory_that_was_begun_on_the_fly(tmp_path: Path) -> No
     data, paths = picture_data(tmp_path)
     whole = picture_trainer(data, data.train.inputs)
     run_all(whole)
-    run_all(picture_trainer(data, ImageFiles(paths, SIDE), tmp_path), stop_after=1)
+    run_all(picture_trainer(data, FileImages(paths, SIDE), tmp_path), stop_after=1)
     rest = picture_trainer(data, data.train.inputs, tmp_path)
     assert rest.resume()
     run_all(rest)
@@ -112,7 +112,7 @@ def reading_threads() -> list[str]:
 
 def test_a_picture_that_vanishes_during_training_ends_it_with_its_name(tmp_path: Path) -> None:
     data, paths = picture_data(tmp_path)
-    trainer = picture_trainer(data, ImageFiles(paths, SIDE))
+    trainer = picture_trainer(data, FileImages(paths, SIDE))
     epochs = trainer.epochs()
     next(epochs)
     paths[17].unlink()
@@ -123,7 +123,7 @@ def test_a_picture_that_vanishes_during_training_ends_it_with_its_name(tmp_path:
 
 def test_a_step_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     data, paths = picture_data(tmp_path)
-    trainer = picture_trainer(data, ImageFiles(paths, SIDE))
+    trainer = picture_trainer(data, FileImages(paths, SIDE))
     trainer.method.loss = lambda batch: 1 / 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(ZeroDivisionError):
         run_all(trainer)

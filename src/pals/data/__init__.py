@@ -16,7 +16,7 @@ from pals.data.crowd_sets import CROWDS
 from pals.data.cub import load_cub200
 from pals.data.dataset import Dataset, Items, Load, Loader
 from pals.data.digits import load_digits_data
-from pals.data.row_source import ImageFiles, Inputs, ItemSource, open_array
+from pals.data.row_source import FileImages, Inputs, ItemSource, open_array
 from pals.data.weights_file import find_weights
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
@@ -26,7 +26,7 @@ __all__ = [
     "DATASETS",
     "SHARED",
     "Dataset",
-    "ImageFiles",
+    "FileImages",
     "Inputs",
     "ItemSource",
     "Items",

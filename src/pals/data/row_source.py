@@ -218,7 +218,7 @@ class DecodedImages(ItemSource):
         return taken
 
 
-class ImageFiles(DecodedImages):
+class FileImages(DecodedImages):
     """Image files, decoded on every use (`load_images` decodes each once, into a cache).
 
     Args:
@@ -228,9 +228,9 @@ class ImageFiles(DecodedImages):
         threads: Threads that decode; default one per core.
 
     >>> from PIL import Image
-    >>> from pals import ImageFiles
+    >>> from pals import FileImages
     >>> Image.new("RGB", (20, 10), (200, 120, 40)).save("frog.png")
-    >>> ImageFiles(["frog.png"], size=4)[0][:, 0, 0]
+    >>> FileImages(["frog.png"], size=4)[0][:, 0, 0]
     tensor([200, 120,  40], dtype=torch.uint8)
     """
 

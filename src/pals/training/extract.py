@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from pals.data.row_source import ImageFiles, Inputs, ItemSource
+from pals.data.row_source import FileImages, Inputs, ItemSource
 from pals.training.cpu_threads import in_lanes, lanes_on
 from pals.training.inference import TOO_SMALL, Link, OnBatch, View, image_standardizer, infer, make_engine
 from pals.util.errors import InputError
@@ -52,7 +52,7 @@ class PictureFiles:
 
     def decoded(self, size: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Some of them, or all, on all cores that this thread may use: N x 3 x size x size, uint8."""
-        return ImageFiles(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
+        return FileImages(self.paths, size, self.how, torch.get_num_threads()).rows(slice(start, stop))
 
 
 Encodable = Inputs | np.ndarray | Sequence[str] | Sequence[Path] | PictureFiles

@@ -329,8 +329,8 @@ def test_norm_without_momentum_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("resnet18", (20,), "'resnet18' reads pictures.*choose 'mlp'"),
-        ("small-cnn", (20,), "'small-cnn' reads pictures.*choose 'mlp'"),
+        ("resnet18", (20,), "'resnet18' reads images.*choose 'mlp'"),
+        ("small-cnn", (20,), "'small-cnn' reads images.*choose 'mlp'"),
         ("mlp", (1, 8, 8), "'mlp' reads feature vectors.*choose 'small-cnn'"),
         ("resnet18", (8, 8), "channels, height, width"),
         ("resnet18", (32, 32, 3), "channels last"),

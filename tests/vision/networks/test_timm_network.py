@@ -213,9 +213,9 @@ def test_weights_that_do_not_fit_are_refused(timm: Any, tmp_path: Path, monkeypa
     [
         ("test_resnett", SHAPE, "did you mean 'test_resnet'"),
         ("zzzzzzzzzzzz", SHAPE, "Unknown timm network 'zzzzzzzzzzzz': timm.list_models"),
-        ("timm:test_resnet", (8,), "reads pictures"),
+        ("timm:test_resnet", (8,), "reads images"),
         ("test_resnet.no_such_tag", SHAPE, "no_such_tag"),
-        ("test_vit", (3, 7, 7), r"pictures of shape \(3, 7, 7\)"),
+        ("test_vit", (3, 7, 7), r"images of shape \(3, 7, 7\)"),
     ],
 )
 def test_what_cannot_be_built(timm: Any, name: str, shape: tuple[int, ...], message: str) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import ImageFiles, Inputs
+from pals.data import FileImages, Inputs
 from pals.data.row_source import DecodedImages, subset, within_memory
 from pals.data.shards import ShardImages, Stream, is_saved
 from pals.data.shards.stream import SHARD_TYPES
@@ -112,7 +112,7 @@ def read_pictures(
             )
     if shards is None:
         paths = [Path(data.images or "") / name for name in names]
-        return _streamed(ImageFiles(paths, data.size, data.resize), range(len(names)), names, data, monitor)
+        return _streamed(FileImages(paths, data.size, data.resize), range(len(names)), names, data, monitor)
     row_of = {name: row for row, name in enumerate(shards.names)}
     return _streamed(shards, [row_of[name] for name in names], names, data, monitor)
 
