@@ -15,21 +15,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from replay_answers import Arrivals, Fit, Point, by_the_rule, count_answers, everyone_equally
 from small_sets import add_feature_options, read, read_features
 
 from pals.crowd import estimate_noise, fuse
 from pals.crowd.answer_forecast import forecast
 from pals.crowd.closed_form import Again, spectrum_of
 from pals.crowd.next_answer import Source, as_sure_as, decide, standing_of, typical_person
-from pals.crowd.replay_answers import Arrivals, Fit, by_the_rule
-from pals.labels.candidates import Truth
-from pals.pipeline.evaluate import Graded
 from pals.readers import Votes
-from pals.relabel.replay import EQUALLY, RULE, SAME, Replay, play
 
 BEFORE = (1.5, 2.0)  # answers an item from which a forecast is made
 PARTS = ["stop", "replay", "forecast"]
 FURTHER = (250, 500, 1000)  # answers that it is made for
+SAME = (
+    0.001  # shares of right labels that count as the same: a tenth of a point, less than chance makes of a few thousand items
+)
 
 
 def main() -> None:
@@ -50,8 +50,7 @@ def main() -> None:
         if "stop" in args.parts:
             show_stop(kind, votes, truth_N, kinds[kind], args.seeds)
         if "replay" in args.parts:
-            graded = Graded(np.arange(len(truth_N)), Truth.of(truth_N, votes.class_names), whole=True)
-            show_replay(kind, play(votes, kinds[kind], graded, seeds=args.seeds, pictures=kind == "pictures"))
+            show_replay(kind, votes, truth_N, kinds[kind], args.seeds)
         if "forecast" in args.parts:
             show_forecast(kind, votes, truth_N, kinds[kind], args.seeds)
 
@@ -66,17 +65,39 @@ def show_stop(kind: str, votes: Votes, truth_N: np.ndarray, new_fit: Callable[[]
         print(f"| {seed} | {last.answers / len(truth_N):.2f} | {100 * right:.2f} | {100 * whole:.2f} |", flush=True)
 
 
-def show_replay(kind: str, found: Replay) -> None:
-    print(f"\n### Replay, {kind}, {found.seeds} random orders\n")
-    print("| asking | answers an item | right |\n|---|---:|---:|")
-    for asking in (RULE, EQUALLY):
-        for row in found.curve(asking).itertuples():
-            print(f"| {asking} | {row.answers_an_item:.2f} | {100 * row.right:.2f} |")
+def show_replay(kind: str, votes: Votes, truth_N: np.ndarray, new_fit: Callable[[], Fit], seeds: int) -> None:
+    """Both ways to ask: mean curves of share right by answers per item, and what the rule needs to be as right."""
+    items, curves = np.count_nonzero(count_answers(votes)), dict[str, np.ndarray]()
+    for asking, step in (("by the rule", 0.1), ("everyone equally", 0.25)):
+        found = []
+        for seed in range(seeds):
+            points = (by_the_rule if asking == "by the rule" else everyone_equally)(votes, new_fit(), step=step, seed=seed)
+            found.append(np.array([(point.answers / items, _right(point, truth_N)) for point in points]))
+        right_SK = [np.interp(found[0][:, 0], *curve_K2.T) for curve_K2 in found]
+        curves[asking] = np.stack([found[0][:, 0], np.mean(right_SK, axis=0)], axis=1)
+    print(f"\n### Replay, {kind}, {seeds} random orders\n\n| asking | answers an item | right |\n|---|---:|---:|")
+    for asking, curve_K2 in curves.items():
+        for answers, right in curve_K2:
+            print(f"| {asking} | {answers:.2f} | {100 * right:.2f} |")
     print(f"\nThe same, within {100 * SAME:g} points:\n")
     print("| everyone equally | right | by the rule | saved |\n|---:|---:|---:|---:|")
-    for row in found.saved.itertuples():
-        print(f"| {row.answers_an_item:.2f} | {100 * row.right:.2f} | {row.by_the_rule:.2f} | {100 * row.saved:.0f}% |")
-    print("\n" + "\n".join(found.sentences), flush=True)
+    for answers, right in curves["everyone equally"]:
+        needed = answers_for(*curves["by the rule"].T, right)
+        print(f"| {answers:.2f} | {100 * right:.2f} | {needed:.2f} | {100 * (1 - needed / answers):.0f}% |", flush=True)
+
+
+def _right(point: Point, truth_N: np.ndarray) -> float:
+    return float((point.fusion.label_N == truth_N).mean())
+
+
+def answers_for(answers_K: np.ndarray, right_K: np.ndarray, target: float) -> float:
+    """Where a curve first comes to the target, within `SAME`, on a straight line between two points; NaN if it never does."""
+    reached = np.flatnonzero(right_K >= target - SAME - 1e-12)
+    if not len(reached):
+        return float("nan")
+    first = max(int(reached[0]), 1)
+    part = (target - SAME - right_K[first - 1]) / max(right_K[first] - right_K[first - 1], 1e-12)
+    return float(answers_K[first - 1] + np.clip(part, 0, 1) * (answers_K[first] - answers_K[first - 1]))
 
 
 def show_forecast(kind: str, votes: Votes, truth_N: np.ndarray, new_fit: Callable[[], Fit], seeds: int) -> None:

@@ -35,8 +35,6 @@ LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 EXCEPTIONS: dict[str, tuple[str, ...]] = {  # imports against the table, to be removed: file -> modules
     "pseudo_labels/soft_vote.py": ("methods.bases.prototypes",),  # `similarity` belongs to pseudo_labels.knn
     "methods/parts/selection.py": ("methods.bases.prototypes",),  # `members` (one-hot) belongs to methods.parts
-    "pipeline/stages/findings.py": ("relabel.decide",),  # what a run keeps for further answers belongs to the run folder
-    "pipeline/summary.py": ("relabel.decide",),  # likewise
     "pipeline/write_results.py": ("report.data", "report.render"),  # a fit writes its report: the caller of both should
     "pipeline/reviewed_answers.py": (
         "review.answers_csv",

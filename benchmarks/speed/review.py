@@ -25,7 +25,7 @@ import pandas as pd
 from _measure import report
 from PIL import Image
 
-from pals.pipeline.item_neighbors import SecondLook
+from pals.pipeline.item_neighbors import ItemNeighbors
 from pals.pipeline.tables.result_tables import csv_text
 from pals.runs.run_config import RunConfig
 from pals.util.config import to_yaml
@@ -64,7 +64,7 @@ def make_run(folder: Path, items: int) -> Path:
     for name, columns in tables.items():
         write_text(run / f"{name}.csv", csv_text(pd.DataFrame(columns)))
     near_NK = rng.integers(items, size=(items, 15))
-    SecondLook.of(near_NK, rng.random((items, 15)), rng.dirichlet(np.ones(CLASSES), size=items)).save(run)
+    ItemNeighbors.of(near_NK, rng.random((items, 15)), rng.dirichlet(np.ones(CLASSES), size=items)).save(run)
     data = {"name": "votes", "votes": ["votes.csv"], "images": str((folder / "images").resolve())}
     write_text(run / "config.yaml", to_yaml(RunConfig.of({"data": data}).to_dict()))
     _draw(folder / "images", names[:PICTURES].tolist())

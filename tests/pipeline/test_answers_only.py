@@ -16,7 +16,6 @@ from pals.cli import app
 from pals.crowd import dawid_skene
 from pals.pipeline import Findings, update
 from pals.relabel.relabel_queue import relabel_queue
-from pals.relabel.replay import replay
 from pals.util.errors import InputError
 
 TRUTH = np.random.default_rng(3).integers(3, size=80)
@@ -135,11 +134,6 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]
     assert table.loc["new", "label"] == "b" and len(table) == 81
-
-
-def test_it_is_played_back(found: Findings) -> None:
-    played = replay(found.folder, step=0.5)
-    assert not played.pictures and played.saved["right"].iloc[-1] == 1
 
 
 def test_there_is_no_classifier(found: Findings, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from pals.pipeline.stages.read_answers import match_votes
 from pals.pipeline.tables.result_tables import classes_table, labels_table
 from pals.relabel.queue_reasons import queue_reason
 from pals.relabel.relabel_queue import relabel_queue
-from pals.relabel.replay import votes_of
 from pals.report.render import render
 from pals.report.sections import link
 from pals.util.errors import InputError
@@ -152,12 +151,6 @@ def test_update_reads_the_same_answers_and_remembers(found: Findings, place: Pat
     assert match_votes(data).votes.taxonomy == TREE
 
 
-def test_a_replay_reads_coarse_answers(found: Findings) -> None:
-    data = found.trained.plan.data
-    assert answers_of(votes_of(found.folder, data)) == answers_of(found.result.votes)
-    assert votes_of(found.folder, data).taxonomy == TREE
-
-
 def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
     """Who says "gulls" of a kittiwake says nothing else, and makes no tie."""
     for said, reason in (
@@ -201,7 +194,6 @@ def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place
     again = update(root.folder, add_class="puffin", items=_written(tmp_path / "more.txt", "i12"), out=tmp_path / "twice")
     assert again.result.votes.class_names == (*CLASSES, "auk", "puffin")
     assert again.labels.set_index("item").loc["i02", "status"] == "gold"
-    assert votes_of(again.folder, again.trained.plan.data).class_names == again.result.votes.class_names
     tree = Taxonomy.from_parents({"birds": None, "mammals": None, **PARENTS, "auk": "birds"})
     placed = update(
         found.folder, add_class="auk", items=items, taxonomy=_written(tmp_path / "t.csv", tree.to_csv()), out=tmp_path / "in"

@@ -127,7 +127,7 @@ def pictured(place: Path, tmp_path: Path) -> Path:
     """A run whose settings say that it has pictures, in a folder with a blank in its name."""
     run = tmp_path / "run"
     run.mkdir()
-    for name in ("labels.csv", "doubtful.csv", "votes.csv", "classes.csv"):
+    for name in ("labels.csv", "doubtful.csv", "votes.csv", "classes.csv", "standing.npz"):
         (run / name).write_bytes((place / "plain" / name).read_bytes())
     (run / "config.yaml").write_text(json.dumps({"data": {"images": str(tmp_path / "my data" / "photos")}}))
     return run

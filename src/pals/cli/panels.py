@@ -6,7 +6,7 @@ import typer
 
 PANELS = {
     "Clean labels and a classifier": ("fit", "review", "update", "predict", "report"),
-    "More about your images": ("relabel", "replay", "export"),
+    "More about your images": ("relabel", "export"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
     "Set-up": ("demo", "doctor", "encoders", "data"),
 }

@@ -12,13 +12,13 @@ from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
 from pals.crowd.result import NO_ANSWER
 from pals.pipeline import none_of_these
+from pals.pipeline.asking_state import count_decisions
 from pals.pipeline.finished_run import UNNAMED
 from pals.pipeline.fit_warnings import warnings
 from pals.pipeline.stages.warm_start import earlier_estimate
 from pals.pipeline.tables import unsure_columns
 from pals.pipeline.tables.flag_columns import BETWEEN
 from pals.pipeline.tables.taxonomy_columns import mistakes, numbers_of_tree, tree_in_words
-from pals.relabel.decide import counts
 from pals.util.words import how_many, one_line
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def numbers(findings: Findings) -> dict[str, Any]:
         "classes": len(votes.class_names),
         "doubtful_answers": len(findings.doubtful),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
-        "asking": counts(findings.tables["next"]),
+        "asking": count_decisions(findings.tables["next"]),
         "none_of_these": None if findings.result.none_N is None else sum(map(len, findings.groups)),
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,

@@ -7,7 +7,7 @@ from pathlib import Path
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.pipeline import none_of_these
 from pals.pipeline.finished_run import TAXONOMY
-from pals.pipeline.item_neighbors import SecondLook
+from pals.pipeline.item_neighbors import ItemNeighbors
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.stages.load import encoder_name
 from pals.pipeline.stages.trained import Trained
@@ -30,9 +30,9 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
     more = {"probabilities": probabilities_table(findings.result)} if all_probabilities else {}
     for name, table in {**findings.tables, **more}.items():
         write_csv(folder / f"{name}.csv", table)
-    findings.kept.save(folder)
+    findings.asking.save(folder)
     said_NC = None if trained.network is None else trained.said_NC
-    SecondLook.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)
+    ItemNeighbors.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)
     none_of_these.write_lists(findings, folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)

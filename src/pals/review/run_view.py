@@ -14,7 +14,7 @@ import numpy as np
 
 from pals.pipeline.finished_run import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
 from pals.pipeline.item_answers import TOGETHER, ItemAnswer, answers_of_rows, itself
-from pals.pipeline.item_neighbors import SecondLook
+from pals.pipeline.item_neighbors import ItemNeighbors
 from pals.pipeline.item_order import column_of_numbers, item_order
 from pals.relabel.queue_reasons import queue_reason
 from pals.runs.run_json import refuse_strange
@@ -79,7 +79,7 @@ class RunView:
         for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
             column_of_numbers(table, column, missing)  # checked now, not when the item is opened
         self.decision_N, self.gain_N = self._decisions()
-        self.look = SecondLook.load(folder)
+        self.look = ItemNeighbors.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
         self.taxonomy = taxonomy_of(folder)
         self.numbers = read_object(folder / "summary.json")

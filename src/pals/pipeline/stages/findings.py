@@ -24,6 +24,7 @@ from pals.crowd import (
 )
 from pals.crowd.agreement import Agreement, agreement
 from pals.model import Model
+from pals.pipeline.asking_state import AskingState, default_next_table
 from pals.pipeline.evaluate import grade
 from pals.pipeline.none_of_these import groups_of, none_of_these_N
 from pals.pipeline.stages.trained import Trained
@@ -40,7 +41,6 @@ from pals.pipeline.tables.result_tables import (
 from pals.pipeline.tables.taxonomy_columns import with_taxonomy
 from pals.pipeline.tables.unsure_columns import with_marks
 from pals.pseudo_labels.knn import nearest
-from pals.relabel.decide import Kept, default_table
 
 NEIGHBORS = 15
 LONGEST_LINE = 400
@@ -120,10 +120,10 @@ class Findings:
         return groups_of(self)
 
     @property
-    def kept(self) -> Kept:
+    def asking(self) -> AskingState:
         """What is held of items and people, for those who ask later whom to ask again. Worked out anew each time: of very many
         items these are the largest tables."""
-        return Kept.of(self.trained.fusion, self.result, self.noise.labels_wrong)
+        return AskingState.of(self.trained.fusion, self.result, self.noise.labels_wrong)
 
     @property
     def summary(self) -> list[str]:
@@ -157,7 +157,7 @@ def find(trained: Trained) -> Findings:
     result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
     doubts, people = rank_doubts(result), agreement(votes)
     noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, trained.plan.data.earlier))
-    asking = default_table(Kept.of(fusion, result, noise.labels_wrong), votes.items)
+    asking = default_next_table(AskingState.of(fusion, result, noise.labels_wrong), votes.items)
     tables = _tables(trained, result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
     tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)
     truth = trained.loaded.truth

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.answers import with_rows
 from pals.crowd.fusion import Fusion
 from pals.crowd.next_answer import WORTH, Source, decide, standing_of, typical_person
 from pals.readers import Votes
@@ -54,7 +53,7 @@ class Arrivals:
 
     def first(self, count_N: np.ndarray) -> Votes:
         """The votes when so many answers to each item have arrived."""
-        return with_rows(self.votes, np.flatnonzero(self.place_A[self.answer_R] < count_N[self.votes.item_R]))
+        return self.votes.take(np.flatnonzero(self.place_A[self.answer_R] < count_N[self.votes.item_R]))
 
 
 def by_the_rule(
