@@ -76,13 +76,13 @@ class ItemOrders:
 
     def _alike(self, key: str) -> np.ndarray:
         """The item itself, its nearest neighbours, then their neighbours."""
-        first, look = self.view.number.get(key), self.view.look
-        if first is None or look is None:
+        first = self.view.number.get(key)
+        if first is None:
             return np.zeros(0, dtype=np.int64)
         found = [first]
         for item in found:  # grows while it is gone through
             if len(found) < MAX_SIMILAR_ITEMS:
-                found += [other for other in look.neighbor_NK[item].tolist() if other not in found]
+                found += [other for other in self.view.neighbors.neighbor_NK[item].tolist() if other not in found]
         return np.array(found[:MAX_SIMILAR_ITEMS], dtype=np.int64)
 
     def _numbers(self, items: Iterable[str]) -> np.ndarray:

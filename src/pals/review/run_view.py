@@ -79,7 +79,7 @@ class RunView:
         for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
             column_of_numbers(table, column, missing)  # checked now, not when the item is opened
         self.decision_N, self.gain_N = self._decisions()
-        self.look = ItemNeighbors.load(folder)
+        self.neighbors = ItemNeighbors.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
         self.taxonomy = taxonomy_of(folder)
         self.numbers = read_object(folder / "summary.json")
@@ -88,8 +88,6 @@ class RunView:
         """Of each item the decision (enough answers, one more, expert) and the gain of one more answer; "" and 0 where
         unknown."""
         decision_N, gain_N = np.full(len(self.items), "", dtype=object), np.zeros(len(self.items))
-        if not (self.folder / "next.csv").is_file():
-            return decision_N, gain_N
         table = read_columns(self.folder, "next.csv", ("item", "decision", "gain"))
         place_R = places(table["item"], self.place)
         known_R = place_R >= 0
@@ -190,15 +188,11 @@ class RunView:
         return said
 
     def _model(self, item: int) -> list[tuple[str, float]]:
-        if self.look is None:
-            return []
-        pairs = zip(self.look.choice_NT[item].tolist(), self.look.share_NT[item].tolist(), strict=True)
+        pairs = zip(self.neighbors.choice_NT[item].tolist(), self.neighbors.share_NT[item].tolist(), strict=True)
         return [(self.class_names[choice], share) for choice, share in pairs]
 
     def _similar(self, item: int) -> list[dict[str, Any]]:
-        if self.look is None:
-            return []
-        pairs = zip(self.look.neighbor_NK[item].tolist(), self.look.similarity_NK[item].tolist(), strict=True)
+        pairs = zip(self.neighbors.neighbor_NK[item].tolist(), self.neighbors.similarity_NK[item].tolist(), strict=True)
         return [{**self.brief(other), "similarity": similarity} for other, similarity in pairs]
 
     def refuse_strange(self, labels: Sequence[str]) -> None:

@@ -46,7 +46,6 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
         "choices": _choices(facts, view.class_names, many),
         "history": _history(session, name, {answer.id for answer in standing.values()}),
         "no_image": _missing_image(session, name),
-        "known_look": view.look is not None,
         "also": session.store.claimed(but=annotator).get(name, ""),
     }
 
