@@ -12,10 +12,10 @@ import pytest
 from pals.crowd import Fusion, Result, fuse
 from pals.crowd.agreement import agreement
 from pals.crowd.dawid_skene import sparse_em
+from pals.pipeline.asking_state import AskingState, default_next_table
 from pals.pipeline.stages.read_answers import votes_of_frame
 from pals.pipeline.tables.result_tables import csv_text, labels_table, write_csv
 from pals.readers import Votes
-from pals.relabel.decide import Kept, default_table
 from pals.runs.run_config import VotesConfig
 
 ITEMS, CLASSES, PEOPLE = 6000, 100, 10
@@ -57,8 +57,8 @@ def test_tables_of_items_by_classes_are_few(large: tuple[Votes, Fusion], monkeyp
     assert result.posterior_NC is fusion.posterior_NC and fusion.posterior_NC.dtype == np.float32
 
     def standing() -> object:
-        kept = Kept.of(fusion, result, 0.05)
-        return kept.standing, default_table(kept, votes.items)
+        state = AskingState.of(fusion, result, 0.05)
+        return state.standing, default_next_table(state, votes.items)
 
     def labels() -> object:
         again = Result(votes, fusion.posterior_NC)
