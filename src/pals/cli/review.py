@@ -28,7 +28,7 @@ def review(
 ) -> None:
     """Review and correct the labels of a run in your browser.
 
-    Every answer is saved to RUN/review.sqlite immediately. "UpdateProcess now" on the page, or `pals update RUN`, applies them.
+    Every answer is saved to RUN/review.sqlite immediately. "Update now" on the page, or `pals update RUN`, applies them.
 
     Example:  pals review runs/ponds --name ana
 
