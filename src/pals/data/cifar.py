@@ -2,22 +2,26 @@
 
 Reads the folders that CIFAR's own archives unpack to (`cifar-10-batches-py`, `cifar-100-python`), or one file
 `cifar10.npz` / `cifar100.npz` with four arrays: `x_train`, `x_test` (uint8, N x 32 x 32 x 3) and `y_train`, `y_test`
-(class numbers, N or N x 1). The number of images is what the files hold; a file whose images and labels differ in
-number is refused, and so are files that were evidently swapped, doubled or taken from the other set.
+(class numbers, N or N x 1). A pickle can run any program, so only the published files, known by their MD5, are unpickled.
+An .npz file may hold any number of images; one that was evidently made from the other set is refused.
+
+References: Krizhevsky 2009, "Learning multiple layers of features from tiny images"; Wei et al. 2022 (CIFAR-10N),
+arXiv:2110.12088.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import pickle
+import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from pals.data.cifar_files import as_text, read_arrays, read_pickle, refuse
 from pals.data.dataset import Dataset, Items
 from pals.data.download import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
 from pals.labels.candidates import CandidateSets, Truth
@@ -25,8 +29,20 @@ from pals.labels.taxonomy import Entry, Taxonomy
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
 
+# Of the files in cifar-10-python.tar.gz and cifar-100-python.tar.gz, as in torchvision/datasets/cifar.py.
+PUBLISHED_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+}
 VOTES_FILE = "cifar_labels.npz"
 VOTES_KEY = "c10n_label"
+NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 SUPERCLASSES: dict[str, tuple[str, ...]] = {
     "aquatic_mammals": ("beaver", "dolphin", "otter", "seal", "whale"),
@@ -64,14 +80,12 @@ CIFAR100_CLASSES = tuple(sorted(CIFAR100_TREE.leaves))  # CIFAR numbers them so
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one of the two sets keeps what, and how its pixels are normalised."""
+    """Names in the files of one of the two sets, and how its pixels are normalised."""
 
     name: str  # also of the download and of the .npz file
     title: str
-    label_key: str
-    meta_file: str
-    names_key: str
-    class_names: tuple[str, ...]  # where there is no meta file
+    label_key: bytes
+    class_names: tuple[str, ...]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
@@ -83,9 +97,7 @@ class Layout:
 CIFAR10 = Layout(
     name="cifar10",
     title="CIFAR-10",
-    label_key="labels",
-    meta_file="batches.meta",
-    names_key="label_names",
+    label_key=b"labels",
     class_names=CIFAR10_CLASSES,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2023, 0.1994, 0.2010),
@@ -93,107 +105,90 @@ CIFAR10 = Layout(
 CIFAR100 = Layout(
     name="cifar100",
     title="CIFAR-100",
-    label_key="fine_labels",
-    meta_file="meta",
-    names_key="fine_label_names",
+    label_key=b"fine_labels",
     class_names=CIFAR100_CLASSES,
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
 )
 
-USUAL_ITEMS = 100  # per class: a training set with so many on average has some of every class
+MIN_ITEMS_PER_CLASS = 100  # on average; with so many a training set has items of every class
 
 Part = tuple[np.ndarray, np.ndarray]  # uint8 images N x 3 x 32 x 32, class numbers N
 
 
 def load_cifar10(data_dir: Path | None = None) -> Dataset:
+    """CIFAR-10: 50,000 training and 10,000 test images of 32 x 32 pixels in 10 classes."""
     return _load(CIFAR10, data_dir)
 
 
 def load_cifar100(data_dir: Path | None = None) -> Dataset:
+    """CIFAR-100: as CIFAR-10, with 100 classes (the fine labels)."""
     return _load(CIFAR100, data_dir)
 
 
 def load_cifar100h(data_dir: Path | None = None) -> Dataset:
     """CIFAR-100 whose classes are confused within their super-class only."""
-    dataset = _load(CIFAR100, data_dir)
-    return replace(dataset, name="cifar100h", group_C=superclass_of(dataset.class_names))
+    group_C = torch.from_numpy(CIFAR100_TREE.branch_of(CIFAR100_CLASSES))
+    return replace(_load(CIFAR100, data_dir), name="cifar100h", group_C=group_C)
 
 
 def load_cifar10n(data_dir: Path | None = None) -> Dataset:
-    """CIFAR-10 with what the people of CIFAR-10N answered."""
+    """CIFAR-10 with the annotators' answers of CIFAR-10N."""
     return replace(_load(CIFAR10, data_dir), name="cifar10n", votes=cifar10n_votes(data_dir))
 
 
 def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
-    """The three people's answers to each training image, from `c10n_label` (N x 3) in `cifar_labels.npz`."""
-    place = _around(CIFAR10, data_place(CIFAR10, data_dir))
+    """The three answers to each training image, from `c10n_label` (N x 3) in `cifar_labels.npz`."""
+    place = _around(CIFAR10, _data_place(CIFAR10, data_dir))
     path = place / VOTES_FILE
     if not path.is_file():
         raise InputError(
             f"The answers of CIFAR-10N are not in {place}: {VOTES_FILE} is missing. Put it there (array {VOTES_KEY}, "
             f"one row of answers per training image), or train on the data set cifar10 with made-up noise."
         )
-    remedy = "Get the file again."
-    answer_NA = read_arrays(path, (VOTES_KEY,), remedy)[0]
+    hint = "Get the file again."
+    answer_NA = _read_arrays(path, (VOTES_KEY,), hint)[0]
     if answer_NA.ndim != 2 or answer_NA.dtype.kind not in "iu" or 0 in answer_NA.shape:
-        refuse(
-            path,
-            f"{VOTES_KEY} has shape {answer_NA.shape} and type {answer_NA.dtype}, not one row of answers per image",
-            remedy,
-        )
-    _check_labels(path, answer_NA.ravel(), len(CIFAR10_CLASSES), remedy)
+        found = f"{VOTES_KEY} has shape {answer_NA.shape} and type {answer_NA.dtype}, not one row of answers per image"
+        _refuse(path, found, hint)
+    _check_labels(path, answer_NA.ravel(), len(CIFAR10_CLASSES), hint)
     vote_NA = torch.from_numpy(answer_NA.astype(np.int64))
     count_NC = torch.nn.functional.one_hot(vote_NA, len(CIFAR10_CLASSES)).sum(dim=1)
     return CandidateSets(count_NC > 0, _ids("train", len(count_NC)), CIFAR10_CLASSES, count_NC / vote_NA.shape[1])
 
 
-def superclass_of(class_names: tuple[str, ...]) -> Tensor:
-    """The number of each class's super-class, 0 to 19."""
-    strange = [name for name in class_names if name not in CIFAR100_TREE.leaves]
-    if strange:
-        raise InputError(
-            f"The class {strange[0]!r} has no super-class: these are not CIFAR-100's classes. Use the data set cifar100."
-        )
-    return torch.from_numpy(CIFAR100_TREE.branch_of(class_names))
-
-
-def data_place(layout: Layout, data_dir: Path | None) -> Path:
-    """What the user named: the folder that holds the set, the set's own folder, or an .npz file."""
+def _data_place(layout: Layout, data_dir: Path | None) -> Path:
+    """The path that the user gave: the folder that holds the set, the set's own folder, or an .npz file."""
     place = data_folder(data_dir)
     if place is None:
-        raise InputError(
-            f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given. "
-            f"{_advice(layout, None)}"
-        )
+        reason = f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given."
+        raise InputError(f"{reason} {_hint(layout, None)}")
     return place
 
 
 def _around(layout: Layout, place: Path) -> Path:
-    """The data folder, where the user named what lies in it."""
+    """The data folder, where the path is that of a set or a file in it."""
     return place.parent if place.suffix == ".npz" or place.name == layout.archive.folder else place
 
 
 def _load(layout: Layout, data_dir: Path | None) -> Dataset:
-    place = data_place(layout, data_dir)
+    place = _data_place(layout, data_dir)
     folder = place if place.name == layout.archive.folder else place / layout.archive.folder
     npz = place if place.suffix == ".npz" else place / f"{layout.name}.npz"
-    class_names = layout.class_names
     if folder.is_dir():
-        class_names = _names(layout, folder)
         train, test = _read_folder(layout, folder)
     elif npz.is_file():
         train, test = _read_npz(layout, npz)
     else:
-        advice = _advice(layout, _around(layout, place))
-        raise InputError(f"No {layout.title} in {place}: neither {folder.name}/ nor {npz.name} is there. {advice}")
+        hint = _hint(layout, _around(layout, place))
+        raise InputError(f"No {layout.title} in {place}: neither {folder.name}/ nor {npz.name} is there. {hint}")
     return Dataset(
         name=layout.name,
-        class_names=class_names,
+        class_names=layout.class_names,
         train=Items(torch.from_numpy(train[0]), _ids("train", len(train[0]))),
-        truth=Truth.of(train[1], class_names),
+        truth=Truth.of(train[1], layout.class_names),
         test=Items(torch.from_numpy(test[0]), _ids("test", len(test[0]))),
-        test_truth=Truth.of(test[1], class_names),
+        test_truth=Truth.of(test[1], layout.class_names),
         views=image_views(layout.mean, layout.std, pad=4, flip=True, strong="cifar", cutout=16),
     )
 
@@ -202,7 +197,7 @@ def _ids(part: str, count: int) -> tuple[str, ...]:
     return tuple(f"{part}-{i:05d}" for i in range(count))
 
 
-def _advice(layout: Layout, data_dir: Path | None) -> str:
+def _hint(layout: Layout, data_dir: Path | None) -> str:
     return (
         f"Get it with {fetch_command(layout.name, data_dir)}, or name the folder that holds {layout.archive.folder}/ "
         f"or {layout.name}.npz with --data-dir or the variable {VARIABLE}."
@@ -218,111 +213,73 @@ def _read_folder(layout: Layout, folder: Path) -> tuple[Part, Part]:
         raise InputError(
             f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} to get it again."
         )
-    seen: dict[bytes, str] = {}
-    train = _read_files(layout, folder, layout.archive.train_files, "training", seen)
-    test = _read_files(layout, folder, layout.archive.test_files, "testing", seen)
-    _check_classes(layout, folder, train[1], _again(layout, folder))
-    return train, test
+    train = [_read_batch(layout, folder / file) for file in layout.archive.train_files]
+    images, labels = zip(*train, strict=True)
+    return (np.concatenate(images), np.concatenate(labels)), _read_batch(layout, folder / layout.archive.test_files[0])
 
 
-def _read_files(layout: Layout, folder: Path, files: tuple[str, ...], kind: str, seen: dict[bytes, str]) -> Part:
-    """All files of one part. `seen` are the files read so far by what their pixels hash to."""
-    parts = []
-    for number, file in enumerate(files, 1):
-        image, label = _read_batch(layout, folder / file, f"{kind} batch {number} of {len(files)}")
-        other = seen.setdefault(hashlib.sha256(np.ascontiguousarray(image).data).digest(), file)
-        if other != file:
-            refuse(folder / file, f"its images are those of {other}", _again(layout, folder))
-        parts.append((image, label))
-    return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])
-
-
-def _read_batch(layout: Layout, path: Path, title: str) -> Part:
-    remedy = _again(layout, path.parent)
-    values = read_pickle(path, remedy)
-    said = as_text(values.get("batch_label", ""))  # people who pack these files anew leave it out, or write something else
-    if re.fullmatch(r"(training|testing) batch \d+ of \d+", said) and said != title:
-        refuse(path, f"it says that it is {said!r}, not {title!r}", remedy)
-    for key in ("data", layout.label_key):
-        if key not in values:
-            refuse(path, f"it holds no {key!r}", remedy)
-    pixel, label = values["data"], _whole_numbers(path, values[layout.label_key], remedy)
-    if not isinstance(pixel, np.ndarray) or pixel.dtype != np.uint8 or pixel.ndim != 2 or pixel.shape[1] != 3072:
-        found = f"{pixel.dtype} of shape {pixel.shape}" if isinstance(pixel, np.ndarray) else type(pixel).__name__
-        refuse(path, f"its images are {found}, not uint8 of shape N x 3072", remedy)
-    _check_part(path, len(pixel), label, len(layout.class_names), remedy)
-    return pixel.reshape(-1, 3, 32, 32), label
-
-
-def _names(layout: Layout, folder: Path) -> tuple[str, ...]:
-    path = folder / layout.meta_file
-    if not path.exists():
-        return layout.class_names
-    remedy = _again(layout, folder)
-    names = read_pickle(path, remedy).get(layout.names_key)
-    if (
-        not isinstance(names, list)
-        or len(names) != len(layout.class_names)
-        or not all(isinstance(n, (bytes, str)) for n in names)
-    ):
-        refuse(path, f"{layout.names_key!r} is not a list of {len(layout.class_names)} names", remedy)
-    class_names = tuple(as_text(name) for name in names)
-    twice = [name for i, name in enumerate(class_names) if name in class_names[:i]]
-    if twice:
-        refuse(path, f"two of its classes are called {twice[0]!r}", remedy)
-    return class_names
-
-
-def _again(layout: Layout, folder: Path) -> str:
-    return f"Delete the folder {folder} and run {fetch_command(layout.name, folder.parent)} to get it again."
+def _read_batch(layout: Layout, path: Path) -> Part:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error}.") from None
+    # The makers publish no other sum. To pass with other content, a file would have to be a second preimage, which nobody can
+    # compute for MD5; only collisions, two files made for each other, are easy.
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != PUBLISHED_MD5[path.name]:
+        raise InputError(
+            f"{path} is not the published file and was not loaded: its MD5 is {found}, not {PUBLISHED_MD5[path.name]}. Delete "
+            f"the folder {path.parent} and run {fetch_command(layout.name, path.parent.parent)}, or, for images of another "
+            f"source, save them as {layout.name}.npz (arrays {', '.join(NPZ_KEYS)}) instead of the folder."
+        )
+    values = pickle.loads(content, encoding="bytes")
+    return values[b"data"].reshape(-1, 3, 32, 32), np.array(values[layout.label_key], np.int64)
 
 
 # ---- .npz files
 
 
 def _read_npz(layout: Layout, path: Path) -> tuple[Part, Part]:
-    remedy = f"Make the file again, or use CIFAR's own files: {fetch_command(layout.name, path.parent)}."
-    x_train, y_train, x_test, y_test = read_arrays(path, ("x_train", "y_train", "x_test", "y_test"), remedy)
-    train, test = (_npz_part(layout, path, x, y, remedy) for x, y in ((x_train, y_train), (x_test, y_test)))
-    _check_classes(layout, path, train[1], remedy)
+    hint = f"Make the file again, or use CIFAR's own files: {fetch_command(layout.name, path.parent)}."
+    x_train, y_train, x_test, y_test = _read_arrays(path, NPZ_KEYS, hint)
+    train, test = (_npz_part(layout, path, x, y, hint) for x, y in ((x_train, y_train), (x_test, y_test)))
+    count_C = np.bincount(train[1], minlength=len(layout.class_names))
+    if len(train[1]) >= MIN_ITEMS_PER_CLASS * len(count_C) and not count_C.all():
+        found = f"{np.sum(count_C == 0)} of the {len(count_C)} classes have none of its {len(train[1])} training images"
+        _refuse(path, f"{found}, the first is {count_C.argmin()}; it is probably not {layout.title}", hint)
     return train, test
 
 
-def _npz_part(layout: Layout, path: Path, image: np.ndarray, label: np.ndarray, remedy: str) -> Part:
+def _npz_part(layout: Layout, path: Path, image: np.ndarray, label: np.ndarray, hint: str) -> Part:
     if image.dtype != np.uint8 or image.ndim != 4 or image.shape[1:] != (32, 32, 3):
-        refuse(path, f"its images are {image.dtype} of shape {image.shape}, not uint8 of shape N x 32 x 32 x 3", remedy)
-    label_N = _whole_numbers(path, label[:, 0] if label.ndim == 2 and label.shape[1] == 1 else label, remedy)
-    _check_part(path, len(image), label_N, len(layout.class_names), remedy)
-    return np.ascontiguousarray(image.transpose(0, 3, 1, 2)), label_N
-
-
-# ---- checks that both kinds of file share
-
-
-def _whole_numbers(path: Path, values: object, remedy: str) -> np.ndarray:
-    try:
-        label_N = np.asarray(values)
-    except ValueError:  # rows of unequal length
-        label_N = np.empty(0, object)
+        _refuse(path, f"its images are {image.dtype} of shape {image.shape}, not uint8 of shape N x 32 x 32 x 3", hint)
+    label_N = label[:, 0] if label.ndim == 2 and label.shape[1] == 1 else label
     if label_N.ndim != 1 or label_N.dtype.kind not in "iu":
-        refuse(path, "its labels are not one whole number per image", remedy)
-    return label_N.astype(np.int64)
+        _refuse(path, "its labels are not one whole number per image", hint)
+    if len(image) != len(label_N) or not len(image):
+        _refuse(path, f"it holds {len(image)} images and {len(label_N)} labels", hint)
+    _check_labels(path, label_N, len(layout.class_names), hint)
+    return np.ascontiguousarray(image.transpose(0, 3, 1, 2)), label_N.astype(np.int64)
 
 
-def _check_part(path: Path, images: int, label_N: np.ndarray, classes: int, remedy: str) -> None:
-    if images != len(label_N) or not images:
-        refuse(path, f"it holds {images} images and {len(label_N)} labels", remedy)
-    _check_labels(path, label_N, classes, remedy)
+def _read_arrays(path: Path, keys: tuple[str, ...], hint: str) -> list[np.ndarray]:
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            missing = [key for key in keys if key not in file.files]
+            if not missing:
+                return [file[key] for key in keys]
+            found = ", ".join(file.files) or "nothing"
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise InputError(f"{path} is truncated or corrupted ({reason}). {hint}") from None
+    return _refuse(path, f"it holds no {missing[0]!r} but {found}", hint)
 
 
-def _check_labels(path: Path, label: np.ndarray, classes: int, remedy: str) -> None:
+def _check_labels(path: Path, label: np.ndarray, classes: int, hint: str) -> None:
     bad = label[(label < 0) | (label >= classes)]
     if len(bad):
-        refuse(path, f"it holds the label {bad[0]}, but the {classes} classes are 0 to {classes - 1}", remedy)
+        _refuse(path, f"it holds the label {bad[0]}, but the {classes} classes are 0 to {classes - 1}", hint)
 
 
-def _check_classes(layout: Layout, path: Path, label_N: np.ndarray, remedy: str) -> None:
-    count_C = np.bincount(label_N, minlength=len(layout.class_names))
-    if len(label_N) >= USUAL_ITEMS * len(count_C) and not count_C.all():
-        found = f"{np.sum(count_C == 0)} of the {len(count_C)} classes have none of its {len(label_N)} training images"
-        refuse(path, f"{found}, the first is {count_C.argmin()}; it is probably not {layout.title}", remedy)
+def _refuse(path: Path, found: str, hint: str) -> NoReturn:
+    raise InputError(f"{path} does not hold what it should: {found}. {hint}")
