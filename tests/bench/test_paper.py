@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from _toy import Answer
 from pals.bench.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, left, seconds
 from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import RECIPES, TABLES, find, narrowed, select
+from pals.bench.paper.experiments import TABLES, all_recipes, find, narrowed, select
 from pals.bench.paper.published import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.methods import METHODS
 from pals.runs.run_config import RunConfig, other_settings_by_rates, shortened
@@ -28,7 +28,7 @@ from pals.util.errors import InputError
 from pals.vision.networks import build_network
 
 ROOT = Path(__file__).parents[2]
-ALL = list(RECIPES.values())
+ALL = list(all_recipes().values())
 PRINTED = [
     (table, group, row, column, Published(*number))
     for table, content in numbers()["tables"].items()
@@ -145,7 +145,7 @@ def test_the_list_of_recipes() -> None:
         "figure2": 1, "timing": 4, "partial-check": 14, "noisy-comparison": 16,
     }  # fmt: skip
     assert tuple(dict.fromkeys(recipe.table for recipe in ALL)) == TABLES
-    for name, recipe in RECIPES.items():
+    for name, recipe in all_recipes().items():
         assert name == recipe.name and recipe.method in METHODS
         assert re.fullmatch(r"(table[1-7]|figure2|timing|partial-check|noisy-comparison)/[a-z0-9.-]+/[\w.+-]+", name)
         assert re.fullmatch(r"[a-z0-9.-]+", recipe.cell) and re.fullmatch(r"[\w.+-]+", recipe.variant)

@@ -12,9 +12,9 @@ import pytest
 from _bench import FOLDERS, GRID, run_grid
 
 import pals as package
-from pals import runs
 from pals.bench import collect, read_grid, read_records, read_result, record, write_records
 from pals.bench.paper.experiment import Recipe
+from pals.runs.run_folder import commit
 from pals.util.errors import InputError
 from pals.util.files import read_json, read_json_lines, write_json
 
@@ -37,7 +37,7 @@ def test_a_result_says_all_that_a_table_needs(whole: Path) -> None:
     assert result.seconds == pytest.approx(sum(event["seconds"] for event in epochs), abs=0.01)
     assert result.epoch_seconds == pytest.approx(statistics.median(event["seconds"] for event in epochs), abs=1e-4)
     assert (result.hardware, result.warmup_seconds, result.changed) == ("cpu, fp32", 0.0, ())
-    assert result.commit == runs.commit()
+    assert result.commit == commit()
     assert set(result.versions) == {"pals", "torch", "python"}
 
 
@@ -140,11 +140,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def commit_now() -> str | None:
-    runs.commit.cache_clear()
+    commit.cache_clear()
     try:
-        return runs.commit()
+        return commit()
     finally:
-        runs.commit.cache_clear()
+        commit.cache_clear()
 
 
 def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from _toy import Answer
 from pals.methods import METHODS, find_method
 from pals.runs.published_settings import published_settings
 from pals.runs.run_config import CLOSED_FORM_STRENGTH, DAWID_SKENE, RunConfig, never_comes, shortened
+from pals.util.files import write_text
 
 
 def full(data: str, method: str, **sections: Any) -> dict[str, Any]:
     return RunConfig.of({"data": {"name": data}, "method": {"name": method}, **sections}).to_dict()
 
 
-def test_settings_load_nothing_large_but_torch() -> None:
-    large = ("scipy", "pandas", "sklearn", "matplotlib", "pals.crowd", "pals.readers", "pals.model")
-    code = f"import sys, pals.runs.run_config; print([name for name in {large} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
+def test_settings_load_little_besides_torch() -> None:
+    """No large library, and few modules: every worker of a benchmark imports them."""
+    large = ("scipy", "pandas", "sklearn", "matplotlib", "pals.crowd", "pals.readers", "pals.model", "pals.bench")
+    code = f"""
+import sys, torch
+before = set(sys.modules)
+import pals.runs.run_config
+print(len(set(sys.modules) - before), *[name for name in {large} if name in sys.modules])
+"""
+    count, *found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    assert not found
+    assert int(count) <= 240  # 210 on Python 3.11
+
+
+def test_settings_of_two_benchmark_runs_are_checked_few_times(pals: Callable[..., Answer], tmp_path: Path) -> None:
+    """Once for the experiment and once where each run begins, which may be another process."""
+    runs = "base: {data: {name: toy}, network: {name: mlp}, train: {epochs: 1}, engine: {device: cpu}}"
+    write_text(tmp_path / "grid.yaml", f"{runs}\nrows: {{average: {{method: {{name: average}}}}}}\ncolumns: {{toy: {{}}}}\n")
+    calls, of = list[Any](), RunConfig.of.__func__  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunConfig, "of", classmethod(lambda cls, *args, **more: calls.append(args) or of(cls, *args, **more)))
+        answer = pals("bench", "--grid", "grid.yaml", "--seeds", "2", "--out", "bench")
+    assert answer.code == 0, answer.err
+    assert len(list(Path("bench").glob("*/*/*/*/summary.json"))) == 2
+    assert len(calls) <= 4
 
 
 def test_constants_that_are_repeated_to_load_less() -> None:

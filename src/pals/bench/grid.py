@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pals.bench.paper.experiment import Recipe
-from pals.runs.run_config import RunConfig
 from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError, unknown
 
@@ -48,7 +47,7 @@ def read_grid(path: Path) -> list[Recipe]:
 def _check(path: Path, recipe: Recipe) -> None:
     """Wrong settings are known by their place in the file."""
     try:
-        RunConfig.of(recipe.values)
+        recipe.config(1)
     except InputError as error:
         raise InputError(f"{path}, row {recipe.row!r}, column {recipe.column!r}: {error}") from None
 

@@ -95,7 +95,7 @@ def state(folder: Path, config: RunConfig | None = None) -> State:
     been done on another machine."""
     if not (folder / "config.yaml").exists():
         return State("missing")
-    found = load_run_config(folder)
+    found = load_run_config(folder, expected=config)
     done = (folder / "summary.json").exists()
     if config is not None and (not done or changes(found, config)):
         refuse_other_settings(folder / "config.yaml", found.to_dict(), config.to_dict())

@@ -11,9 +11,11 @@ from typing import Any
 
 from pals.bench.jobs import changes
 from pals.bench.paper.experiment import Recipe
-from pals.runs.run_config import DataConfig, RunConfig
+from pals.runs.run_config import DataConfig
 from pals.runs.run_folder import load_run_config
+from pals.runs.run_json import refuse_strange
 from pals.training.run_log import read_epochs
+from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines, read_object, write_text
 
@@ -68,19 +70,20 @@ class Result:
 
 def read_result(folder: Path) -> Result:
     """Of one finished run."""
-    config = load_run_config(folder)
+    refuse_strange(folder)
+    settings = read_yaml(folder / "config.yaml")
     if not (folder / "summary.json").exists():
         raise InputError(f"{folder} holds a run that is not finished. Run the command that started it to continue.")
     summary, about = read_object(folder / "summary.json"), read_object(folder / "run.json")
     if "test_accuracy" not in summary:
         raise InputError(f"{folder} holds a run without test items (`pals fit`?): there is no accuracy to collect.")
     try:
-        return _result(folder, config, summary, about)
+        return _result(folder, settings, summary, about)
     except (LookupError, TypeError) as error:
         raise InputError(f"{folder} holds a run whose files were changed ({error}). Restore them, or run it again.") from None
 
 
-def _result(folder: Path, config: RunConfig, summary: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
+def _result(folder: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
     epochs = read_epochs(folder)
     seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
     last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
@@ -88,18 +91,18 @@ def _result(folder: Path, config: RunConfig, summary: Mapping[str, Any], about: 
     return Result(
         recipe=about.get("recipe"),
         run="/".join(folder.resolve().parts[-4:]),
-        data=config.data.name,
-        method=config.method_name,
-        network=config.network.name,
-        seed=config.seed,
-        epochs=config.train.epochs,
+        data=settings["data"]["name"],
+        method=settings["method"]["name"],
+        network=settings["network"]["name"],
+        seed=settings["seed"],
+        epochs=settings["train"]["epochs"],
         accuracy=100 * summary["test_accuracy"],
         class_accuracy=100 * summary["test_class_accuracy"] if "test_class_accuracy" in summary else None,
         seconds=round(sum(seconds), 2),
         epoch_seconds=round(statistics.median(last), 4) if last else 0.0,
         warmup_seconds=round(sum(event.get("warmup_seconds", 0.0) for event in epochs), 2),
         items=summary["items"],
-        protocol=config.data.protocol if made and isinstance(config.data, DataConfig) else None,
+        protocol=settings["data"].get("protocol", DataConfig.protocol) if made else None,
         nominal_noise=summary.get("nominal_noise"),
         effective_noise=summary.get("effective_noise"),
         hardware=summary["engine"],
@@ -157,10 +160,11 @@ def collect(recipes: Iterable[Recipe], base: Path, epochs: int | None = None) ->
 
 
 def _refuse_changes(recipe: Recipe, result: Result, epochs: int | None) -> None:
-    changed = changes(recipe.config(result.seed, epochs), load_run_config(Path(result.folder)))
+    wanted = recipe.config(result.seed, epochs)
+    changed = changes(wanted, load_run_config(Path(result.folder), expected=wanted))
     if changed:
-        key, wanted, found = changed[0]
+        key, own, found = changed[0]
         raise InputError(
-            f"{result.folder} was not run as {recipe.name} says: {key} is {found!r} and not {wanted!r}. "
+            f"{result.folder} was not run as {recipe.name} says: {key} is {found!r} and not {own!r}. "
             "Keep runs with other settings in a folder of their own (--out), or write a grid for them."
         )

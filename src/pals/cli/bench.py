@@ -75,7 +75,7 @@ def bench(
     common: dict[str, Any] = {"data_dir": data_dir, "stop": stop, "drop_checkpoint": drop_checkpoints}
     works = [work_of(job, out, **common, at_a_time=_at_a_time(launcher, jobs, len(missing), options)) for job in missing]
     outcomes, stopped = launch_and_show(works, launcher, jobs, stop, options)
-    if any(state(job.folder).kind == "done" for job in planned):
+    if any(state(job.folder, job.config).kind == "done" for job in planned):
         if set_:  # these are no table's numbers
             _list_results(planned)
         else:

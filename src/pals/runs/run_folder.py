@@ -33,9 +33,21 @@ SAMPLED_ITEMS = 1000
 """Items by which data are known again."""
 
 
-def load_run_config(folder: Path) -> RunConfig:
+def load_run_config(folder: Path, expected: RunConfig | None = None) -> RunConfig:
+    """The settings of the run in a folder.
+
+    Args:
+        folder: of a run.
+        expected: settings that the run should have. They are returned, and nothing is checked again, if the file holds the
+            same values.
+
+    Raises:
+        InputError: the folder is not one of a run, is of a newer version, or its settings are invalid.
+    """
     refuse_strange(folder)
     values = read_yaml(folder / "config.yaml")
+    if expected is not None and values == expected.to_dict():
+        return expected
     try:
         return RunConfig.of(values)
     except InputError as error:

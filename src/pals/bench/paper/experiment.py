@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pals.bench.paper.published import Published
-from pals.runs.run_config import RunConfig, shortened
+from pals.runs.run_config import RunConfig, checked_seed, shortened
 from pals.util.config import merge
 
 
@@ -50,9 +50,20 @@ class Recipe:
         return str(self.values["method"]["name"])
 
     @cached_property
+    def _configs(self) -> dict[tuple[int, int | None], RunConfig]:
+        """Checked settings by slice and length, with any seed: to check them takes milliseconds, and many places need them."""
+        return {}
+
+    @property
     def full_epochs(self) -> int:
         """The length of the method's full schedule."""
-        return RunConfig.of(self.values).train.epochs
+        return self._full(1 if self.slices else 0).train.epochs
+
+    def _full(self, part: int) -> RunConfig:
+        if (part, None) not in self._configs:
+            values = merge(self.values, {"data": {"slice": part}}) if part else self.values
+            self._configs[part, None] = RunConfig.of(values)
+        return self._configs[part, None]
 
     def length(self, epochs: int | None = None) -> int:
         """`train.epochs` of a run for which so many are asked; None: as many as the recipe says."""
@@ -62,10 +73,13 @@ class Recipe:
     def config(self, seed: int, epochs: int | None = None, extra: Mapping[str, Any] | None = None) -> RunConfig:
         """The settings of the run of this seed. Fewer epochs than the full schedule has make all of it shorter, and `extra`
         wins over everything."""
-        part = {"data": {"slice": (seed - 1) % self.slices + 1}} if self.slices else {}
-        config, length = RunConfig.of(merge(self.values, part, {"seed": seed})), self.length(epochs)
+        part = (seed - 1) % self.slices + 1 if self.slices else 0
+        config, length = self._full(part), self.length(epochs)
         if length != self.full_epochs:
-            config = RunConfig.of(shortened(config.to_dict(), length))
+            if (part, length) not in self._configs:
+                self._configs[part, length] = RunConfig.of(shortened(config.to_dict(), length))
+            config = self._configs[part, length]
+        config = replace(config, seed=checked_seed(seed))
         return RunConfig.of(merge(config.to_dict(), extra)) if extra else config
 
     def folder(self, base: Path, seed: int, epochs: int | None = None) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 from types import MappingProxyType
 
 from pals.bench.paper import experiment_tables as tables
@@ -12,34 +13,41 @@ from pals.bench.paper.experiment import Recipe
 from pals.bench.paper.published import Published
 from pals.util.errors import InputError, unknown
 
-__all__ = ["RECIPES", "TABLES", "Published", "Recipe", "find", "narrowed", "no_recipe", "select"]
+__all__ = ["TABLES", "Published", "Recipe", "all_recipes", "find", "narrowed", "no_recipe", "select"]
 
 
-def _all() -> Iterator[Recipe]:
-    for make in (
-        tables.table1, tables.table2, tables.table3, tables.table4, tables.table5, tables.table6, tables.table7,
-        tables.figure2, tables.timing, tables.partial_check, tables.noisy_comparison,
-    ):  # fmt: skip
-        yield from make()
+_TABLES: Mapping[str, Callable[[], Iterator[Recipe]]] = {
+    "1": tables.table1,
+    "2": tables.table2,
+    "3": tables.table3,
+    "4": tables.table4,
+    "5": tables.table5,
+    "6": tables.table6,
+    "7": tables.table7,
+    "figure2": tables.figure2,
+    "timing": tables.timing,
+    "partial-check": tables.partial_check,
+    "noisy-comparison": tables.noisy_comparison,
+}
+TABLES: tuple[str, ...] = tuple(_TABLES)
+"""What `select` takes as table."""
 
 
-def _by_name(recipes: Iterable[Recipe]) -> Mapping[str, Recipe]:
-    found: dict[str, Recipe] = {}
-    for recipe in recipes:
-        assert recipe.name not in found, recipe.name
-        found[recipe.name] = recipe
-    return MappingProxyType(found)
+@cache
+def _recipes_of(table: str) -> tuple[Recipe, ...]:
+    return tuple(_TABLES[table]())
 
 
-RECIPES: Mapping[str, Recipe] = _by_name(_all())
-TABLES: tuple[str, ...] = tuple(dict.fromkeys(recipe.table for recipe in RECIPES.values()))
-"""What `select` takes as table: "1" to "7", "figure2", "timing", "partial-check", "noisy-comparison"."""
+@cache
+def all_recipes() -> Mapping[str, Recipe]:
+    """Every recipe by its name. They are made at the first call: the studies check the settings of many runs."""
+    return MappingProxyType({recipe.name: recipe for table in TABLES for recipe in _recipes_of(table)})
 
 
 def find(name: str) -> Recipe:
-    if name not in RECIPES:
-        raise no_recipe(name, RECIPES)
-    return RECIPES[name]
+    if name not in all_recipes():
+        raise no_recipe(name, all_recipes())
+    return all_recipes()[name]
 
 
 def no_recipe(name: str, known: Iterable[str]) -> InputError:
@@ -58,7 +66,7 @@ def select(
     "cifar10-*", for the folder or the printed column), in the order of the paper. Case does not matter."""
     if table is not None and str(table) not in TABLES:
         raise unknown("table", table, TABLES)
-    return narrowed([recipe for recipe in RECIPES.values() if table is None or recipe.table == str(table)], methods, cells)
+    return narrowed(all_recipes().values() if table is None else _recipes_of(str(table)), methods, cells)
 
 
 def narrowed(

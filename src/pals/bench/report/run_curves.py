@@ -11,7 +11,7 @@ from typing import Any
 
 from pals.bench.jobs import changes
 from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import RECIPES, select
+from pals.bench.paper.experiments import all_recipes, select
 from pals.bench.paper.published import selected_pairs
 from pals.bench.report.plots import Curve, Marks
 from pals.bench.report.tabulate import folder_of
@@ -114,4 +114,8 @@ def _recipes_of_table(path: Path) -> list[Recipe]:
     records = path.with_name(KEPT)
     kept = read_records(records) if records.exists() else []
     made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == path and not one.changed]
-    return [recipe for recipe in RECIPES.values() if any(recipe.folder(Path(), one.seed).as_posix() == one.run for one in made)]
+    return [
+        recipe
+        for recipe in all_recipes().values()
+        if any(recipe.folder(Path(), one.seed).as_posix() == one.run for one in made)
+    ]
