@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from _reader_examples import CVAT, DCIC, LABEL_STUDIO, LONG, answers, mat_bytes
-from scipy.sparse import csc_matrix
+from _reader_examples import CVAT, DCIC, LABEL_STUDIO, LONG, answers
 
 from pals.readers import READERS, read_votes
 from pals.util.errors import InputError
@@ -363,12 +362,6 @@ def test_label_studio_results_that_are_no_choices(write: Write) -> None:
 
 
 # ---- files that mean harm
-
-
-def test_a_sparse_matrix_that_would_fill_the_memory(write: Write) -> None:
-    huge = csc_matrix((1_000_000, 1_000_000))
-    with pytest.raises(InputError, match=r"`partial_target` is 1000000 x 1000000, and its [0-9,]+ bytes claim to hold 1,000,0"):
-        read_votes(write(mat_bytes(partial_target=huge), "x.mat"))
 
 
 def test_pickles_are_not_loaded(write: Write, tmp_path: Path) -> None:

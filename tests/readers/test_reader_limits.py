@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -15,15 +16,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from _reader_examples import CVAT, EXPECTED, LONG, PEERANNOT, answers, mat_bytes
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.io import loadmat
-from scipy.sparse import csc_matrix, issparse
+from scipy.io import savemat
+from scipy.sparse import csc_matrix
 
 from pals.data.mat_sets import load_mat
 from pals.readers import Limits, read_votes
-from pals.readers.formats.matlab import DamagedError, dense, entries, matrices
-from pals.readers.parquet_footer import FooterError, claimed
+from pals.readers.formats import mat
+from pals.readers.parquet import Parquet, ParquetError
+from pals.readers.source import Source
 from pals.util.errors import InputError
 
 Write = Callable[..., Path]
@@ -226,91 +226,126 @@ def test_parquet_text_that_is_not_utf8(write: Write) -> None:
     assert read_votes(write(parquet({"item": ["a"], "label": [b"newt"]}), "v.parquet")).class_names == ("newt",)
 
 
-def test_the_footer_says_what_there_is() -> None:
-    frame = pd.DataFrame({"a": range(1000), "b": [["x"] * 3] * 1000})
+def test_rows_of_a_parquet_file_are_known_before_it_is_unpacked() -> None:
     file = io.BytesIO()
-    frame.to_parquet(file, row_group_size=300)
-    claim = claimed(file.getvalue())
-    assert (claim.rows, claim.values) == (1000, 4000)
-    for data in (b"PAR1", file.getvalue()[:-1], file.getvalue()[:-8] + struct.pack("<I", 1 << 30) + b"PAR1"):
-        with pytest.raises(FooterError):
-            claimed(data)
+    pd.DataFrame({"a": range(1000), "b": [["x"] * 3] * 1000}).to_parquet(file, row_group_size=300)
+    whole = file.getvalue()
+    assert Parquet(whole, Limits()).rows == 1000
+    for data in (b"PAR1", whole[:-1], whole[:-8] + struct.pack("<I", 1 << 30) + b"PAR1"):
+        with pytest.raises(ParquetError, match="damaged"):
+            Parquet(data, Limits())
+
+
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_damaged_footers_of_parquet_files_are_refused_or_read(part: int) -> None:
+    """In a process of its own: pyarrow aborts where it reads the metadata of a damaged column."""
+    code = """
+import random, struct, sys
+from pals.readers.limits import Limits
+from pals.readers.parquet import Parquet, ParquetError
+from pals.readers.source import Source
+data = bytes.fromhex(sys.stdin.read())
+start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+chance, outcomes = random.Random(int(sys.argv[1])), set()
+for _ in range(int(sys.argv[2])):
+    content = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        content[chance.randrange(start, len(data) - 8)] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+    try:
+        found = Parquet(bytes(content), Limits())
+        found.columns(found.names[:1])
+        outcomes.add("read")
+    except ParquetError:
+        outcomes.add("refused")
+    except KeyError:
+        outcomes.add("refused")
+print(len(outcomes))
+"""
+    data = parquet({"item": ["a", "b"], "weight": [1.0, 2.0], "label": ["newt", None]}).hex()
+    command = [sys.executable, "-c", code, str(part), str(20_000 if part else 500)]
+    done = subprocess.run(command, input=data, capture_output=True, text=True, timeout=HANG, check=False)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr[-1000:]
 
 
 # ---- MATLAB
 
 
-KINDS = ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
-
-
-@given(st.data())
-def test_matrices_are_those_that_scipy_reads(data: st.DataObject) -> None:
-    shape = data.draw(st.tuples(st.integers(0, 5), st.integers(0, 5)))
-    numbers = data.draw(st.lists(st.integers(0, 3), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1]))
-    value: Any = np.array(numbers).reshape(shape).astype(data.draw(st.sampled_from(KINDS)))
-    if data.draw(st.booleans()):
-        value = csc_matrix(value.astype(data.draw(st.sampled_from(["f8", "?"]))))
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["f8", "u1", "?"])
+def test_matrices_of_a_matlab_file(packed: bool, kind: str, write: Write) -> None:
+    """Dense or sparse, in any type of number, beside variables that are no matrices."""
+    values = np.array([[0, 2, 0], [1, 0, 3]]).astype(kind)
     others = {"a_longer_name": np.ones((2, 2)), "t": "text", "c": np.array([[1], "x"], dtype=object)}
-    file = mat_bytes(data.draw(st.booleans()), partial_target=value, **others)
-    found, expected = matrices(file), loadmat(io.BytesIO(file))["partial_target"]
-    assert set(found) == {"partial_target", *others}
-    expected = expected.toarray() if issparse(expected) else expected
-    assert found["partial_target"].shape == expected.shape
-    assert np.array_equal(dense(found["partial_target"]), expected)
-    row, column = expected.nonzero()
-    assert [part.tolist() for part in entries(found["partial_target"])] == [
-        row.tolist(), column.tolist(), expected[row, column].tolist()
-    ]  # fmt: skip
+    source = Source(write(mat_bytes(packed, full=values, thin=csc_matrix(values.astype("f8")), **others), "x.mat"))
+    found = mat.read_matrices(source, ["full", "thin"], "entries")
+    assert set(found.shapes) == {"full", "thin", *others} and found.shapes["thin"] == (2, 3)
+    row, column = values.nonzero()
+    for name in ("full", "thin"):
+        parts = [found.arrays[f"{name}.{part}"].tolist() for part in ("row", "column", "value")]
+        assert parts == [row.tolist(), column.tolist(), values[row, column].tolist()]
+    dense = mat.read_matrices(source, ["full", "thin"], "dense").arrays
+    assert all(np.array_equal(dense[name], values) for name in ("full", "thin"))
 
 
-def test_every_byte_of_a_matlab_file_changed(write: Write) -> None:
-    """scipy's reader ended the whole program for some of these; here each gives a result or a refusal."""
-    for packed, form in ((False, np.asarray), (False, csc_matrix), (True, csc_matrix)):
-        whole = mat_bytes(packed, data=np.zeros((4, 2)), partial_target=form(np.eye(3, 4)))
-        read = refused = 0
-        for at in range(124, len(whole)):
-            for byte in (0, 0x7F, 0xFF, whole[at] ^ 1):
-                changed = whole[:at] + bytes([byte]) + whole[at + 1 :]
-                try:
-                    for matrix in matrices(changed).values():
-                        if matrix.cells < 1000 and matrix.size < 10_000:
-                            dense(matrix), entries(matrix)
-                    read += 1
-                except DamagedError:
-                    refused += 1
-        assert read and refused
+@pytest.mark.parametrize("files", [9, pytest.param(150, marks=pytest.mark.slow)])
+def test_changed_bytes_of_a_matlab_file(files: int, write: Write) -> None:
+    """Some of these end the process that reads them; here each gives a result or a refusal."""
+    chance, outcomes = random.Random(0), set()
+    wholes = [mat_bytes(data=np.zeros((4, 2)), partial_target=np.eye(3, 4)),
+              mat_bytes(data=np.zeros((4, 2)), partial_target=csc_matrix(np.eye(3, 4))),
+              mat_bytes(True, data=np.zeros((4, 2)), partial_target=csc_matrix(np.eye(3, 4)))]  # fmt: skip
+    for number in range(files):
+        content = bytearray(wholes[number % 3])
+        at = chance.randrange(124, len(content))
+        content[at] = chance.choice((0, 0x7F, 0xFF, content[at] ^ 1))
+        try:
+            read_votes(write(bytes(content), "x.mat"))
+            outcomes.add("read")
+        except InputError as error:
+            outcomes.add("refused" if len(str(error)) < 500 and "x.mat" in str(error) else str(error))
+    assert outcomes == {"read", "refused"}
 
 
-def test_a_matlab_file_that_would_fill_the_memory(write: Write) -> None:
-    """2 kB that unpack to gigabytes: what they claim is read, no more."""
-    for name, value in (
-        ("dense", np.zeros((3, 8_000_000), dtype=np.uint8)),
-        ("sparse", csc_matrix((40_000, 40_000))),
-        ("columns", csc_matrix((8, 4_000_000))),
-    ):
-        data = mat_bytes(True, partial_target=value)
-        assert len(data) < 200_000
-        with pytest.raises(InputError, match=r"`partial_target` is \d+ x \d+, and its [\d,]+ bytes claim to hold [\d,]+ cells"):
-            read_votes(write(data, f"{name}.mat"))
-    data = mat_bytes(True, partial_target=np.eye(2), data=np.zeros((2, 11_000_000)))
-    assert answers(read_votes(write(data, "features.mat"))) == [("0", None, ("0",)), ("1", None, ("1",))]
+def test_a_matlab_file_that_ends_or_stops_the_process(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(mat_bytes(partial_target=np.eye(2)), "x.mat")
+    monkeypatch.setattr(mat, "MIN_SECONDS", 0)
+    with pytest.raises(InputError, match=r"x.mat: .* more than 0 seconds"):
+        read_votes(path)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, -11, b"", b""))
+    with pytest.raises(InputError, match=r"x.mat: .* ends the process"):
+        read_votes(path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros((3, 8_000_000), dtype=np.uint8), csc_matrix((40_000, 40_000)), csc_matrix((8, 4_000_000)),
+     csc_matrix((1_000_000, 1_000_000))],
+    ids=["dense", "sparse", "columns", "billions"],
+)  # fmt: skip
+def test_a_matlab_file_that_would_fill_the_memory(value: Any, write: Write) -> None:
+    """2 kB that unpack to gigabytes: nothing of what they claim is unpacked."""
+    data = mat_bytes(True, partial_target=value)
+    assert len(data) < 200_000
+    with pytest.raises(InputError, match=r"`partial_target` is \d+ x \d+, and its [\d,]+ bytes claim to hold [\d,]+ cells"):
+        read_votes(write(data, "x.mat"))
+
+
+def test_large_features_do_not_keep_the_candidates_from_being_read(write: Write) -> None:
+    path = write(mat_bytes(True, partial_target=np.eye(2), data=np.zeros((2, 11_000_000))), "features.mat")
+    assert answers(read_votes(path)) == [("0", None, ("0",)), ("1", None, ("1",))]
     with pytest.raises(InputError, match=r"`data` is 2 x 11000000, and its"):
-        load_mat(write(data, "features.mat"))
+        load_mat(path)
 
 
-def test_a_sparse_matrix_is_not_written_out(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    zeros = np.zeros
-    monkeypatch.setattr(np, "zeros", lambda shape, *a, **k: made.append(shape) or zeros(shape, *a, **k))
-    data = mat_bytes(partial_target=csc_matrix(np.eye(40, 900)))
-    (matrix,) = matrices(data).values()
-    assert len(entries(matrix).row) == 40
-    assert (40, 900) not in made
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not limit memory")
+def test_a_matlab_file_needs_no_more_memory_than_allowed(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mat, "PROCESS_BYTES", 300 << 20)
+    path = write(mat_bytes(True, partial_target=np.eye(2), target=np.zeros((4, 4_900_000))), "x.mat")
+    with pytest.raises(InputError, match="more memory than is allowed"):
+        read_votes(path, limits=Limits(bytes=100 << 20))
 
 
 def test_old_matlab_files_say_what_to_do(write: Write) -> None:
-    from scipy.io import savemat
-
     file = io.BytesIO()
     savemat(file, {"partial_target": np.eye(2)}, format="4")
     with pytest.raises(InputError, match=r"save it in MATLAB with save\(name, '-v7'\)"):

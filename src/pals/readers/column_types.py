@@ -12,7 +12,7 @@ import pandas as pd
 
 from pals.readers.columns import Columns
 from pals.readers.parquet import ParquetError
-from pals.readers.reader_table import Coded, Table, nobody
+from pals.readers.reader_table import Coded, Table, no_annotators
 from pals.readers.source import Source, text_of
 from pals.readers.times import durations_of, times_of
 from pals.util.errors import InputError
@@ -202,7 +202,7 @@ def add_gold(table: Table, item: Coded, gold: Coded, place_R: np.ndarray) -> Tab
         table,
         place_R=np.append(table.place_R, place_R[row_G]),
         item=Coded(np.append(table.item.code_R, item.code_R[row_G]), item.names),
-        worker=Coded(np.append(table.worker.code_R, nobody(more).code_R), table.worker.names),
+        worker=Coded(np.append(table.worker.code_R, no_annotators(more).code_R), table.worker.names),
         label=Coded(
             np.append(table.label.code_R, gold.code_R[row_G] + len(table.label.names)),
             np.append(table.label.names, gold.names),

@@ -1,5 +1,5 @@
-"""A Parquet file, column by column. Its size is looked at before anything is unpacked, and text that stands in the file once
-is held in memory once, however many rows repeat it."""
+"""A Parquet file by columns. Its claimed size is checked before anything is unpacked; a text that is stored once takes memory
+once, however many rows repeat it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.limits import Limits
-from pals.readers.parquet_footer import claimed
 from pals.util.words import pip_install, quoted
 
-INDEX = "__index_level_"
-"""How pandas calls a nameless index that it stores as a column."""
+INDEX_PREFIX = "__index_level_"
+"""Beginning of the name that pandas gives to a nameless index stored as a column."""
+NOT_UTF8 = "it holds text that is not UTF-8. Write it again, with text columns as UTF-8."
 
 
 class ParquetError(Exception):
@@ -25,75 +25,80 @@ class ParquetError(Exception):
 
 
 class Parquet:
-    """The columns of one file. Those that stand for pandas' index come first, as in the frame that was written."""
+    """The columns of one file. Those that hold pandas' index come first, as in the frame that was written.
+
+    Args:
+        data: Content of the file.
+        limits: How much the file may claim to hold.
+
+    Raises:
+        ParquetError: The file is damaged, claims too much, or pyarrow is missing.
+    """
 
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data, self.limits = data, limits
-        with damage():
+        with refusing_damage():
             import pyarrow.parquet as pq
 
-            self.claim = claimed(data)
             self.file = pq.ParquetFile(io.BytesIO(data))
-            self.raw = self._in_order()
-        self.rows = self.claim.rows
-        reason = limits.too_many_cells(max(self.claim.values, self.rows * len(self.raw)), len(data))
+            # The metadata of single columns is not read: where it is damaged, pyarrow aborts the whole program.
+            groups = [self.file.metadata.row_group(number) for number in range(self.file.num_row_groups)]
+            self.rows: int = max(self.file.metadata.num_rows, sum(group.num_rows for group in groups), 0)
+            self.group_bytes: int = max((group.total_byte_size for group in groups), default=0)
+            schema = self.file.schema_arrow
+            index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        self.raw = [*(name for name in index if name in schema.names), *(name for name in schema.names if name not in index)]
+        reason = limits.too_many_cells(self.rows * len(self.raw), len(data))
         if reason:
             raise ParquetError(reason)
 
-    def _in_order(self) -> list[str]:
-        """The names of the columns as the file has them."""
-        schema = self.file.schema_arrow
-        index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
-        return [*(name for name in index if name in schema.names), *(name for name in schema.names if name not in index)]
-
     @cached_property
     def names(self) -> list[str]:
-        """The names of the columns for people."""
-        return ["index" if name.startswith(INDEX) else name.strip() for name in self.raw]
+        """The names of the columns as users know them."""
+        return ["index" if name.startswith(INDEX_PREFIX) else name.strip() for name in self.raw]
 
     @cached_property
-    def place(self) -> dict[str, str]:
-        """What the file calls the column that people know by this name."""
+    def raw_names(self) -> dict[str, str]:
+        """The name in the file of each of `names`."""
         return dict(zip(self.names, self.raw, strict=True))
 
     def columns(self, names: Sequence[str]) -> list[tuple[np.ndarray, list[Any]]]:
-        """(code_R, values) of each column: every row's number among the different values, -1 where there is none."""
+        """(code_R, values) of each column: the number of every row's value among the different values, -1 for none."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        raw = [self.place[name] for name in names]
-        with damage():
+        raw = [self.raw_names[name] for name in names]
+        with refusing_damage():
             for name in raw:
-                if _is_nested(self.file.schema_arrow.field(name).type):
+                if pa.types.is_nested(self.file.schema_arrow.field(name).type):
                     raise ParquetError(f"the column {quoted(name)} holds lists or objects. A name is a text or a number.")
             table = pq.ParquetFile(io.BytesIO(self.data), read_dictionary=raw).read(columns=raw)
-            table.validate(full=True)  # text that is not UTF-8, numbers that lead out of the file
+            table.validate(full=True)  # text that is not UTF-8, offsets outside the file
             if table.num_rows != self.rows:
                 raise ParquetError(f"there are {table.num_rows:,} rows where {self.rows:,} are claimed. Write it again.")
             return [_coded(table.column(name)) for name in raw]
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """These columns row by row, as JSON would have them."""
-        raw = {self.place[name]: name for name in names}
+        raw = {self.raw_names[name]: name for name in names}
         rows: list[dict[str, Any]] = []
-        held = 0
-        with damage():
-            for batch in self.file.iter_batches(batch_size=self._rows_at_once(), columns=list(raw)):
+        unpacked = 0
+        # Even if every cell were as large as its whole row group, one batch stays below the limit.
+        batch_size = int(min(max(self.limits.bytes // max(self.group_bytes, 1), 1), 65_536))
+        with refusing_damage():
+            for batch in self.file.iter_batches(batch_size=batch_size, columns=list(raw)):
                 batch.validate(full=True)
-                held += batch.nbytes
-                reason = self.limits.too_many_bytes(held, "the table, once it is unpacked,")
+                unpacked += batch.nbytes
+                reason = self.limits.too_many_bytes(unpacked, "the table, once it is unpacked,")
                 if reason:
                     raise ParquetError(reason)
-                rows += [{raw[key]: _plain(value) for key, value in row.items()} for row in batch.to_pylist()]
+                rows += [{raw[key]: _as_json(value) for key, value in row.items()} for row in batch.to_pylist()]
         return rows
-
-    def _rows_at_once(self) -> int:
-        """So few that even if every cell were as large as its whole column, they could be held."""
-        return int(min(max(self.limits.bytes // max(self.claim.largest, 1), 1), 65_536))
 
 
 @contextmanager
-def damage() -> Iterator[None]:
-    """A damaged file can raise anything."""
+def refusing_damage() -> Iterator[None]:
+    """Any error of pyarrow as a `ParquetError`: a damaged file can raise every type."""
     try:
         yield
     except (ParquetError, MemoryError):
@@ -102,17 +107,15 @@ def damage() -> Iterator[None]:
         raise ParquetError(
             f"reading Parquet needs the package pyarrow. Run {pip_install('parquet')}, or export the file as CSV."
         ) from None
-    except UnicodeDecodeError:
-        raise ParquetError("it holds text that is not UTF-8. Write it again, with text columns as UTF-8.") from None
     except Exception as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")[:120]
-        if "UTF8" in reason:
-            raise ParquetError("it holds text that is not UTF-8. Write it again, with text columns as UTF-8.") from None
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
+            raise ParquetError(NOT_UTF8) from None
         raise ParquetError(f"the Parquet file is truncated or damaged ({reason}). Write it again.") from None
 
 
 def _coded(cells: Any) -> tuple[np.ndarray, list[Any]]:
-    """A column as numbers and their different values; text that stands in the file once is not written out for every row."""
+    """A column as numbers of its different values; a text that is stored once is not repeated for every row."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(cells.type):
@@ -121,24 +124,17 @@ def _coded(cells: Any) -> tuple[np.ndarray, list[Any]]:
     if not chunks:
         return np.empty(0, dtype=np.int64), []
     codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks]
-    return np.concatenate(codes).astype(np.int64), [_text(value) for value in chunks[0].dictionary.to_pylist()]
+    return np.concatenate(codes).astype(np.int64), [_decoded(value) for value in chunks[0].dictionary.to_pylist()]
 
 
-def _is_nested(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_nested(kind))
-
-
-def _text(value: Any) -> Any:
-    """Bytes as the text they hold."""
+def _decoded(value: Any) -> Any:
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
-def _plain(value: Any) -> Any:
-    """A cell as JSON would have it; pyarrow gives maps as lists of pairs, which no reader takes for votes."""
+def _as_json(value: Any) -> Any:
+    """A cell as JSON would have it; pyarrow returns maps as lists of pairs, which no reader takes for votes."""
     if isinstance(value, list):
-        return [_plain(entry) for entry in value]
+        return [_as_json(entry) for entry in value]
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return None if value is pd.NaT else _text(value)
+        return {key: _as_json(entry) for key, entry in value.items()}
+    return None if value is pd.NaT else _decoded(value)

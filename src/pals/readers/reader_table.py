@@ -32,7 +32,7 @@ class Coded(NamedTuple):
         return Coded(self.code_R[index], self.names)
 
 
-def nobody(rows: int) -> Coded:
+def no_annotators(rows: int) -> Coded:
     """The column of annotators where none is named."""
     return Coded(np.full(rows, -1, dtype=np.int64), np.empty(0, dtype=object))
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from pals.readers.column_types import add_gold, flags_in, names_in, places, refuse_joined, times_in, weights_in
 from pals.readers.columns import KNOWN, Columns, find, not_read, require
-from pals.readers.reader_table import Coded, Table, nobody
+from pals.readers.reader_table import Coded, Table, no_annotators
 from pals.readers.source import Source
 from pals.readers.unsure_answers import ROLES, sure_in
 
@@ -55,7 +55,7 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         unit="row",
         place_R=places(source),
         item=names_in(source, found["item"]),
-        worker=names_in(source, found["annotator"]) if "annotator" in found else nobody(source.rows),
+        worker=names_in(source, found["annotator"]) if "annotator" in found else no_annotators(source.rows),
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,

@@ -13,7 +13,7 @@ import numpy as np
 from pals.readers import unsure_answers
 from pals.readers.column_types import bad_weight, weight_of
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
-from pals.readers.reader_table import Coded, Records, Table, nobody
+from pals.readers.reader_table import Coded, Records, Table, no_annotators
 from pals.readers.source import Source, kind, labels_of, text_of
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
@@ -93,7 +93,7 @@ def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[A
         unit=unit,
         place_R=np.array(places),
         item=Coded.of(values["item"]),
-        worker=Coded.of(values["annotator"]) if "annotator" in values else nobody(rows),
+        worker=Coded.of(values["annotator"]) if "annotator" in values else no_annotators(rows),
         label=Coded.of(values["label"]),
         notes=notes,
     )
