@@ -190,7 +190,7 @@ class TestDistribution:
         assert noise.candidates.allowed_NC.double().mean(dim=0).tolist() == [own, *[near(1 / 3, 20_000)] * 3]
 
     def test_draws_in_blocks_differ_from_one_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pals.labels.noise._BLOCK", 70)
+        monkeypatch.setattr("pals.labels.noise.MAX_DRAWN_ENTRIES", 70)
         noise = make(truth_of(1003, 10), 0.5, 0.2)
         assert len(noise.candidates) == 1003
         assert len({tuple(row) for row in noise.candidates.allowed_NC.tolist()}) > 500

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pals.labels.taxonomy import NO_NODE, Entry, Taxonomy
+from pals.labels.taxonomy import NO_NODE, Taxonomy, TaxonomyNode
 from pals.util.errors import InputError
 
 BIRDS = Taxonomy.from_parents(
@@ -83,13 +83,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("t.txt", "a;;c\n", r"row 1: the path 'a;;c' has an empty part"),
         ("t.csv", "kind,of\na,b\n", r"t\.csv is not a taxonomy: it starts with 'kind,of'\. Give a table"),
         ("t.csv", "", r"t\.csv is empty"),
-        ("t.json", '{"a": ["b", 3]}', r"under 'a': a node is a name, not 3"),
+        ("t.json", '{"a": ["b", 3]}', r"t\.json, 'a': a node is a name, not 3"),
         ("t.csv", "label,parent\n", r"t\.csv names no label\. Give each class"),
         ("t.json", "[]", r"t\.json names no label"),
-        ("t.json", '{"a": ["b"],\n\n "a": ["c"]}', r"t\.json, lines 1 and 3: one object has the label 'a' twice"),
+        ("t.json", '{"a": ["b"],\n\n "a": ["c"]}', r"t\.json: one object has the label 'a' twice"),
         ("t.json", '{"a": ["b"', r"line 1: this is not JSON"),
-        ("t.json", '{"a": ["b"],\n "c": ["b"]}', r"line 2, under 'c': the label 'b' .* earlier \(.*line 1, under 'a'\)"),
-        ("t.json", '{"a": {"x\\u0079": []},\n"xy": []}', r"line 2: the label 'xy' .* as a root and earlier \(.*line 1"),
+        ("t.json", '{"a": ["b"],\n "c": ["b"]}', r"t\.json, 'c' > 'b': the label 'b' .* earlier \(.*t\.json, 'a' > 'b'\)"),
+        ("t.json", '{"a": {"x\\u0079": []},\n"xy": []}', r"'xy': the label 'xy' .* as a root and earlier \(.*'a' > 'xy'\)"),
         ("t.json", "[" * 100_000, "nested too deeply"),
     ],
 )  # fmt: skip
@@ -193,5 +193,5 @@ def test_how_sure_is_checked(sure: float) -> None:
 
 
 def test_entries_may_stand_in_any_order() -> None:
-    entries = [Entry("kittiwake", "gulls"), Entry("gulls", "birds"), Entry("birds", None)]
+    entries = [TaxonomyNode("kittiwake", "gulls"), TaxonomyNode("gulls", "birds"), TaxonomyNode("birds", None)]
     assert Taxonomy.of(entries).nodes == ("birds", "gulls", "kittiwake")

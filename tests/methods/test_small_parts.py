@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pals.labels.candidates import Truth
-from pals.labels.metrics import BINS, belief_histogram, grade_selection, mean_and_std, score_predictions
+from pals.labels.metrics import BINS, grade_selection, mean_and_std, posterior_histogram, score_predictions
 from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
 from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import drawn, passes, shuffled
@@ -247,13 +247,15 @@ def test_grading_a_selection() -> None:
     assert grade_selection(nobody, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 0, "correct": 0}
 
 
-def test_belief_histogram_by_hand() -> None:
+def test_posterior_histogram_by_hand() -> None:
     posterior_NC = torch.tensor([[1.0, 0.0], [0.52, 0.48], [0.26, 0.74], [0.0, 1.0]])
-    counts = belief_histogram(posterior_NC, Truth.of([0, 1, 1, 0]))
+    counts = posterior_histogram(posterior_NC, Truth.of([0, 1, 1, 0]))
     assert len(counts["right"]) == len(counts["wrong"]) == BINS == 20
     assert {b: n for b, n in enumerate(counts["right"]) if n} == {19: 1, 14: 1}  # 1.0 belongs to the last bin
     assert {b: n for b, n in enumerate(counts["wrong"]) if n} == {10: 1, 19: 1}
-    assert belief_histogram(posterior_NC, None)["all"] == [a + b for a, b in zip(counts["right"], counts["wrong"], strict=True)]
+    assert posterior_histogram(posterior_NC, None)["all"] == [
+        a + b for a, b in zip(counts["right"], counts["wrong"], strict=True)
+    ]
 
 
 def test_mean_and_std() -> None:
@@ -268,5 +270,5 @@ def test_nothing_here_changes_its_arguments() -> None:
     blend(x, torch.arange(4), torch.tensor(0.3))
     soft_cross_entropy(x, x)
     score_predictions(x, Truth.of([0, 1, 2, 3], tuple("abcdef")))
-    belief_histogram(x, None)
+    posterior_histogram(x, None)
     assert torch.equal(x, before)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pals.labels.taxonomy import Entry, Taxonomy
+from pals.labels.taxonomy import Taxonomy, TaxonomyNode
 from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
 from pals.readers.taxonomy_answers import spoken
@@ -15,10 +15,10 @@ from pals.util.errors import InputError
 
 TREE = Taxonomy.of(
     [
-        *(Entry(name, None) for name in ("birds", "seals")),
-        *(Entry(name, "birds") for name in ("gulls", "tern")),
-        *(Entry(name, "gulls") for name in ("herring", "kitti")),
-        *(Entry(name, "seals") for name in ("grey", "common")),
+        *(TaxonomyNode(name, None) for name in ("birds", "seals")),
+        *(TaxonomyNode(name, "birds") for name in ("gulls", "tern")),
+        *(TaxonomyNode(name, "gulls") for name in ("herring", "kitti")),
+        *(TaxonomyNode(name, "seals") for name in ("grey", "common")),
     ]
 )
 ROWS = """item,annotator,label

@@ -25,7 +25,7 @@ import torch
 from pals.data.dataset import Dataset, Items
 from pals.data.download import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
 from pals.labels.candidates import CandidateSets, Truth
-from pals.labels.taxonomy import Entry, Taxonomy
+from pals.labels.taxonomy import Taxonomy, TaxonomyNode
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
 
@@ -71,8 +71,8 @@ SUPERCLASSES: dict[str, tuple[str, ...]] = {
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100_TREE = Taxonomy.of(
     [
-        *(Entry(coarse, None) for coarse in SUPERCLASSES),
-        *(Entry(fine, coarse) for coarse, members in SUPERCLASSES.items() for fine in members),
+        *(TaxonomyNode(coarse, None) for coarse in SUPERCLASSES),
+        *(TaxonomyNode(fine, coarse) for coarse, members in SUPERCLASSES.items() for fine in members),
     ]
 )
 CIFAR100_CLASSES = tuple(sorted(CIFAR100_TREE.leaves))  # CIFAR numbers them so

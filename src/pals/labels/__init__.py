@@ -1,4 +1,6 @@
-"""What is known about labels: candidate sets and the truth, how noise is made, and how results are graded.
+"""Labels: candidate sets and the truth, noise protocols, taxonomies, and metrics.
 
-Only here may the truth be looked at. Tensors in, tensors out: no files, no networks, no training.
+Only this package reads the truth. Functions take and return tensors; there are no networks and no training.
+
+Shape letters: N items, C classes, T nodes of a taxonomy, L levels of it, B batch, G groups, M some of the items, X any number.
 """

@@ -1,4 +1,4 @@
-"""What people said (`CandidateSets`) and what is true (`Truth`): two types, so that one is never taken for the other."""
+"""Candidate sets (`CandidateSets`) and true labels (`Truth`): two types, so that neither is taken for the other."""
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ from pals.util.errors import InputError, unknown
 from pals.util.words import in_brief
 
 OnEmpty = Literal["error", "all", "drop"]
+"""Items without candidates are an error, get all classes, or are left out."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The true class of each item. For grading and for making noise; no method ever sees it."""
+    """The true class of each item, for grading and for making noise; methods never get it.
+
+    Args:
+        label_N: Class numbers, int64.
+        class_names: Names of the classes.
+
+    Raises:
+        InputError: A label that is not a class number; it gives the item.
+
+    >>> from pals import Truth
+    >>> Truth.of([2, 0], ["cat", "dog", "eel"]).label_N
+    tensor([2, 0])
+    """
 
     label_N: Tensor
     class_names: tuple[str, ...]
@@ -38,7 +51,7 @@ class Truth:
 
     @classmethod
     def of(cls, labels: Iterable[int] | Tensor | np.ndarray, class_names: Sequence[str] | None = None) -> Truth:
-        """From class numbers; without names the classes are called "0", "1", ..."""
+        """From class numbers; the default names of the classes are "0", "1", ..."""
         label_N = _whole_numbers(labels if isinstance(labels, (Tensor, np.ndarray)) else list(labels))
         if class_names is None:
             class_names = default_names(int(label_N.max()) + 1 if len(label_N) else 0)
@@ -54,7 +67,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Statistics:
-    """A few numbers that describe candidate sets."""
+    """Statistics of candidate sets."""
 
     items: int
     classes: int
@@ -69,12 +82,27 @@ class Statistics:
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """What the annotators said: which labels each item may have. Never what is true."""
+    """The labels that each item may have, according to its annotators.
 
-    allowed_NC: Tensor  # bool
+    Args:
+        allowed_NC: Candidates, bool.
+        ids: Names of the items.
+        class_names: Names of the classes, two or more.
+        frequency_NC: Shares of each item's votes, float32; default None: votes were not counted.
+
+    Raises:
+        InputError: Shapes that do not fit, an item without candidates, or frequencies that are no shares; it gives the item.
+
+    >>> from pals import CandidateSets
+    >>> sets = CandidateSets.from_lists([["cat", "dog"], ["eel"]])
+    >>> sets.class_names, sets.size_N
+    (('cat', 'dog', 'eel'), tensor([2, 1]))
+    """
+
+    allowed_NC: Tensor
     ids: tuple[str, ...]
     class_names: tuple[str, ...]
-    frequency_NC: Tensor | None = None  # share of each item's votes; None where nobody counted
+    frequency_NC: Tensor | None = None
 
     __repr__ = in_brief
 
@@ -124,7 +152,17 @@ class CandidateSets:
         ids: Sequence[str] | None = None,
         on_empty: OnEmpty = "error",
     ) -> CandidateSets:
-        """From a 0/1 matrix, items by classes."""
+        """From a 0/1 matrix.
+
+        Args:
+            matrix: N x C, 0 and 1 or bool.
+            class_names: Default "0", "1", ...
+            ids: Names of the items; default "0", "1", ...
+            on_empty: "error", "all" (every class becomes a candidate) or "drop"; default "error".
+
+        Raises:
+            InputError: Other values than 0 and 1, or a row without candidates; it gives the row.
+        """
         values = matrix if isinstance(matrix, Tensor) else _numbers(matrix)
         if values.ndim != 2:
             raise InputError(f"A candidate matrix has two dimensions, items by classes; found shape {tuple(values.shape)}.")
@@ -144,7 +182,17 @@ class CandidateSets:
         ids: Sequence[str] | None = None,
         on_empty: OnEmpty = "error",
     ) -> CandidateSets:
-        """From one list of labels per item: class names, or class numbers."""
+        """From one list of labels per item: class names, or class numbers.
+
+        Args:
+            labels: Labels of each item.
+            class_names: Default: all labels, sorted; of numbers "0", "1", ...
+            ids: Names of the items; default "0", "1", ...
+            on_empty: "error", "all" or "drop"; default "error".
+
+        Raises:
+            InputError: A label that is no class, or an item without candidates; it gives the item.
+        """
         names_of = _names_or_numbers(ids, len(labels))
         for item, set_ in zip(names_of, labels, strict=True):
             if isinstance(set_, str):
@@ -163,8 +211,17 @@ class CandidateSets:
         ids: Sequence[str] | None = None,
         on_empty: OnEmpty = "error",
     ) -> CandidateSets:
-        """From single answers (item, label) or (item, label, weight): every label that someone chose is a candidate, and its
-        share of the item's votes is kept as its frequency. `ids` fixes the order of the items."""
+        """From single answers: each label of an item is a candidate, and its share of the item's votes its frequency.
+
+        Args:
+            votes: (item, label) or (item, label, weight); labels are class names, or class numbers.
+            class_names: Default: all labels, sorted; of numbers "0", "1", ...
+            ids: Names of the items in the order wanted; default the order of the votes.
+            on_empty: "error", "all" or "drop"; default "error".
+
+        Raises:
+            InputError: A weight below 0, an unknown item or label, or an item without votes; it gives the item.
+        """
         answers = [(v[0], v[1], float(v[2]) if len(v) == 3 else 1.0) for v in votes]
         for item, label, weight in answers:
             if not (weight >= 0 and np.isfinite(weight)):
@@ -175,9 +232,7 @@ class CandidateSets:
         position = {item: i for i, item in enumerate(names_of)}
         if len(position) < len(names_of):
             twice = next(item for i, item in enumerate(names_of) if position[item] != i)
-            raise InputError(
-                f"Item {twice!r} is named twice among the {len(names_of)} items; votes need to know which one is meant."
-            )
+            raise InputError(f"Item {twice!r} is named twice among the {len(names_of)} items. Give each a unique name.")
         for item, label, _ in answers:
             if item not in position:
                 raise InputError(f"A vote {label!r} names item {item!r}, which is not among the {len(names_of)} items.")
@@ -190,7 +245,7 @@ class CandidateSets:
 
     @classmethod
     def from_truth(cls, truth: Truth, ids: Sequence[str] | None = None) -> CandidateSets:
-        """One candidate per item, the true one: for training an upper bound."""
+        """One candidate per item, the true one: training on them gives an upper bound."""
         allowed_NC = torch.nn.functional.one_hot(truth.label_N, truth.num_classes).to(torch.bool)
         return cls(allowed_NC, _names_or_numbers(ids, len(truth)), truth.class_names)
 
@@ -207,7 +262,7 @@ class CandidateSets:
         return len(self.ids)
 
     def take(self, index: Tensor) -> CandidateSets:
-        """The items at these rows, in this order, or where a mask is true."""
+        """Some of the items: rows in the order wanted, or a mask."""
         if index.dtype == torch.bool:
             index = index.nonzero().flatten()
         frequency_NC = None if self.frequency_NC is None else self.frequency_NC[index]
@@ -215,6 +270,7 @@ class CandidateSets:
         return replace(self, allowed_NC=self.allowed_NC[index], ids=ids, frequency_NC=frequency_NC)
 
     def statistics(self, truth: Truth | None = None) -> Statistics:
+        """Sizes of the sets and, if the truth is given, how many of them hold the true label."""
         size_N = self.size_N
         return Statistics(
             items=len(self),
@@ -237,17 +293,22 @@ def covered(candidates: CandidateSets, truth: Truth) -> Tensor:
 
 
 def default_names(count: int) -> tuple[str, ...]:
+    """Names "0", "1", ... of classes or items."""
     return tuple(str(c) for c in range(count))
 
 
 def _whole_numbers(labels: Tensor | np.ndarray | list[int]) -> Tensor:
     """Class numbers as int64; a name, a fraction or a missing value is an error, not a rounded label."""
+
+    def not_a_class(row: int, label: object) -> InputError:
+        return InputError(f"The true label of item {row} is {label!r}, not a class number. Number the classes from 0.")
+
     if not isinstance(labels, Tensor):
         labels = np.asarray(labels)
         if labels.dtype.kind not in "biuf":
             for row, label in enumerate(labels.flat):
                 if not isinstance(label, (int, float, np.number)):
-                    raise _not_a_class(row, label)
+                    raise not_a_class(row, label)
             labels = labels.astype(np.float64)
     values = torch.as_tensor(labels)
     if values.ndim != 1:
@@ -255,12 +316,8 @@ def _whole_numbers(labels: Tensor | np.ndarray | list[int]) -> Tensor:
     label_N = values.to(torch.int64)
     bad = (label_N != values).nonzero().flatten()
     if len(bad):
-        raise _not_a_class(int(bad[0]), values[bad[0]].item())
+        raise not_a_class(int(bad[0]), values[bad[0]].item())
     return label_N
-
-
-def _not_a_class(row: int, label: object) -> InputError:
-    return InputError(f"The true label of item {row} is {label!r}, not a class number. Number the classes from 0.")
 
 
 def _numbers(matrix: np.ndarray | Sequence[Sequence[int]]) -> Tensor:
@@ -269,16 +326,14 @@ def _numbers(matrix: np.ndarray | Sequence[Sequence[int]]) -> Tensor:
     except (TypeError, ValueError):
         for row, values in enumerate(matrix):
             if len(values) != len(matrix[0]) or np.asarray(values).dtype.kind not in "biuf":
-                found = reprlib.repr(values)
-                raise InputError(
-                    f"Row {row} of the candidate matrix is {found}; a row holds a 0 or a 1 for each class."
-                ) from None
+                found = f"Row {row} of the candidate matrix is {reprlib.repr(values)}"
+                raise InputError(f"{found}; a row holds a 0 or a 1 for each class.") from None
         raise
 
 
 def _names_or_numbers(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if ids is None:
-        return tuple(str(i) for i in range(count))
+        return default_names(count)
     if len(ids) != count:
         raise InputError(f"{len(ids)} item names for {count} items.")
     return tuple(ids)
@@ -299,19 +354,14 @@ def _look_up(
     columns = []
     for row, label in pairs:
         c = int(label) if numeric else column.get(str(label), -1)
-        if not 0 <= c < len(class_names):
-            where = f"item {ids[row]!r}"
-            if numeric:
-                raise InputError(
-                    f"Label {label} of {where} lies outside the {len(class_names)} classes (0 to {len(class_names) - 1})."
-                )
-            raise InputError(f"In {where}: {unknown('label', label, class_names)}")
+        if not 0 <= c < len(class_names) and numeric:
+            classes = f"the {len(class_names)} classes (0 to {len(class_names) - 1})"
+            raise InputError(f"Label {label} of item {ids[row]!r} lies outside {classes}.")
+        if c < 0:
+            raise InputError(f"In item {ids[row]!r}: {unknown('label', label, class_names)}")
         columns.append(c)
-    return (
-        torch.tensor([row for row, _ in pairs], dtype=torch.int64),
-        torch.tensor(columns, dtype=torch.int64),
-        tuple(class_names),
-    )
+    rows = torch.tensor([row for row, _ in pairs], dtype=torch.int64)
+    return rows, torch.tensor(columns, dtype=torch.int64), tuple(class_names)
 
 
 def _fill_empty(

@@ -1,5 +1,7 @@
-"""Grading, with the truth or with the candidates alone. Besides noise generation the only code that reads the truth; and
-nothing here feeds back into training."""
+"""Grading by the truth. Besides noise generation this is the only code that reads it, and no result returns to training.
+
+Criteria without the truth are in `covering`.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,31 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pals.labels.candidates import Truth
-from pals.labels.covering import approximate_accuracy, covering_rate
 
 BINS = 20
+"""Of a histogram of probabilities from 0 to 1."""
 
 
 def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
-    """Accuracy, top-5 accuracy (where there are more than five classes), mean accuracy per class and mean loss."""
+    """Accuracy, top-5 accuracy (if there are more than five classes), mean accuracy per class and mean cross-entropy.
+
+    Args:
+        logits_NC: Scores of the classes before the softmax.
+        truth: True labels of the same items.
+
+    Returns:
+        `accuracy`, `class_accuracy`, `loss` and perhaps `top5`.
+    """
     label_N = truth.label_N.to(logits_NC.device)
     right_N = logits_NC.argmax(dim=1) == label_N
-    # Wrong and right ones in one count: with weights it would have no deterministic kernel on a GPU.
+    # One count of both: with weights, bincount has no deterministic kernel on a GPU.
     both = torch.bincount(label_N + truth.num_classes * right_N, minlength=2 * truth.num_classes).double()
     right_C = both[truth.num_classes :]
     count_C = both[: truth.num_classes] + right_C
-    seen_C = count_C > 0  # a class without test items has no accuracy
+    tested_C = count_C > 0  # a class without test items has no accuracy
     scores = {
         "accuracy": right_N.double().mean(),
-        "class_accuracy": (right_C[seen_C] / count_C[seen_C]).mean(),
+        "class_accuracy": (right_C[tested_C] / count_C[tested_C]).mean(),
         "loss": F.cross_entropy(logits_NC.float(), label_N).double(),
     }
     if truth.num_classes > 5:
@@ -35,27 +45,36 @@ def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
     return dict(zip(scores, torch.stack(list(scores.values())).tolist(), strict=True))
 
 
-def grade_selection(chosen_N: Tensor, label_N: Tensor, truth: Truth) -> dict[str, int]:
-    """How many items were selected and how many of those with their true label."""
-    right_N = chosen_N & (label_N == truth.label_N.to(label_N.device))
-    selected, correct = torch.stack([chosen_N.sum(), right_N.sum()]).tolist()
+def grade_selection(selected_N: Tensor, label_N: Tensor, truth: Truth) -> dict[str, int]:
+    """How many items are selected, and how many of them with their true label."""
+    right_N = selected_N & (label_N == truth.label_N.to(label_N.device))
+    selected, correct = torch.stack([selected_N.sum(), right_N.sum()]).tolist()
     return {"selected": int(selected), "correct": int(correct)}
 
 
 def grade_pruning(allowed_NC: Tensor, kept_NC: Tensor, truth: Truth) -> dict[str, float]:
-    """Of candidate sets and what was left of them. coverage: share of the wrong candidates that are gone. error: share of the
-    items that have lost their true label. f: F of the two (with 1 - error as precision, counted twice as much)."""
+    """Grades of pruned candidate sets.
+
+    Args:
+        allowed_NC: Candidates before, bool.
+        kept_NC: Candidates afterwards, bool.
+        truth: True labels of the same items.
+
+    Returns:
+        `coverage` (share of the wrong candidates that are removed), `error` (share of the items that lost their true label) and
+        `f`, the F measure of 1 - error (as precision, beta = 0.5) and coverage (as recall).
+    """
     wrong_NC = allowed_NC & ~F.one_hot(truth.label_N, truth.num_classes).to(allowed_NC)
-    gone_NC = allowed_NC & ~kept_NC
-    coverage = float((gone_NC & wrong_NC).sum() / wrong_NC.sum().clamp_min(1))
-    right = 1 - float((gone_NC & ~wrong_NC).any(dim=1).double().mean())
+    removed_NC = allowed_NC & ~kept_NC
+    coverage = float((removed_NC & wrong_NC).sum() / wrong_NC.sum().clamp_min(1))
+    right = 1 - float((removed_NC & ~wrong_NC).any(dim=1).double().mean())
     total = 0.25 * right + coverage
     return {"coverage": coverage, "error": 1 - right, "f": 1.25 * right * coverage / total if total else 0.0}
 
 
-def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
-    """The largest belief of each item in twenty bins from 0 to 1; split into right and wrong where the truth is known."""
-    top_N, label_N = belief_NC.max(dim=1)
+def posterior_histogram(posterior_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
+    """Histogram of each item's largest posterior in `BINS` bins: `right` and `wrong` items, or `all` if there is no truth."""
+    top_N, label_N = posterior_NC.max(dim=1)
     bin_N = (top_N * BINS).long().clamp(0, BINS - 1)
     if truth is None:
         return {"all": torch.bincount(bin_N, minlength=BINS).tolist()}
@@ -64,29 +83,21 @@ def belief_histogram(belief_NC: Tensor, truth: Truth | None) -> dict[str, list[i
     return {"wrong": counts[:BINS], "right": counts[BINS:]}
 
 
-def agreement(logits_NC: Tensor, allowed_NC: Tensor) -> Tensor:
-    """Of predictions with candidates: covering rate and approximate accuracy in one tensor, left on the device.
-    `read_agreement` waits for it."""
-    probability_NC = logits_NC.softmax(dim=1)
-    return torch.stack([covering_rate(probability_NC, allowed_NC), approximate_accuracy(probability_NC, allowed_NC)])
-
-
-def read_agreement(both: Tensor) -> dict[str, float]:
-    """For the log."""
-    covering, approximate = both.tolist()
-    return {"covering": covering, "approximate": approximate}
-
-
 def accuracy_of(probability_NC: np.ndarray, truth: Truth) -> float:
-    """Share of items whose likeliest class is the true one. Of several that are equally likely one is picked at random, so
-    each counts its part."""
+    """Share of items whose likeliest class is the true one; of n equally likely classes each counts 1/n."""
     top_NC = probability_NC >= probability_NC.max(axis=1, keepdims=True) - 1e-9
     right_N = top_NC[np.arange(len(truth)), truth.label_N.numpy()] / top_NC.sum(axis=1)
     return float(right_N.mean())
 
 
 def share_covered(item_M: np.ndarray, named_MC: np.ndarray, truth: Truth) -> float:
-    """Of answers about these items, each naming one or more classes: the share that names the true one. 1 if there are none."""
+    """Share of answers that name the true class; 1 if there are no answers.
+
+    Args:
+        item_M: Row of each answer's item.
+        named_MC: Classes that each answer names, bool.
+        truth: True labels of the items.
+    """
     if not len(item_M):
         return 1.0
     return float(named_MC[np.arange(len(item_M)), truth.label_N.numpy()[item_M]].mean())

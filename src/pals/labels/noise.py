@@ -1,14 +1,14 @@
-"""Candidate sets made from the truth by the published recipes, for experiments where the answer is known.
+"""Candidate sets made from the truth by the published noise protocols, for experiments where the answer is known.
 
 `partial_rate` (q) is the chance that a wrong label enters a set, `noise_rate` (eta) the nominal chance that the true one
-is left out. The recipes mean different things by them, so results are comparable only under the same recipe:
+is left out. The protocols define them differently, so results are comparable only under the same protocol:
 
 ====  ==============================  ===============================================================  =====================
-name  used by                         recipe                                                           true label missing
+name  used by                         protocol                                                         true label missing
 ====  ==============================  ===============================================================  =====================
 g1    PALS, PiCO+                     true label in with 1-eta, wrong ones with q; empty sets redrawn  eta w / (1-eta+eta w)
-g2    IRNet, ALIM on CIFAR ("flip")   wrong ones with q; with eta the true label makes way for a       eta (1 - q^m)
-                                      label not yet in the set; full sets stay as they are
+g2    IRNet, ALIM on CIFAR ("flip")   wrong ones with q; with eta the true label is replaced by a      eta (1 - q^m)
+                                      label not yet in the set; full sets are unchanged
 g3    FREDIS                          a label that is wrong with eta; wrong ones with q, at least one  eta
 g4    UPLLRS                          a label that is wrong with eta; every label, the true one        eta (1 - q)
                                       included, with q
@@ -17,6 +17,8 @@ g4    UPLLRS                          a label that is wrong with eta; every labe
 m is the number of wrong labels that an item may get and w = 1-(1-q)^m the chance that at least one of them enters.
 With groups (super-classes) all wrong labels come from the group of the true one; a class alone in its group keeps its
 true label in g1, g2 and g4.
+
+Symbols: N items, C classes, B items drawn at a time, G groups, T rows of uniform numbers, L labels drawn per item.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ from pals.util.errors import InputError, unknown
 
 Protocol = Literal["g1", "g2", "g3", "g4"]
 
-_BLOCK = 1 << 22  # entries drawn at a time: the draws then need little memory beside the result
-_MOST_REDRAWS = 1000  # rows per item that `official_candidates` is ready to throw away
+MAX_DRAWN_ENTRIES = 1 << 22  # at a time: the draws then need little memory beside the result
+MAX_REDRAWS = 1000  # mean number of rows per item that `official_candidates` rejects
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Candidate sets with what was asked for and what came out."""
+    """Candidate sets with the nominal, the expected and the measured rates."""
 
     candidates: CandidateSets
     protocol: Protocol
     partial_rate: float
     noise_rate: float
-    "As asked for; see the table above for what it means."
+    "Nominal; see the table above for its meaning in each protocol."
     expected_rate: float
     "Share of items whose true label is missing, by the protocol's closed form."
     effective_rate: float
@@ -57,7 +59,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some items on their way to a set: which label is true, which wrong ones they may get, and the chances."""
+    """Items to draw sets for: their true label, the wrong ones that they may get, and the rates."""
 
     own_NC: Tensor  # bool, one true entry per row
     other_NC: Tensor  # bool
@@ -67,7 +69,7 @@ class _Rows:
     generator: torch.Generator
 
     def chance(self, probability: float | Tensor) -> Tensor:
-        """For each item, true with this probability."""
+        """Per item: true with this probability."""
         return self.uniform() < probability
 
     def uniform(self) -> Tensor:
@@ -75,7 +77,7 @@ class _Rows:
         return torch.rand(len(self.own_NC), dtype=torch.float64, device=self.own_NC.device, generator=self.generator)
 
     def each(self, may_NC: Tensor) -> Tensor:
-        """Of the labels that may enter, each on its own with probability q."""
+        """Those of these labels that enter, each independently with probability q."""
         draw_NC = torch.rand(may_NC.shape, device=may_NC.device, generator=self.generator)
         return may_NC & (draw_NC < self.q)
 
@@ -91,10 +93,30 @@ def make_candidates(
     pair_flip: bool = False,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """Draw candidate sets with a noise protocol, g1 to g4.
+    """Draws candidate sets by a noise protocol.
 
-    `group_C` is the super-class of every class; with `pair_flip` (g4 only) a wrong first label is always the next class,
-    or the first class after the last. The generator must be on the device of the truth.
+    Args:
+        truth: True labels.
+        partial_rate: q, from 0 to 1.
+        noise_rate: eta, from 0 to 1; default 0.
+        protocol: "g1" to "g4"; default "g1".
+        generator: Source of the draws, on the device of the truth.
+        group_C: Super-class of each class; default None: all wrong labels are possible.
+        pair_flip: For g4: a wrong first label is always the next class (after the last class the first); default False.
+        ids: Names of the items; default "0", "1", ...
+
+    Returns:
+        `Noise`: the candidates, and their expected and measured rates.
+
+    Raises:
+        InputError: A rate outside [0, 1], or settings for which no candidate set exists.
+
+    >>> import torch
+    >>> from pals import Truth, make_candidates
+    >>> truth = Truth.of([0, 1, 2, 3])
+    >>> noise = make_candidates(truth, partial_rate=0.0, protocol="g2", generator=torch.Generator().manual_seed(0))
+    >>> noise.candidates.size_N.tolist(), noise.effective_rate
+    ([1, 1, 1, 1], 0.0)
     """
     if protocol not in _DRAW:
         raise unknown("noise protocol", protocol, _DRAW)
@@ -113,7 +135,9 @@ def make_candidates(
         other_BC = (group_C[label_B][:, None] == group_C) & ~own_BC
         return _DRAW[protocol](_Rows(own_BC, other_BC, partial_rate, noise_rate, pair_flip, generator))
 
-    allowed_NC = torch.cat([draw(label_B) for label_B in torch.split(truth.label_N, max(1, _BLOCK // truth.num_classes))])
+    allowed_NC = torch.cat(
+        [draw(label_B) for label_B in torch.split(truth.label_N, max(1, MAX_DRAWN_ENTRIES // truth.num_classes))]
+    )
     return _noise(allowed_NC, truth, protocol, partial_rate, noise_rate, expected, ids)
 
 
@@ -126,15 +150,27 @@ def official_candidates(
     group_C: Tensor | None = None,
     ids: Sequence[str] | None = None,
 ) -> Noise:
-    """Exactly the sets that the authors' code draws for this seed (protocol g1).
+    """Exactly the sets that the authors' code draws for this seed: the distribution of `make_candidates(protocol="g1")`.
 
-    The same distribution as `make_candidates(protocol="g1")`, for runs that must see the same data.
+    Args:
+        truth: True labels.
+        partial_rate: q, from 0 to 1.
+        noise_rate: eta, from 0 to 1.
+        seed: Of numpy's legacy generator, 0 to 2^32 - 1; default 42.
+        group_C: Super-class of each class; default None: all wrong labels are possible.
+        ids: Names of the items; default "0", "1", ...
+
+    Returns:
+        `Noise`: the candidates, and their expected and measured rates.
+
+    Raises:
+        InputError: A rate outside [0, 1], or rates for which nearly all sets would be drawn again.
     """
     _check_seed(seed, below=2**32)
     group_C = _groups(truth, group_C)
     expected = _expected_rate("g1", partial_rate, noise_rate, truth, group_C)
     filled = 1 - noise_rate + noise_rate * float(_any_wrong(partial_rate, _others(truth, group_C)).min())
-    if filled * _MOST_REDRAWS < 1:
+    if filled * MAX_REDRAWS < 1:
         raise InputError(
             f"With partial_rate={partial_rate} and noise_rate={noise_rate} nearly all sets are empty and would be drawn "
             f"again about {1 / filled:.3g} times each. make_candidates draws from the same distribution without redraws."
@@ -150,10 +186,20 @@ def official_candidates(
 
 
 def draw_annotators(frequency_NC: Tensor | np.ndarray, labels_per_item: int, seed: int = 42) -> Tensor:
-    """Answers of a small crowd: for each item, labels drawn with replacement by their shares (or counts) in a large crowd.
+    """Answers of a small crowd: labels of each item drawn with replacement from the answers of a large crowd.
 
-    Returns the count of every label, N x C: candidates have a count above 0, and their frequencies are
-    `count / labels_per_item`. The draws are those of numpy's `default_rng(seed).choice`, item by item.
+    The draws are those of numpy's `default_rng(seed).choice`, item by item.
+
+    Args:
+        frequency_NC: Shares (or counts) of the labels in the large crowd.
+        labels_per_item: Labels to draw for each item.
+        seed: From 0; default 42.
+
+    Returns:
+        Counts of the labels, N x C, int64; candidates have a count above 0, and frequencies are `count / labels_per_item`.
+
+    Raises:
+        InputError: A row that holds no shares; it gives the row.
     """
     _check_seed(seed)
     if labels_per_item < 1:
@@ -209,10 +255,10 @@ def _first_label(rows: _Rows) -> Tensor:
 
 
 def _wrong_labels(rows: _Rows, at_least_one_N: Tensor) -> Tensor:
-    """Wrong labels, each with probability q; where asked, given that there is at least one.
+    """Wrong labels, each with probability q; for the items of `at_least_one_N` on the condition that one or more enter.
 
-    Nothing is redrawn: the first label to enter is drawn from its own distribution (geometric, cut off at the last
-    label), those before it stay out and those after it are free. That is what redrawing empty rows comes to.
+    Nothing is redrawn: the first label to enter is drawn from its own distribution (geometric, truncated at the last label);
+    labels before it do not enter, and those after it enter independently. Redrawing empty rows gives the same distribution.
     """
     count_N = rows.other_NC.sum(dim=1)
     log_out = math.log1p(-min(max(rows.q, 1e-300), 1 - 1e-16))  # the limits for q = 0 and q = 1 are right and finite
@@ -223,7 +269,7 @@ def _wrong_labels(rows: _Rows, at_least_one_N: Tensor) -> Tensor:
 
 
 def _any_one(rows: _Rows, may_NC: Tensor) -> Tensor:
-    """One of the labels that may enter, each equally likely; none where none may."""
+    """One of these labels, each equally likely; none if there are none."""
     return _nth(may_NC, (rows.uniform() * may_NC.sum(dim=1)).long())
 
 
@@ -233,12 +279,12 @@ def _nth(mask_NC: Tensor, n_N: Tensor) -> Tensor:
 
 
 def _place(mask_NC: Tensor) -> Tensor:
-    """The true entries of each row are numbered 0, 1, ...; an entry between two has the number of the left one."""
+    """Numbers the true entries of each row 0, 1, ...; an entry between two has the number of the left one."""
     return mask_NC.cumsum(dim=1, dtype=torch.int32) - 1
 
 
 def _any_wrong(q: float, count_N: Tensor) -> Tensor:
-    """The chance that at least one of so many wrong labels enters: 1 - (1-q)^count, exact for tiny q too."""
+    """w, the chance that at least one of `count_N` wrong labels enters: 1 - (1-q)^count, exact for tiny q too."""
     q_N = torch.full_like(count_N, q, dtype=torch.float64)
     return torch.expm1(torch.special.xlog1py(count_N.double(), -q_N)).abs()
 
@@ -249,7 +295,7 @@ def _rate_g1(q: float, eta: float, count_N: Tensor) -> Tensor:
 
 
 def _expected_rate(protocol: str, q: float, eta: float, truth: Truth, group_C: Tensor) -> float:
-    """The closed form, averaged over the items; refuses rates for which no candidate set exists."""
+    """The closed form of the last column above, averaged over the items; refuses rates for which no candidate set exists."""
     for name, rate in (("partial_rate", q), ("noise_rate", eta)):
         if not 0 <= rate <= 1:
             raise InputError(f"{name} is {rate}; it is a probability, from 0 to 1.")
@@ -268,7 +314,7 @@ def _expected_rate(protocol: str, q: float, eta: float, truth: Truth, group_C: T
 
 
 def _refuse_no_wrong_label(protocol: str, q: float, truth: Truth, count_N: Tensor) -> None:
-    """For settings in which every item must get a wrong label."""
+    """Refuses settings in which an item must, but cannot, get a wrong label."""
     why = "g3 puts at least one wrong label into every set" if protocol == "g3" else "with noise_rate=1 no true label is left"
     if q == 0:
         raise InputError(
@@ -284,7 +330,7 @@ def _refuse_no_wrong_label(protocol: str, q: float, truth: Truth, count_N: Tenso
 
 
 def _groups(truth: Truth, group_C: Tensor | None) -> Tensor:
-    """The group of each class; one group of all where none is given."""
+    """Number of each class's group; one group of all if none is given."""
     device = truth.label_N.device
     if group_C is None:
         return torch.zeros(truth.num_classes, dtype=torch.int64, device=device)
@@ -298,22 +344,22 @@ def _groups(truth: Truth, group_C: Tensor | None) -> Tensor:
 
 
 def _others(truth: Truth, group_C: Tensor) -> Tensor:
-    """How many wrong labels each item may get."""
+    """m, the number of wrong labels that each item may get."""
     return (group_C.bincount()[group_C] - 1)[truth.label_N]
 
 
 def _accepted_draws(rng: np.random.RandomState, label_N: np.ndarray, group_C: np.ndarray, q: float, eta: float) -> np.ndarray:
-    """For each item in turn, the first row of uniform numbers that gives it a set that is not empty."""
+    """For each item in order, the first row of uniform numbers that gives it a non-empty set."""
     N, C = len(label_N), len(group_C)
     member_CG = (group_C[:, None] == np.arange(group_C.max() + 1)).astype(np.float32)
     draw_NC = np.empty((N, C))
     done, labels = 0, label_N.tolist()
     while done < N:
-        draw_TC = rng.random_sample((N - done, C))  # one item per row at most: never more rows than are wanted
+        draw_TC = rng.random_sample((N - done, C))  # at most one item per row, so no row too many is drawn
         low_TC = draw_TC <= q
         another_TC = (low_TC.astype(np.float32) @ member_CG)[:, group_C] > low_TC
-        # Whether a row would do depends on the true class, and which item gets it on the rows refused before it:
-        # the first is worked out for all classes at once, the second needs a walk from row to row.
+        # Whether a row is accepted depends on the item's true class, and which item it is for on the rows rejected before:
+        # the first is computed for all classes at once, the second in a loop over the rows.
         fits = ((draw_TC <= 1 - eta) | another_TC).tobytes()
         taken: list[int] = []
         for row in range(N - done):

@@ -1,12 +1,13 @@
-"""A tree over the classes: its leaves are the classes, an inner node stands for all leaves below it.
+"""A tree over the classes: its leaves are the classes, and an inner node stands for all leaves below it.
 
-Nodes are kept in depth-first order, so the leaves below a node are neighbours, and a node is no more than a span of classes.
+Nodes are kept in depth-first order, so the leaves below a node are consecutive, and a node is a span of classes:
+    P(node t) = sum of P(c) over first_t <= c < last_t
+
+Symbols: N items, C classes (leaves), T nodes, L levels, X any number of nodes.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,24 +17,27 @@ from typing import NamedTuple
 import numpy as np
 
 from pals.util.errors import InputError, unknown
-from pals.util.files import mark_as_text
 from pals.util.words import quoted
 
 SURE = 0.9
-"""Probability that a node must have for a result to be rolled up to it, unless another is asked for."""
+"""Default probability that a node must exceed for an item to be rolled up to it."""
 NO_NODE = -1
 
 
-class Entry(NamedTuple):
-    """A node as somebody wrote it down."""
+class TaxonomyNode(NamedTuple):
+    """A node as it is written in a file."""
 
     label: str
     parent: str | None
-    place: str = ""  # where, for messages: "birds.csv, row 7"
+    place: str = ""  # for messages: "birds.csv, row 7"
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.place}: " if self.place else ""
 
 
 class RolledUp(NamedTuple):
-    """Of each item the deepest node that is sure enough, and its probability; `NO_NODE` and NaN where not even a root is."""
+    """Each item's deepest node with a high enough probability, and that probability; `NO_NODE` and NaN if no root has one."""
 
     node_N: np.ndarray
     probability_N: np.ndarray
@@ -41,7 +45,23 @@ class RolledUp(NamedTuple):
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """One or more trees: T nodes, depth first, each with the number of its parent (-1 for a root). C of them are leaves."""
+    """One or more trees over the classes.
+
+    Args:
+        nodes: Names of the T nodes, depth first.
+        parents: Number of each node's parent; -1 for a root.
+
+    Raises:
+        InputError: Names that occur twice, or nodes that are not in depth-first order (`from_parents` orders them).
+
+    >>> import numpy as np
+    >>> from pals import Taxonomy
+    >>> tree = Taxonomy.from_parents({"birds": None, "gull": "birds", "tern": "birds", "seal": None})
+    >>> tree.leaves, tree.below("birds")
+    (('gull', 'tern', 'seal'), ('gull', 'tern'))
+    >>> tree.names_of(tree.roll_up(np.array([[0.5, 0.45, 0.05]]), sure=0.9).node_N).tolist()
+    ['birds']
+    """
 
     nodes: tuple[str, ...]
     parents: tuple[int, ...]
@@ -61,48 +81,56 @@ class Taxonomy:
                 )
             above.append(number)
 
-    # ---- from what people write
+    # ---- readers
 
     @classmethod
     def read(cls, path: str | Path, encoding: str | None = None) -> Taxonomy:
-        """A table with the columns label and parent, paths (`birds;gulls;kittiwake`, a line each), or a JSON tree."""
-        from pals.labels.taxonomy_files import read_entries
+        """Reads a file.
 
-        return cls.of(read_entries(Path(path), encoding))
+        Args:
+            path: A table with the columns label and parent, paths (`birds;gulls;kittiwake`, a line each), or a JSON tree.
+            encoding: Of the text; default UTF-8.
+
+        Raises:
+            InputError: The file is no taxonomy, a label occurs twice, a parent is unknown, or the parents form a cycle.
+        """
+        from pals.labels.taxonomy_files import read_nodes
+
+        return cls.of(read_nodes(Path(path), encoding))
 
     @classmethod
     def from_parents(cls, parents: Mapping[str, str | None]) -> Taxonomy:
         """From the parent of each node by name; None (or "") for a root."""
-        return cls.of([Entry(label, parent or None) for label, parent in parents.items()])
+        return cls.of([TaxonomyNode(label, parent or None) for label, parent in parents.items()])
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Taxonomy:
+    def of(cls, written: Sequence[TaxonomyNode]) -> Taxonomy:
         """From nodes in any order; siblings keep theirs."""
-        by_label = _once_each(entries)
+        by_label = _by_label(written)
         below: dict[str | None, list[str]] = {None: []}
-        for entry in by_label.values():
-            if entry.parent is not None and entry.parent not in by_label:
+        for node in by_label.values():
+            if node.parent is not None and node.parent not in by_label:
                 raise InputError(
-                    f"{_at(entry)}{unknown('parent', entry.parent, by_label, most=4)} Fix the name, or give it a row of its "
+                    f"{node.prefix}{unknown('parent', node.parent, by_label, most=4)} Fix the name, or give it a row of its "
                     "own, with no parent if it is a root."
                 )
-            below.setdefault(entry.parent, []).append(entry.label)
+            below.setdefault(node.parent, []).append(node.label)
         nodes, parents = list[str](), list[int]()
-        open_ = [(label, NO_NODE) for label in reversed(below[None])]
-        while open_:
-            label, parent = open_.pop()
-            open_ += [(child, len(nodes)) for child in reversed(below.get(label, []))]
+        waiting = [(label, NO_NODE) for label in reversed(below[None])]
+        while waiting:
+            label, parent = waiting.pop()
+            waiting += [(child, len(nodes)) for child in reversed(below.get(label, []))]
             nodes.append(label)
             parents.append(parent)
         if len(nodes) < len(by_label):
             raise _cycle(by_label, set(nodes))
         return cls(tuple(nodes), tuple(parents))
 
-    # ---- its shape
+    # ---- shape
 
     @cached_property
     def span_T2(self) -> np.ndarray:
-        """The first class below each node, and the one after the last."""
+        """The first class below each node, and the one after the last: first_t and last_t."""
         parent_T, leaf_T = np.array(self.parents), np.zeros(len(self.parents), dtype=bool)
         leaf_T[self.leaf_C] = True
         first_T = np.cumsum(leaf_T) - leaf_T
@@ -114,7 +142,7 @@ class Taxonomy:
 
     @cached_property
     def leaf_C(self) -> np.ndarray:
-        """The node that each class is."""
+        """Node of each class."""
         return np.flatnonzero(~np.isin(np.arange(len(self.parents)), self.parents))
 
     @cached_property
@@ -124,7 +152,7 @@ class Taxonomy:
 
     @cached_property
     def depth_T(self) -> np.ndarray:
-        """1 for a root."""
+        """Depth of each node; 1 for a root."""
         depth_T = np.ones(len(self.nodes), dtype=np.int64)
         for number, parent in enumerate(self.parents):
             if parent >= 0:
@@ -140,8 +168,10 @@ class Taxonomy:
 
     @cached_property
     def level_LC(self) -> np.ndarray:
-        """The node above each class on every level that tells classes apart, from coarse to fine; the last are the classes
-        themselves. A class that ends early stands for itself further down."""
+        """The node above each class on every level that separates classes, from coarse to fine; the last level is the classes.
+
+        A class less deep than a level stands for itself on it.
+        """
         parent_T, row_C, levels = np.array(self.parents), self.leaf_C, [self.leaf_C]
         for depth in range(int(self.depth_T.max()) - 1, 0, -1):
             row_C = np.where(self.depth_T[row_C] > depth, parent_T[row_C], row_C)
@@ -155,7 +185,7 @@ class Taxonomy:
 
     @cached_property
     def number(self) -> dict[str, int]:
-        """The number of each node by its name."""
+        """Number of each node by its name."""
         return {name: number for number, name in enumerate(self.nodes)}
 
     def path(self, name: str) -> tuple[str, ...]:
@@ -168,25 +198,24 @@ class Taxonomy:
 
     @cached_property
     def by_path(self) -> dict[str, str]:
-        """Each node by its whole path, "animal/amphibian/newt", where no other node has that for a name."""
+        """Each node by its whole path, "animal/amphibian/newt", unless that is the name of a node."""
         return {path: name for name in self.nodes if (path := "/".join(self.path(name))) not in self.number}
 
     def below(self, name: str) -> tuple[str, ...]:
-        """The classes that a node stands for; if the name is not a node, just the name."""
+        """The classes that a node stands for; of a name that is not a node, the name."""
         if name not in self.number:
             return (name,)
         first, last = self.span_T2[self.number[name]]
         return self.leaves[first:last]
 
     def branch_of(self, class_names: Iterable[str]) -> np.ndarray:
-        """The branch (from 0) on the coarsest level to which each of these classes belongs."""
-        branch_C = np.unique(self.level_LC[0], return_inverse=True)[1]
-        place = {name: c for c, name in enumerate(self.leaves)}
+        """The branch (from 0) on the coarsest level to which each of these classes belongs: `group_C` of `make_candidates`."""
+        branch_of = dict(zip(self.leaves, np.unique(self.level_LC[0], return_inverse=True)[1].tolist(), strict=True))
         names = list(class_names)
         for name in names:
-            if name not in place:
-                raise unknown("class", name, place, most=4)
-        return np.array([branch_C[place[name]] for name in names], dtype=np.int64)
+            if name not in branch_of:
+                raise unknown("class", name, branch_of, most=4)
+        return np.array([branch_of[name] for name in names], dtype=np.int64)
 
     def keep(self, class_names: Iterable[str]) -> Taxonomy:
         """The tree reduced to these classes and the nodes above them."""
@@ -218,14 +247,22 @@ class Taxonomy:
         return node_X
 
     def node_probabilities(self, probability_NC: np.ndarray) -> np.ndarray:
-        """N x T: the sum over the classes below each node."""
+        """N x T: P(node t), the sum over the classes below it."""
         total_NC = np.cumsum(np.pad(np.asarray(probability_NC, dtype=np.float64), ((0, 0), (1, 0))), axis=1)
         found_NT: np.ndarray = (total_NC[:, self.span_T2[:, 1]] - total_NC[:, self.span_T2[:, 0]]).clip(0.0, 1.0)
         found_NT[:, self.leaf_C] = probability_NC
         return found_NT
 
     def roll_up(self, probability_NC: np.ndarray, sure: float = SURE) -> RolledUp:
-        """The deepest node with a probability above `sure`."""
+        """Each item's deepest node with a probability above `sure`.
+
+        Args:
+            probability_NC: Probabilities of the classes, in the order of `leaves`.
+            sure: From 0.5 to below 1; default 0.9.
+
+        Raises:
+            InputError: `sure` is outside this range.
+        """
         check_sure(sure)
         found_NT = self.node_probabilities(probability_NC)
         depth_NT = np.where(found_NT > sure, self.depth_T, 0)
@@ -240,13 +277,12 @@ class Taxonomy:
         return name_X
 
     def to_csv(self) -> str:
-        """As a table with the columns label and parent, which `read` reads back."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("label", "parent"))
-        above = (self.nodes[parent] if parent >= 0 else "" for parent in self.parents)
-        writer.writerows((mark_as_text(name), mark_as_text(parent)) for name, parent in zip(self.nodes, above, strict=True))
-        return text.getvalue()
+        """A table with the columns label and parent, which `read` reads back."""
+        import pandas as pd  # only here: a tree needs no tables
+
+        from pals.util.csv_text import csv_text
+
+        return csv_text(pd.DataFrame({"label": self.nodes, "parent": self.names_of(np.array(self.parents))}))
 
 
 def check_sure(sure: float) -> None:
@@ -254,19 +290,16 @@ def check_sure(sure: float) -> None:
         raise InputError(f"sure = {sure}: give a probability from 0.5 to below 1, so that no two branches can both reach it.")
 
 
-def _at(entry: Entry) -> str:
-    return f"{entry.place}: " if entry.place else ""
-
-
-def _once_each(entries: Iterable[Entry]) -> dict[str, Entry]:
-    by_label: dict[str, Entry] = {}
-    for entry in entries:
-        first = by_label.setdefault(entry.label, entry)
-        if first is not entry:
-            under = [f"under {quoted(one.parent)}" if one.parent else "as a root" for one in (first, entry)]
+def _by_label(nodes: Iterable[TaxonomyNode]) -> dict[str, TaxonomyNode]:
+    """The nodes by their labels, each of which may occur once."""
+    by_label: dict[str, TaxonomyNode] = {}
+    for node in nodes:
+        first = by_label.setdefault(node.label, node)
+        if first is not node:
+            under = [f"under {quoted(one.parent)}" if one.parent else "as a root" for one in (first, node)]
             where = f" ({first.place})" if first.place else ""
             raise InputError(
-                f"{_at(entry)}the label {quoted(entry.label)} appears here {under[1]} and earlier{where} {under[0]}; keep "
+                f"{node.prefix}the label {quoted(node.label)} appears here {under[1]} and earlier{where} {under[0]}; keep "
                 "one of them, or give them different names."
             )
     if not by_label:
@@ -274,14 +307,14 @@ def _once_each(entries: Iterable[Entry]) -> dict[str, Entry]:
     return by_label
 
 
-def _cycle(by_label: Mapping[str, Entry], reached: set[str]) -> InputError:
-    """Nodes that no root leads to go round in a circle somewhere."""
+def _cycle(by_label: Mapping[str, TaxonomyNode], reached: set[str]) -> InputError:
+    """The error for nodes that no root leads to: following their parents ends in a cycle."""
     label = next(label for label in by_label if label not in reached)
-    seen: list[str] = []
-    while label not in seen:
-        seen.append(label)
+    visited: list[str] = []
+    while label not in visited:
+        visited.append(label)
         label = by_label[label].parent or ""
-    circle = seen[seen.index(label) :]
-    first = min((by_label[one] for one in circle), key=list(by_label.values()).index)
-    shown = " > ".join(map(quoted, [*circle[:4], *(["..."] if len(circle) > 4 else []), circle[0]]))
-    return InputError(f"{_at(first)}the parents form a cycle: {shown}; give one of these labels another parent, or none.")
+    cycle = visited[visited.index(label) :]
+    first = min((by_label[one] for one in cycle), key=list(by_label.values()).index)
+    shown = " > ".join(map(quoted, [*cycle[:4], *(["..."] if len(cycle) > 4 else []), cycle[0]]))
+    return InputError(f"{first.prefix}the parents form a cycle: {shown}; give one of these labels another parent, or none.")

@@ -22,6 +22,7 @@ from pals.data import Inputs, Items
 from pals.data.row_source import subset
 from pals.labels import metrics
 from pals.labels.candidates import Truth
+from pals.labels.covering import agreement, read_agreement
 from pals.methods import EpochPlan, Method, Phase
 from pals.methods.parts.sampling import shuffled
 from pals.training.batches import BatchMaker, check_inputs
@@ -103,7 +104,7 @@ class EpochContext:
         output = self._kept.get((trainer.method.predictor, "eval", None))
         if output is not None:
             trainer.candidates_NC = trainer.candidates_NC.to(output.logits.device)
-            self.agreement = metrics.agreement(output.logits, trainer.candidates_NC)
+            self.agreement = agreement(output.logits, trainer.candidates_NC)
         self._kept.clear()
 
 
@@ -265,11 +266,11 @@ class Trainer:
         """Statistics of the method, and scores that the method never sees."""
         ctx.clear()
         record: dict[str, Any] = {**self.method.statistics()}
-        record |= {} if ctx.agreement is None else metrics.read_agreement(ctx.agreement)
+        record |= {} if ctx.agreement is None else read_agreement(ctx.agreement)
         record |= {f"test_{name}": value for name, value in self.evaluate().items()}
         posterior_NC = self.method.posterior()
         if posterior_NC is not None:
-            record["posterior"] = metrics.belief_histogram(posterior_NC, self.truth)
+            record["posterior"] = metrics.posterior_histogram(posterior_NC, self.truth)
         if plan.selection is not None and self.truth is not None:
             record |= metrics.grade_selection(plan.selection.selected_N, plan.selection.label_N, self.truth)
         elif plan.selection is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pals.crowd import Fusion
 from pals.crowd.linear_ridge import Spectrum
-from pals.labels.metrics import agreement, read_agreement
+from pals.labels.covering import agreement, read_agreement
 from pals.model import Part
 from pals.pipeline.stages.encode import Encoded
 from pals.pipeline.stages.load import Loaded
