@@ -109,7 +109,7 @@ def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:
     gold = pd.DataFrame({"item": ["=item 0"], "annotator": ["eve"], "label": ["a"], "is_gold": ["true"]})
     found = fit(None, pd.concat([answers().head(90), gold]), out=tmp_path / "run", no_images=True)
     assert found.numbers["annotators"] == len(found.annotators) == 3
-    assert found.summary[0] == "30 items with 90 answers from 3 people in 3 classes."
+    assert found.summary[0] == "30 items with 90 answers from 3 annotators in 3 classes."
 
 
 def test_how_far_people_differ_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

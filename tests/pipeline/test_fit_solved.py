@@ -66,11 +66,11 @@ def test_what_the_classifier_says_of_an_item_is_by_all_others(
     """Its own answers, all changed to another label, leave the opinion nearly as it was; what is fitted to it would follow."""
     folder, *_, votes = digits
     row = 7
-    before = int(found.trained.said_NC[row].argmax())
+    before = int(found.trained.predicted_NC[row].argmax())
     other = found.model.class_names[(before + 5) % 10]
     changed = votes.assign(label=votes["label"].where(votes["item"] != row, other))
-    after = fit(None, changed, features=folder / "x.npy", out=tmp_path / "run").trained.said_NC[row]
-    assert abs(after - found.trained.said_NC[row]).max() < 0.05
+    after = fit(None, changed, features=folder / "x.npy", out=tmp_path / "run").trained.predicted_NC[row]
+    assert abs(after - found.trained.predicted_NC[row]).max() < 0.05
 
 
 def test_resuming_and_updating_solve_again(

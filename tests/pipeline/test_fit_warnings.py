@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from pals.pipeline import Findings, fit
-from pals.pipeline.fit_warnings import mixed_up_items, moved_classes, poor_classifier, suspected_people
+from pals.pipeline.fit_warnings import mixed_up_items, moved_classes, poor_classifier, suspected_annotators
 from pals.report.data import report_data, review_order
 from pals.report.render import render
 
@@ -46,12 +46,12 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Findings:
 
 
 def test_a_good_run_warns_of_nothing(good: Findings) -> None:
-    assert poor_classifier(good) == mixed_up_items(good) == moved_classes(good) == suspected_people(good) == []
+    assert poor_classifier(good) == mixed_up_items(good) == moved_classes(good) == suspected_annotators(good) == []
     assert report_data(good)["warnings"] == [] and good.numbers["flags"] == {}
 
 
 def test_a_classifier_that_hardly_knows_more_than_chance(bad: Findings) -> None:
-    assert bad.trained.held_out  # it has some weight
+    assert bad.held_out  # it has some weight
     (sentence,) = poor_classifier(bad)
     assert sentence.startswith("The classifier is weak") and sentence in bad.summary
     assert sentence in report_data(bad)["warnings"]
@@ -61,14 +61,14 @@ def test_answers_that_belong_to_other_items(tmp_path: Path) -> None:
     """The first forty items have the vectors of one another."""
     found = fitted(tmp_path, look=0.95, mixed_up=40)
     (sentence,) = mixed_up_items(found)
-    share, items = re.search(r"about (\d+)% have answers .* Look at these first: (.*)\. The estimate", sentence).groups()  # type: ignore[union-attr]
+    share, items = re.search(r"about (\d+)% have answers .* Check these first: (.*)\. The estimate", sentence).groups()  # type: ignore[union-attr]
     assert 8 <= int(share) <= 20
     assert all(int(item) < 40 for item in items.split(", "))
     assert sentence in found.summary and sentence in report_data(found)["warnings"]
 
 
 def test_a_clicker_is_named_with_evidence(bad: Findings) -> None:
-    (sentence,) = suspected_people(bad)
+    (sentence,) = suspected_annotators(bad)
     assert re.match(r"dan may be answering without looking: repeated the previous answer 9\d% of 239 times", sentence)
     assert bad.numbers["flags"] == {"dan": ["repeats", "chance"]}
     assert bad.annotators["annotator"][0] == "dan"
@@ -110,7 +110,7 @@ def test_people_who_never_differ_are_named(tmp_path: Path) -> None:
     rows = [(item, who, f"c{label[item]}") for item in range(300) for who in ("ann", "bob", "cho", "dan")]
     found = fit(None, pd.DataFrame(rows, columns=["item", "annotator", "label"]), out=tmp_path / "run", no_images=True)
     (line,) = (line for line in found.summary if "same answer" in line)
-    assert line.startswith("4 people (ann, bob, cho and 1 more) gave the same answer to all 300 items they have in")
+    assert line.startswith("4 annotators (ann, bob, cho and 1 more) gave the same answer to all 300 items they have in")
 
 
 def test_a_line_break_in_a_name_does_not_break_the_sentence(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from _crowd import votes_of
 from pals.cli import app
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.new_class import add_classes
-from pals.pipeline.none_of_these import in_a_sentence, what_to_do
+from pals.pipeline.none_of_these import group_sentences, missing_classes, next_step
 from pals.relabel.relabel_queue import relabel_queue
 from pals.report.data import none_of_these_groups
 from pals.report.render import render
@@ -85,14 +85,15 @@ def test_they_are_flagged_listed_and_told(found: Findings, digits: tuple[Path, n
 def test_a_dispute_about_a_class_is_no_new_one(found: Findings) -> None:
     """Half of the group's answers name a class that others contradict in items that are not flagged. Without the dispute
     elsewhere it is what people take the missing class for."""
-    votes, group = found.result.votes, found.groups[0]
+    votes, group = found.result.votes, found.groups[0].item_G
     rng, four = np.random.default_rng(0), votes.class_names.index("d4")
     takes_R = np.isin(votes.item_R, group) & (rng.random(len(votes.item_R)) < 0.5)
 
     def told(label_R: np.ndarray) -> tuple[list[str], str]:
-        changed = replace(found, result=replace(found.result, votes=replace(votes, label_R=label_R)))
+        result = replace(found.result, votes=replace(votes, label_R=label_R))
+        changed = replace(found, result=result, groups=missing_classes(result, found.trained.features_ND))
         page = render({**read_json(found.folder / "report.json"), "none_of_these": none_of_these_groups(changed)})
-        return [*in_a_sentence(changed), *what_to_do(changed)], page
+        return [*group_sentences(changed.groups), *next_step(changed.groups, found.folder)], page
 
     result_R, outside_R = found.result.label_N[votes.item_R], ~np.isin(votes.item_R, group)
     odd_R = outside_R & ((votes.label_R == four) != (result_R == four))

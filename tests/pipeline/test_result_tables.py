@@ -15,7 +15,7 @@ import pytest
 from _crowd import simulated, votes_of
 from pals.crowd import Result, arguing_neighbors, dawid_skene, rank_doubts
 from pals.crowd.agreement import agreement
-from pals.pipeline.summary import how_far_they_agree
+from pals.pipeline.summary import agreement_sentence
 from pals.pipeline.tables.result_tables import (
     agreement_table,
     annotators_table,
@@ -187,9 +187,9 @@ def test_agreement_in_a_table_and_a_sentence() -> None:
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     pairs = table[table["of"] == "pair"].set_index(["name", "other"])["value"]
     assert pairs.idxmax() == ("w0", "w1")
-    (sentence,) = how_far_they_agree(found)
+    (sentence,) = agreement_sentence(found)
     assert "agreement is weak" in sentence and f"alpha is {found.alpha.value:.2f} (" in sentence
-    assert how_far_they_agree(agreement(votes_of([(0, 0, 1)], 1), rounds=10)) == []
+    assert agreement_sentence(agreement(votes_of([(0, 0, 1)], 1), rounds=10)) == []
 
 
 def test_what_others_said_of_an_item_with_very_many_answers() -> None:

@@ -6,21 +6,26 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from _pictures import make_pictures
 from _slow import rest_slow
 from pals.crowd import STATUS
+from pals.labels.taxonomy import Taxonomy
 from pals.model import Model
-from pals.pipeline import Findings
+from pals.pipeline import Findings, fit
 from pals.pipeline.api import run_stages
+from pals.pipeline.asking_state import AskingState
 from pals.pipeline.progress import AfterEpoch, Monitor
 from pals.pipeline.stages.encode import encode
 from pals.pipeline.stages.findings import find
@@ -410,3 +415,38 @@ def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) 
 def test_large_networks_are_not_saved_after_every_epoch(facts: Facts, given: dict[str, Any], every: int | None) -> None:
     """On a GPU a checkpoint takes up to a third of the time of an epoch."""
     assert choose(given, facts)[0].get("train", {}).get("checkpoint_every") == every
+
+
+def test_each_estimate_and_table_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a fit with a taxonomy, from its answers to the last file."""
+    counts: Counter[str] = Counter()
+
+    def count(module: str, name: str) -> None:
+        real = getattr(import_module(module), name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(f"{module}.{name}", counted)
+
+    stage = "pals.pipeline.stages.analysis"
+    computed = ("agreement", "rank_doubts", "estimate_noise", "confusion_counts", "earlier_labels", "none_of_these_N")
+    for name in (*computed, "missing_classes", "labels_table", "annotators_table", "confusion_table", "default_next_table"):
+        count(stage, name)
+    for name in ("fit_warnings", "summary_numbers", "summary_sentences"):
+        count("pals.pipeline.stages.findings", name)
+    for name in ("answer_levels", "mistakes", "node_counts"):
+        count("pals.pipeline.tables.taxonomy_columns", name)
+    count("pals.pipeline.tables.result_tables", "rank_doubts")
+    rolled = Taxonomy.roll_up
+    monkeypatch.setattr(Taxonomy, "roll_up", lambda *rest: counts.update(["roll_up"]) or rolled(*rest))
+    make_state = AskingState.of
+    monkeypatch.setattr(AskingState, "of", lambda *rest: counts.update(["AskingState"]) or make_state(*rest))
+    rows = [(item, who, "abx"[(item + (who == "cho")) % 3]) for item in range(30) for who in ("ann", "bob", "cho")]
+    (tmp_path / "tree.csv").write_text("label,parent\nx,\na,x\nb,x\nc,\n")
+    votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
+    found = fit(None, votes, no_images=True, out=tmp_path / "run", taxonomy=tmp_path / "tree.csv")
+    assert counts.pop("roll_up") == 2  # one of them in `node_counts`, for the report
+    assert set(counts.values()) == {1} and len(counts) == 18, counts
+    assert found.summary is found.summary and found.groups is found.groups

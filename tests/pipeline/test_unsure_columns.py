@@ -77,10 +77,10 @@ def test_items_and_sentences(found: Findings) -> None:
     assert labels.loc["7", ["votes", "dont_know"]].tolist() == [2, 2]
     assert labels.loc["12", ["votes", "dont_know"]].tolist() == [3, 1]
     assert labels.loc["20", "dont_know"] == 0
-    assert found.numbers["answers"] == 350 and found.people.answers == 350
+    assert found.numbers["answers"] == 350 and found.measured_agreement.answers == 350
     line = next(line for line in found.summary if "unsure, worth" in line)
     assert line.startswith("30 answers are unsure, worth ")
-    assert line.endswith('each, on average; people answered "don\'t know" 20 times, about 15 items.')
+    assert line.endswith('each, on average; annotators answered "don\'t know" 20 times, about 15 items.')
 
 
 def test_the_run_keeps_them(found: Findings) -> None:

@@ -1,97 +1,139 @@
-"""The result in words and numbers: the lines at the end of a fit, the head of the report, and `summary.json`."""
+"""The result in words and numbers: the lines at the end of a fit, the head of the report, and `summary.json`.
+
+Krippendorff's alpha is graded as he proposes (Content Analysis, 2019, doi:10.4135/9781071878781): from 0.8 on reliable, from
+2/3 on fit for tentative conclusions.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
 from pals.crowd.result import NO_ANSWER
-from pals.pipeline import none_of_these
 from pals.pipeline.asking_state import count_decisions
 from pals.pipeline.finished_run import UNNAMED
-from pals.pipeline.fit_warnings import warnings
-from pals.pipeline.stages.warm_start import earlier_estimate
-from pals.pipeline.tables import unsure_columns
+from pals.pipeline.none_of_these import group_sentences, next_step
+from pals.pipeline.stages.analysis import Analysis
 from pals.pipeline.tables.flag_columns import BETWEEN
-from pals.pipeline.tables.taxonomy_columns import mistakes, numbers_of_tree, tree_in_words
+from pals.pipeline.tables.taxonomy_columns import mistakes, taxonomy_numbers, taxonomy_sentence
+from pals.pipeline.tables.unsure_columns import unsure_sentence
 from pals.util.words import how_many, one_line
 
-if TYPE_CHECKING:
-    from pals.pipeline.stages.findings import Findings
-
-FORMAT = 1
-"""Of `summary.json`."""
+SUMMARY_FORMAT = 1
+ALPHA_GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))
+"""Krippendorff's words for his alpha, each with the smallest value that it applies to."""
 
 
-def numbers(findings: Findings) -> dict[str, Any]:
-    """The result in numbers, always with the same keys. `held_out` is empty where nothing was left out, `grades` without a
-    truth; `taxonomy` is None without one."""
-    votes, noise = findings.result.votes, findings.noise
-    status = findings.labels["status"].value_counts()
+def summary_numbers(found: Analysis) -> dict[str, Any]:
+    """The content of `summary.json`, always with the same keys.
+
+    Args:
+        found: The analysis of a fit.
+
+    Returns:
+        Plain values. `held_out` is empty without cross-fitting, `grades` without a truth, and `taxonomy` is None without one.
+    """
+    votes, noise, tables = found.result.votes, found.noise, found.tables
+    status, measured = tables["labels"]["status"].value_counts(), found.measured_agreement
+    flagged = tables["annotators"][tables["annotators"]["flags"] != ""]
+    of_class = zip(votes.class_names, measured.alpha_of_class, measured.fleiss_of_class, strict=True)
     return {
-        "format": FORMAT,
-        "items": len(findings.labels),
-        "answers": len(findings.result.first_A),
-        "annotators": int((findings.annotators["annotator"] != UNNAMED).sum()),
+        "format": SUMMARY_FORMAT,
+        "items": len(tables["labels"]),
+        "answers": len(found.result.first_A),
+        "annotators": int((tables["annotators"]["annotator"] != UNNAMED).sum()),
         "classes": len(votes.class_names),
-        "doubtful_answers": len(findings.doubtful),
+        "doubtful_answers": len(tables["doubtful"]),
         "status": {name: int(status.get(name, 0)) for name in STATUS},
-        "asking": count_decisions(findings.tables["next"]),
-        "none_of_these": None if findings.result.none_N is None else sum(map(len, findings.groups)),
+        "asking": count_decisions(tables["next"]),
+        "none_of_these": None if found.result.none_N is None else sum(len(group.item_G) for group in found.groups),
         "answers_wrong": noise.answers_wrong,
         "labels_wrong": noise.labels_wrong,
         "labels_wrong_interval": [noise.low, noise.high],
         "earlier_labels_wrong": None if noise.earlier is None else noise.earlier[0],
         "earlier_labels_wrong_interval": None if noise.earlier is None else list(noise.earlier[1:]),
-        "krippendorff_alpha": _measured(findings.people.alpha),
-        "fleiss_kappa": _measured(findings.people.fleiss),
-        "agreement_by_class": _by_class(findings.people, votes.class_names),
-        "flags": _flags(findings.annotators),
-        "temperature": findings.trained.temperature,
-        "taxonomy": numbers_of_tree(findings.result, findings.confusion, findings.trained.plan.data.sure),
-        "held_out": dict(findings.trained.held_out),
-        "grades": dict(findings.grades),
-        "training": dict(findings.trained.training),
+        "krippendorff_alpha": _measured(measured.alpha),
+        "fleiss_kappa": _measured(measured.fleiss),
+        "agreement_by_class": {
+            name: {"krippendorff_alpha": _measured(alpha), "fleiss_kappa": _measured(kappa)} for name, alpha, kappa in of_class
+        },
+        "flags": {name: flags.split(BETWEEN) for name, flags in zip(flagged["annotator"], flagged["flags"], strict=True)},
+        "temperature": found.trained.temperature,
+        "taxonomy": None if found.taxonomy is None else taxonomy_numbers(found.taxonomy, found.result),
+        "held_out": dict(found.held_out),
+        "grades": dict(found.grades),
+        "training": dict(found.trained.training),
     }
 
 
 def _measured(found: Measured) -> dict[str, float | None]:
-    """Value and interval, null where the measure is not defined."""
+    """Value and interval, None where the measure is not defined."""
     return {key: None if math.isnan(value) else value for key, value in vars(found).items()}
 
 
-def _by_class(found: Agreement, names: Sequence[str]) -> dict[str, dict[str, dict[str, float | None]]]:
-    of_class = zip(names, found.alpha_of_class, found.fleiss_of_class, strict=True)
-    return {name: {"krippendorff_alpha": _measured(alpha), "fleiss_kappa": _measured(kappa)} for name, alpha, kappa in of_class}
+def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The result in a few sentences.
+
+    Args:
+        found: The analysis of a fit.
+        numbers: Its `summary_numbers`.
+        warnings: Its `fit_warnings`.
+
+    Returns:
+        All sentences for the end of the run, and those of them that the report does not show as a number in large type, a
+        chart, a command or a warning.
+    """
+    status, doubtful = numbers["status"], numbers["doubtful_answers"]
+    who = how_many(numbers["annotators"], "annotator") if numbers["annotators"] else "unnamed annotators"
+    items, answers, classes = (
+        how_many(numbers["items"], "item"),
+        how_many(numbers["answers"], "answer"),
+        how_many(numbers["classes"], "class", "classes"),
+    )
+    uncounted = bool((found.result.answers_N[found.result.status_N == NO_ANSWER] > 0).any())
+    which = "no answer that counts" if uncounted else "no answer"
+    unanswered = f"; {status['no-answer']:,} had {which}" if status["no-answer"] else ""
+    changes = (
+        f"Overruled the majority on {how_many(status['corrected'], 'item')} and broke {how_many(status['tie-broken'], 'tie')}; "
+        f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}."
+    )
+    first = "; doubtful.csv lists the surest first." if doubtful > 1 else "."
+    errors = f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong{first}"
+    estimate = " ".join([still_wrong(found.noise), *_earlier_estimate(found.noise, found.earlier_estimate)])
+    parts: list[tuple[Sequence[str], bool]] = [  # sentences, and whether the report has them
+        ([f"{items} with {answers} from {who} in {classes}."], True),
+        ([changes, errors], False),
+        (unsure_sentence(found.result, found.trained.fusion.consensus.annotators), True),
+        (agreement_sentence(found.measured_agreement), True),
+        (_most_confused(found), False),
+        ([taxonomy_sentence(numbers["taxonomy"])] if numbers["taxonomy"] else [], True),
+        ([estimate], False),
+        (group_sentences(found.groups), True),
+        (next_step(found.groups, found.trained.plan.folder), False),
+        (warnings, False),
+        (found.trained.remarks, True),
+        (_against_the_truth(found), True),
+    ]
+    return [line for lines, _ in parts for line in lines], [line for lines, shown in parts if shown for line in lines]
 
 
-def _flags(annotators: pd.DataFrame) -> dict[str, list[str]]:
-    """The people with a flag, and which."""
-    flagged = annotators[annotators["flags"] != ""]
-    return {worker: flags.split(BETWEEN) for worker, flags in zip(flagged["annotator"], flagged["flags"], strict=True)}
-
-
-GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))
-"""What Krippendorff calls values of his alpha from so much on."""
-
-
-def how_far_they_agree(found: Agreement) -> list[str]:
-    """Krippendorff's alpha in a sentence."""
+def agreement_sentence(found: Agreement) -> list[str]:
+    """Krippendorff's alpha in a sentence; empty where it is not defined."""
     alpha = found.alpha
     if math.isnan(alpha.value):
         return []
-    grade = next(words for least, words in GRADES if alpha.value >= least)
+    grade = next(words for least, words in ALPHA_GRADES if alpha.value >= least)
     likely = f"{alpha.value:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
-    return [f"People's agreement is {grade}: Krippendorff's alpha is {likely}, where 1 is perfect and 0 is chance."]
+    return [f"Inter-annotator agreement is {grade}: Krippendorff's alpha is {likely}, where 1 is perfect and 0 is chance."]
 
 
 def still_wrong(noise: NoiseEstimate) -> str:
-    """What is still wrong, as far as can be known without the truth."""
+    """The estimated shares of wrong answers and wrong labels."""
     shares = (noise.answers_wrong, noise.labels_wrong, noise.low, noise.high)
     answers, labels, low, high = (f"{100 * share:.1f}%" for share in shares)
     found = f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
@@ -99,69 +141,40 @@ def still_wrong(noise: NoiseEstimate) -> str:
 
 
 def contradiction(noise: NoiseEstimate) -> list[str]:
-    """Whether people and classifier contradict each other."""
+    """A sentence if answers and classifier contradict each other."""
     if noise.disagreement is None:
         return []
-    alone, seen = (f"{100 * share:.1f}%" for share in noise.disagreement)
+    alone, both = (f"{100 * share:.1f}%" for share in noise.disagreement)
     return [
-        f"But people and classifier contradict each other: of the labels taken from the answers alone, {alone} are wrong "
-        f"judging by the answers, but {seen} judging by the classifier as well. One side is misled: look at some of the "
+        f"But answers and classifier contradict each other: of the labels taken from the answers alone, {alone} are wrong "
+        f"judging by the answers, but {both} judging by the classifier as well. One side is misled: check some of the "
         f"corrected labels."
     ]
 
 
-# ---- the result in a few lines
-
-
-def _size(findings: Findings) -> list[str]:
-    found = findings.numbers
-    items, answers = how_many(found["items"], "item"), how_many(found["answers"], "answer")
-    return [f"{items} with {answers} from {_people(found)} in {how_many(found['classes'], 'class', 'classes')}."]
-
-
-def _changes(findings: Findings) -> list[str]:
-    status = findings.numbers["status"]
-    aside = bool((findings.result.answers_N[findings.result.status_N == NO_ANSWER] > 0).any())
-    which = "no answer that counts" if aside else "no answer"
-    unanswered = f"; {status['no-answer']:,} had {which}" if status["no-answer"] else ""
-    return [
-        f"Overruled the majority on {how_many(status['corrected'], 'item')} and broke {how_many(status['tie-broken'], 'tie')}; "
-        f"{how_many(status['unsure'], 'item')} {'remains' if status['unsure'] == 1 else 'remain'} uncertain{unanswered}."
-    ]
-
-
-def _doubtful(findings: Findings) -> list[str]:
-    doubtful = len(findings.doubtful)
-    first = "; doubtful.csv lists the surest first." if doubtful > 1 else "."
-    return [f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong{first}"]
-
-
-def _agreement(findings: Findings) -> list[str]:
-    return how_far_they_agree(findings.people)
-
-
-def _noise(findings: Findings) -> list[str]:
-    before = compared(findings.noise, earlier_estimate(findings.trained.plan.data.earlier))
-    return [" ".join([still_wrong(findings.noise), *before])]
-
-
-def compared(noise: NoiseEstimate, then: float | None) -> list[str]:
-    """What the present model estimates for the labels before the update, and whether that corrects the estimate of `then`."""
+def _earlier_estimate(noise: NoiseEstimate, before: float | None) -> list[str]:
+    """The estimate by this fit for the labels before the update, and whether that corrects the estimate made then."""
     if noise.earlier is None:
         return []
     now, low, high = noise.earlier
     line = f"By the same estimate {100 * now:.1f}% of the labels before this update were wrong"
-    if then is None or low <= then <= high:
+    if before is None or low <= before <= high:
         return [f"{line}."]
-    return [f"{line}; the earlier estimate of {100 * then:.1f}% was too {'low' if then < now else 'high'}."]
+    return [f"{line}; the earlier estimate of {100 * before:.1f}% was too {'low' if before < now else 'high'}."]
 
 
-def _remarks(findings: Findings) -> list[str]:
-    return list(findings.trained.remarks)
+def _most_confused(found: Analysis) -> list[str]:
+    tree = found.taxonomy
+    wrong = mistakes(found.tables["confusion"], None) if tree is None else pd.concat([tree.within, tree.across])
+    if not len(wrong):
+        return []
+    pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
+    (result, answer), count = pairs.idxmax(), round(pairs.max())  # parts of answers that name several labels
+    return [one_line(f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')}).")] if count else []
 
 
-def _against_the_truth(findings: Findings) -> list[str]:
-    grades, truth = findings.grades, findings.trained.loaded.truth
+def _against_the_truth(found: Analysis) -> list[str]:
+    grades, truth = found.grades, found.trained.loaded.truth
     if truth is None:
         return []
     right = {name: f"{100 * grades[name]:.2f}%" for name in ("labels", "majority", "dawid_skene")}
@@ -174,52 +187,16 @@ def _against_the_truth(findings: Findings) -> list[str]:
     ]
 
 
-def _unsure(findings: Findings) -> list[str]:
-    return unsure_columns.in_a_sentence(findings.result, findings.trained.fusion.consensus.annotators)
-
-
-def _tree(findings: Findings) -> list[str]:
-    return tree_in_words(findings.numbers["taxonomy"])
-
-
-def _most_confused(findings: Findings) -> list[str]:
-    wrong = mistakes(findings.confusion, findings.result.votes.taxonomy)
-    if not len(wrong):
-        return []
-    pairs = wrong.groupby(["result", "answer"], sort=True)["count"].sum()
-    (result, answer), count = pairs.idxmax(), round(pairs.max())  # parts of answers that name several labels
-    return [one_line(f"The most frequent mistake: {answer} for {result} ({how_many(count, 'answer')}).")] if count else []
-
-
-SENTENCES: tuple[Callable[[Findings], list[str]], ...] = (
-    _size, _changes, _doubtful, _unsure, _agreement, _most_confused, _tree, _noise, none_of_these.in_a_sentence,
-    none_of_these.what_to_do, warnings, _remarks, _against_the_truth,
-)  # fmt: skip
-"""The end of a run, in this order."""
-SHOWN_OTHERWISE = (_changes, _doubtful, _most_confused, _noise, none_of_these.what_to_do, warnings)
-"""What the page has in large type, as a chart, a command or a warning, and so not once more as a sentence."""
-
-
-def in_sentences(findings: Findings) -> list[str]:
-    """A few lines for the end of the run."""
-    return [line for sentence in SENTENCES for line in sentence(findings)]
-
-
-def for_the_page(findings: Findings) -> list[str]:
-    """Those of them that the page does not show in another form."""
-    return [line for sentence in SENTENCES if sentence not in SHOWN_OTHERWISE for line in sentence(findings)]
-
-
-def _people(found: Mapping[str, Any]) -> str:
-    return how_many(found["annotators"], "person", "people") if found["annotators"] else "unnamed people"
-
-
-def headline(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The numbers at the top of the page, first those that ask for a look: what, how many, in words."""
-    status, answers, doubtful = found["status"], found["answers"], found["doubtful_answers"]
+def headline(numbers: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The numbers at the top of the report, those to check first: what, how many, in words."""
+    status, answers, doubtful = numbers["status"], numbers["answers"], numbers["doubtful_answers"]
     tiles = [
-        ("Labels changed", f"{status['corrected']:,}", "against what most people said"),
-        ("Still unsure", f"{status['unsure']:,}", "worth another look" if status["unsure"] else "nothing is too close to call"),
+        ("Labels changed", f"{status['corrected']:,}", "against the majority of the answers"),
+        (
+            "Still unsure",
+            f"{status['unsure']:,}",
+            "worth a check" if status["unsure"] else "nothing is too close to call",
+        ),
         ("Ties decided", f"{status['tie-broken']:,}", "no label was ahead"),
         ("Probably wrong answers", f"{doubtful:,}", f"{100 * doubtful / max(answers, 1):.1f}% of all answers"),
     ]

@@ -1,13 +1,13 @@
-"""What a fit leaves in its folder: the classifier, the tables, the report, and at last `summary.json`."""
+"""The files that a fit writes: the classifier, the tables, the report, and last of all `summary.json`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pals.model import FILE_NAME, Description, Model, Part
-from pals.pipeline import none_of_these
 from pals.pipeline.finished_run import TAXONOMY
 from pals.pipeline.item_neighbors import ItemNeighbors
+from pals.pipeline.none_of_these import write_lists
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.stages.load import encoder_name
 from pals.pipeline.stages.trained import Trained
@@ -20,7 +20,7 @@ from pals.vision.networks import Network
 
 
 def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
-    """Write all files; gives the page. `summary.json` comes last: where it is, everything is."""
+    """Write all files and return the path of the report. `summary.json` comes last: it marks a run that is complete."""
     folder, trained = findings.folder, findings.trained
     if trained.network is not None and trained.part is not None:
         model_of(trained, trained.network, trained.part).save(folder / FILE_NAME)
@@ -31,9 +31,9 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
     for name, table in {**findings.tables, **more}.items():
         write_csv(folder / f"{name}.csv", table)
     findings.asking.save(folder)
-    said_NC = None if trained.network is None else trained.said_NC
-    ItemNeighbors.of(findings.neighbor_NK, findings.similarity_NK, said_NC).save(folder)
-    none_of_these.write_lists(findings, folder)
+    predicted_NC = None if trained.network is None else trained.predicted_NC
+    ItemNeighbors.of(findings.neighbor_NK, findings.similarity_NK, predicted_NC).save(folder)
+    write_lists(findings.groups, findings.result.votes.items, folder)
     write_json(folder / "report.json", report_data(findings))
     page = write_report(folder)
     write_json(folder / "summary.json", findings.numbers)
@@ -41,7 +41,7 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
 
 
 def model_of(trained: Trained, network: Network, part: Part) -> Model:
-    """The classifier that was learned from all items, with all that is needed to ask it."""
+    """The classifier trained on all items, with everything that is needed to apply it."""
     loaded, encoded = trained.loaded, trained.encoded
     encoder = None
     if encoded.encoder is not None:

@@ -21,10 +21,9 @@ from torch import Tensor
 from pals import __version__
 from pals.data import Inputs
 from pals.labels.cells import DONT_KNOW
-from pals.pipeline.fit_warnings import warnings
-from pals.pipeline.none_of_these import disputed_G, group_file
+from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings
-from pals.pipeline.summary import contradiction, for_the_page, headline
+from pals.pipeline.summary import contradiction, headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
 from pals.pipeline.tables.unsure_columns import unknown_of
 from pals.readers import Votes
@@ -57,7 +56,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         Plain values for `report.json`: numbers that are not finite are None, and every key is always there.
     """
     loaded, result, noise = findings.trained.loaded, findings.result, findings.noise
-    votes, config = result.votes, findings.trained.plan.config
+    votes, config, tree = result.votes, findings.trained.plan.config, findings.taxonomy
     order = review_order(findings.labels, findings.doubtful)
     gallery = gallery_entries(order[:MAX_GALLERY_ITEMS], findings)
     groups = none_of_these_groups(findings)
@@ -72,8 +71,8 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "version": __version__,
         "classes": list(votes.class_names),
         "headline": [{"label": label, "value": value, "note": note} for label, value, note in headline(findings.numbers)],
-        "summary": for_the_page(findings),
-        "warnings": [*warnings(findings), *loaded.warnings],
+        "summary": findings.page_summary,
+        "warnings": [*findings.warnings, *loaded.warnings],
         "noise": {
             "answers_wrong": noise.answers_wrong,
             "labels_wrong": noise.labels_wrong,
@@ -84,7 +83,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
         "gallery": gallery,
         "gallery_of": len(order),
         "none_of_these": groups,
-        "taxonomy": report_tree(result, findings.confusion, findings.trained.plan.data.sure),
+        "taxonomy": tree and report_tree(tree, result, findings.confusion),
         "confusion": confusion_cells(findings.confusion, votes.class_names),
         "annotators": annotator_rows(findings.annotators, findings.confusion, votes.class_names),
         "annotators_of": len(findings.annotators),
@@ -159,7 +158,7 @@ def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, A
 def gallery_entries(item_M: Sequence[int], findings: Findings) -> list[dict[str, Any]]:
     """These items with their answers, the classifier's prediction (if there is a classifier) and the nearest neighbours."""
     votes, labels, doubtful = findings.trained.loaded.votes, findings.labels, findings.doubtful
-    predicted_NC = None if findings.trained.network is None else findings.trained.said_NC
+    predicted_NC = None if findings.trained.network is None else findings.trained.predicted_NC
     place = {name: item for item, name in enumerate(votes.items)}
     answers = answers_of(votes, item_M)
     doubts: dict[int, list[dict[str, Any]]] = {item: [] for item in item_M}
@@ -198,7 +197,7 @@ def none_of_these_groups(findings: Findings) -> list[dict[str, Any]]:
     annotators disagree about ("" if none), and the first items."""
     result, none_N = findings.result, findings.result.none_N
     names, found = result.votes.class_names, []
-    for number, (item_G, disputed) in enumerate(zip(findings.groups, disputed_G(findings), strict=True), start=1):
+    for number, (item_G, disputed) in enumerate(findings.groups, start=1):
         answers = answers_of(result.votes, item_G.tolist())
         first = [
             {"item": result.votes.items[item], "none_of_these": float(none_N[item]), "votes": answers[item]}

@@ -1,102 +1,71 @@
-"""Stage 5, the findings: labels, doubtful answers, tables of people and classes, what is still wrong. Nothing is written."""
+"""The findings of a fit: its analysis, with the summary in words and numbers. This is what `pals.fit` returns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import torch
 
-from pals.crowd import (
-    Arguing,
-    Doubts,
-    NoiseEstimate,
-    Result,
-    arguing_neighbors,
-    estimate_noise,
-    rank_doubts,
-)
-from pals.crowd.agreement import Agreement, agreement
 from pals.model import Model
-from pals.pipeline.asking_state import AskingState, default_next_table
-from pals.pipeline.evaluate import grade
-from pals.pipeline.none_of_these import groups_of, none_of_these_N
+from pals.pipeline.fit_warnings import fit_warnings
+from pals.pipeline.stages.analysis import Analysis, analyse
 from pals.pipeline.stages.trained import Trained
-from pals.pipeline.stages.warm_start import earlier_labels
-from pals.pipeline.summary import in_sentences, numbers
-from pals.pipeline.tables.result_tables import (
-    agreement_table,
-    annotators_table,
-    classes_table,
-    confusion_table,
-    doubtful_table,
-    labels_table,
-)
-from pals.pipeline.tables.taxonomy_columns import with_taxonomy
-from pals.pipeline.tables.unsure_columns import with_marks
-from pals.pseudo_labels.knn import nearest
+from pals.pipeline.summary import summary_numbers, summary_sentences
 
-NEIGHBORS = 15
-LONGEST_LINE = 400
-"""Characters of a line of the summary where a notebook shows it."""
-SHOWN_ANSWERS = ("item", "annotator", "answer", "suggestion", "probability_wrong")
-SHOWN_CLASSES = ("class", "items", "answers", "doubtful_answers")
-SHOWN_ROWS = 8
-"""Columns and rows of the table there."""
+MAX_LINE_LETTERS = 400
+"""Letters of a line of the summary that a notebook shows."""
+MAX_TABLE_ROWS = 8
+ANSWER_COLUMNS = ("item", "annotator", "answer", "suggestion", "probability_wrong")
+CLASS_COLUMNS = ("class", "items", "answers", "doubtful_answers")
+"""Columns of the table that a notebook shows."""
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What a fit comes to. Everything here is in the run's folder as well, in files of the same names.
+class Findings(Analysis):
+    """The result of a fit. Everything here is in the run's folder as well, in files of the same names.
 
-    `labels`, `doubtful`, `annotators`, `classes`, `confusion` and `agreement` are tables; `summary` is the result in a few
-    sentences and `numbers` the same in numbers; `model` is the classifier.
+    Args:
+        summary: The result in a few sentences.
+        page_summary: Those sentences that the report does not show in another form.
+        warnings: What to check before the result is used.
+        numbers: The result in numbers, the content of `summary.json`.
     """
 
-    trained: Trained
-    result: Result
-    neighbor_NK: np.ndarray
-    similarity_NK: np.ndarray
-    noise: NoiseEstimate
-    people: Agreement
-    "How far people agree with one another, beyond chance."
-    tables: Mapping[str, pd.DataFrame]
-    grades: Mapping[str, float]
-    "How right the result is, where the truth is known."
+    summary: list[str]
+    page_summary: list[str]
+    warnings: list[str]
+    numbers: dict[str, Any]
 
     def __repr__(self) -> str:
         """The folder and the summary."""
-        return "\n".join(line[:LONGEST_LINE] for line in [f"Findings in {self.folder}", *self.summary])
+        return "\n".join(line[:MAX_LINE_LETTERS] for line in [f"Findings in {self.folder}", *self.summary])
 
     def _repr_html_(self) -> str:
-        """The same for notebooks, with the first doubtful answers, or the classes where there are none."""
-        name, shown = ("doubtful", SHOWN_ANSWERS) if len(self.doubtful) else ("classes", SHOWN_CLASSES)
-        table = self.tables[name][list(shown)].head(SHOWN_ROWS)
-        lines = "".join(f"<li>{escape(line[:LONGEST_LINE])}</li>" for line in self.summary)
+        """The same for notebooks, with the first doubtful answers, or the classes if there are none."""
+        name, shown = ("doubtful", ANSWER_COLUMNS) if len(self.doubtful) else ("classes", CLASS_COLUMNS)
+        table = self.tables[name][list(shown)].head(MAX_TABLE_ROWS)
+        lines = "".join(f"<li>{escape(line[:MAX_LINE_LETTERS])}</li>" for line in self.summary)
         with pd.option_context("display.max_colwidth", 40):
             rows = table.to_html(index=False, border=0, float_format="{:.2f}".format)
-        place = escape(str(self.folder)[-LONGEST_LINE:])
+        place = escape(str(self.folder)[-MAX_LINE_LETTERS:])
         return f"<p><b>{place}</b></p><ul>{lines}</ul><p>{name}: {len(table)} of {len(self.tables[name]):,}</p>{rows}"
 
     @property
     def labels(self) -> pd.DataFrame:
-        """One row per item: its label, how sure that is, and how it came about."""
+        """One row per item: label, confidence, the answers' majority, status."""
         return self.tables["labels"]
 
     @property
     def doubtful(self) -> pd.DataFrame:
-        """One row per answer that is probably wrong, the surest first."""
+        """One row per answer that is probably wrong, the likeliest error first."""
         return self.tables["doubtful"]
 
     @property
     def annotators(self) -> pd.DataFrame:
-        """One row per person."""
+        """One row per annotator."""
         return self.tables["annotators"]
 
     @property
@@ -106,34 +75,13 @@ class Findings:
 
     @property
     def confusion(self) -> pd.DataFrame:
-        """What each person answered where the result is which class."""
+        """Number of answers by annotator, result and answer."""
         return self.tables["confusion"]
 
     @property
     def agreement(self) -> pd.DataFrame:
-        """How far people agree beyond chance: everybody, class by class, and pair by pair."""
+        """Agreement beyond chance: of all annotators, class by class, and pair by pair."""
         return self.tables["agreement"]
-
-    @cached_property
-    def groups(self) -> list[np.ndarray]:
-        """The items that are probably none of the classes, in groups that look alike, the largest first."""
-        return groups_of(self)
-
-    @property
-    def asking(self) -> AskingState:
-        """What is held of items and people, for those who ask later whom to ask again. Worked out anew each time: of very many
-        items these are the largest tables."""
-        return AskingState.of(self.trained.fusion, self.result, self.noise.labels_wrong)
-
-    @property
-    def summary(self) -> list[str]:
-        """The result in a few sentences."""
-        return in_sentences(self)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """The result in numbers: what `summary.json` holds."""
-        return numbers(self)
 
     @property
     def folder(self) -> Path:
@@ -147,47 +95,8 @@ class Findings:
 
 
 def find(trained: Trained) -> Findings:
-    """Draw up all tables from what answers and classifiers say together."""
-    votes, fusion = trained.loaded.votes, trained.fusion
-    posterior_NC, unknown_N = fusion.posterior_NC, ~fusion.consensus.answers.known_N
-    if fusion.calibration is None and unknown_N.any():
-        posterior_NC = posterior_NC.copy()
-        posterior_NC[unknown_N] = trained.said_NC[unknown_N]
-    neighbor_NK, similarity_NK = _neighbors(trained)
-    result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
-    doubts, people = rank_doubts(result), agreement(votes)
-    noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, trained.plan.data.earlier))
-    asking = default_next_table(AskingState.of(fusion, result, noise.labels_wrong), votes.items)
-    tables = _tables(trained, result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK), people)
-    tables = with_taxonomy(with_marks(tables, result, fusion.consensus.annotators), result, trained.plan.data.sure)
-    truth = trained.loaded.truth
-    return Findings(
-        trained=trained,
-        result=result,
-        neighbor_NK=neighbor_NK,
-        similarity_NK=similarity_NK,
-        noise=noise,
-        people=people,
-        tables={**tables, "next": asking},
-        grades={} if truth is None else grade(truth, result, doubts.answer_M, trained.loaded.consensus),
-    )
-
-
-def _tables(trained: Trained, result: Result, doubts: Doubts, arguing: Arguing, people: Agreement) -> dict[str, pd.DataFrame]:
-    return {
-        "labels": labels_table(result, trained.loaded.consensus),
-        "doubtful": doubtful_table(result, doubts, arguing),
-        "annotators": annotators_table(result),
-        "confusion": confusion_table(result),
-        "classes": classes_table(result),
-        "agreement": agreement_table(people, result),
-    }
-
-
-def _neighbors(trained: Trained) -> tuple[np.ndarray, np.ndarray]:
-    """The items most alike to each, and how alike; none where nothing is known of them but answers."""
-    if not trained.features_ND.shape[1]:
-        return np.zeros((len(trained.features_ND), 0), dtype=np.int64), np.zeros((len(trained.features_ND), 0))
-    unit_ND = torch.nn.functional.normalize(trained.features_ND).to(trained.device)
-    found = nearest(unit_ND, max(1, min(NEIGHBORS, len(unit_ND) - 1)), include_self=False)
-    return found.index_NK.cpu().numpy(), found.similarity_NK.cpu().numpy()
+    """Analyse a trained run and summarise the analysis; nothing is written."""
+    found = analyse(trained)
+    warnings, numbers = fit_warnings(found), summary_numbers(found)
+    summary, page_summary = summary_sentences(found, numbers, warnings)
+    return Findings(**vars(found), summary=summary, page_summary=page_summary, warnings=warnings, numbers=numbers)

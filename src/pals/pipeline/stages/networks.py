@@ -78,7 +78,7 @@ def train_networks(encoded: Encoded, monitor: Monitor) -> Trained:
         temperature=temperature_of(loaded, made.output.logits[loaded.trained_M], fusion),
         features_ND=made.output.features,
         fusion=fusion,
-        said_NC=said_of(loaded, made, fusion),
+        predicted_NC=predicted_of(loaded, made, fusion),
         device=made.device,
         training=made.training,
         remarks=preferred(encoded, fusion),
@@ -242,16 +242,16 @@ def comparable(encoded: Encoded) -> Tensor:
     return torch.nn.functional.normalize(vectors_ND - vectors_ND.mean(dim=0), dim=1)
 
 
-def said_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
+def predicted_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
     """Probabilities by classifiers that have not seen an item's answers, each kind with a temperature of its own: the network
     of the item's fold; without folds the neighbours, or, where there are none, no more than how frequent the classes are."""
     row_M = loaded.trained_M
-    said_NC = _tempered(made.logits_NC, temperature_of(loaded, made.logits_NC[row_M], fusion))
+    predicted_NC = _tempered(made.logits_NC, temperature_of(loaded, made.logits_NC[row_M], fusion))
     if made.out_of_fold_MC is not None:
-        said_NC[row_M] = _tempered(made.out_of_fold_MC, temperature_of(loaded, made.out_of_fold_MC, fusion))
+        predicted_NC[row_M] = _tempered(made.out_of_fold_MC, temperature_of(loaded, made.out_of_fold_MC, fusion))
     else:
-        said_NC[row_M] = torch.from_numpy(np.array(fusion.opinion_NC))[row_M]
-    return said_NC.numpy()
+        predicted_NC[row_M] = torch.from_numpy(np.array(fusion.opinion_NC))[row_M]
+    return predicted_NC.numpy()
 
 
 def temperature_of(loaded: Loaded, logits_MC: Tensor, fusion: Fusion) -> float:

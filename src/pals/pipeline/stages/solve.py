@@ -32,7 +32,7 @@ def solve_labels(encoded: Encoded, monitor: Monitor) -> Trained:
         temperature=temperature_of(found),
         features_ND=encoded.vectors_ND - encoded.vectors_ND.mean(dim=0),
         fusion=found.fusion,
-        said_NC=found.fusion.opinion_NC,
+        predicted_NC=found.fusion.opinion_NC,
         device=torch.device("cpu"),
         training=describe(encoded),
         spectrum=found.spectrum,
@@ -54,7 +54,7 @@ def fit_answers(encoded: Encoded) -> Trained:
         temperature=1.0,
         features_ND=encoded.vectors_ND,
         fusion=fusion,
-        said_NC=fusion.opinion_NC,
+        predicted_NC=fusion.opinion_NC,
         device=torch.device("cpu"),
         training=describe(encoded),
     )

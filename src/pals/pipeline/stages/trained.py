@@ -12,7 +12,6 @@ from torch import Tensor
 
 from pals.crowd import Fusion
 from pals.crowd.linear_ridge import Spectrum
-from pals.labels.covering import agreement, read_agreement
 from pals.model import Part
 from pals.pipeline.stages.encode import Encoded
 from pals.pipeline.stages.load import Loaded
@@ -35,7 +34,7 @@ class Trained:
     "In which alike items are near each other."
     fusion: Fusion
     "What answers and classifiers say together; a classifier speaks only of items whose answers it has not seen."
-    said_NC: np.ndarray
+    predicted_NC: np.ndarray
     "What the classifiers say by themselves, calibrated and again of items whose answers they have not seen."
     device: torch.device
     training: Mapping[str, Any]
@@ -52,12 +51,3 @@ class Trained:
     @property
     def plan(self) -> Plan:
         return self.encoded.plan
-
-    @property
-    def held_out(self) -> dict[str, float]:
-        """Covering rate and approximated accuracy of what was said of items that had been left out. For choosing between
-        settings; nothing where nobody left anything out."""
-        if not self.plan.data.folds and self.fusion.calibration is None:
-            return {}
-        said_MC = torch.from_numpy(self.said_NC)[self.loaded.trained_M]
-        return read_agreement(agreement(said_MC.log(), self.loaded.candidates.allowed_NC))

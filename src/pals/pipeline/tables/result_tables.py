@@ -121,7 +121,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
     )
 
 
-def annotators_table(result: Result) -> pd.DataFrame:
+def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> pd.DataFrame:
     """One row per annotator who answered: those with a flag first, then those who surely agree least with the result."""
     worker_A, item_A = result.worker_A % (len(result.votes.workers) + 1), result.item_A  # -1 is the last
     people, classes = len(result.votes.workers) + 1, result.posterior_NC.shape[1]
@@ -138,7 +138,7 @@ def annotators_table(result: Result) -> pd.DataFrame:
     above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
     low_W, high_W = confidence_limits(agreement_W * answers_W, answers_W, 0.025)
     flags, evidence = flagged_people(result)
-    counts = _confusions(result)
+    counts = counts or confusion_counts(result)
     table = pd.DataFrame(
         {
             "annotator": people_of(result),
@@ -168,11 +168,11 @@ def _seconds(result: Result) -> dict[str, np.ndarray]:
     return {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
 
 
-def confusion_table(result: Result) -> pd.DataFrame:
+def confusion_table(result: Result, counts: ConfusionCounts | None = None) -> pd.DataFrame:
     """What each annotator answered (`answer`) where the result is `result`: counts above zero, in the order of the
     annotators and classes. An answer with several labels counts as a part for each; one that names a node of a taxonomy is
     that node."""
-    counts = _confusions(result)
+    counts = counts or confusion_counts(result)
     names_C, names_Y = _text(result.votes.class_names), _said_names(result)
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
@@ -185,7 +185,7 @@ def confusion_table(result: Result) -> pd.DataFrame:
     )
 
 
-def classes_table(result: Result) -> pd.DataFrame:
+def classes_table(result: Result, doubts: Doubts | None = None, counts: ConfusionCounts | None = None) -> pd.DataFrame:
     """One row per class, in the order of the classes."""
     classes, label_N, status_N = result.posterior_NC.shape[1], result.label_N, result.status_N
     items_C = np.bincount(label_N, minlength=classes)
@@ -193,8 +193,8 @@ def classes_table(result: Result) -> pd.DataFrame:
     answered_C = np.bincount(label_N[answered_N], minlength=classes)
     agreement_C = np.bincount(label_N[answered_N], result.agreement_N[answered_N], minlength=classes)
     doubtful_A = np.zeros(len(result.first_A), dtype=bool)
-    doubtful_A[rank_doubts(result).answer_M] = True
-    counts, named_A = _confusions(result), result.node_A < 0  # a node of a taxonomy is no class
+    doubtful_A[(doubts or rank_doubts(result)).answer_M] = True
+    counts, named_A = counts or confusion_counts(result), result.node_A < 0  # a node of a taxonomy is no class
     return pd.DataFrame(
         {
             "class": _text(result.votes.class_names),
@@ -239,7 +239,7 @@ def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
     return table.round({"value": DIGITS, "low": DIGITS, "high": DIGITS})
 
 
-class _Confusions(NamedTuple):
+class ConfusionCounts(NamedTuple):
     """How often (X combinations) a person gave an answer where the result is a class."""
 
     worker_X: np.ndarray  # the unnamed are the last
@@ -248,7 +248,7 @@ class _Confusions(NamedTuple):
     count_X: np.ndarray
 
 
-def _confusions(result: Result) -> _Confusions:
+def confusion_counts(result: Result) -> ConfusionCounts:
     classes, said = result.posterior_NC.shape[1], len(_said_names(result))
     node_R = result.node_A[result.answer_R]
     said_R = np.where(node_R < 0, result.votes.label_R, classes + node_R)
@@ -256,7 +256,7 @@ def _confusions(result: Result) -> _Confusions:
     code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * said + said_R
     code_X, place_R = np.unique(code_R, return_inverse=True)
     count_X = np.bincount(place_R, result.part_R, minlength=len(code_X))
-    return _Confusions(code_X // said // classes, code_X // said % classes, code_X % said, count_X)
+    return ConfusionCounts(code_X // said // classes, code_X // said % classes, code_X % said, count_X)
 
 
 def _said_names(result: Result) -> np.ndarray:
@@ -265,7 +265,7 @@ def _said_names(result: Result) -> np.ndarray:
     return _text((*result.votes.class_names, *(() if tree is None else tree.nodes)))
 
 
-def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: _Confusions) -> list[str]:
+def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: ConfusionCounts) -> list[str]:
     """Per group the most frequent mistake in words: "cat -> dog 31 of 120", of 120 answers where the result is cat."""
     classes, names_Y = result.posterior_NC.shape[1], _said_names(result)
     kind_X = (group_X * classes + counts.result_X) * len(names_Y) + counts.answer_X

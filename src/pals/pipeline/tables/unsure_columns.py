@@ -61,8 +61,8 @@ def unsure_answers(result: Result) -> np.ndarray:
     return unsure_A
 
 
-def in_a_sentence(result: Result, annotators: Annotators) -> list[str]:
-    """How many answers are unsure, what they are worth, and how many people did not know."""
+def unsure_sentence(result: Result, annotators: Annotators) -> list[str]:
+    """Number and weight of the unsure answers, and number of "don't know"; empty if there are none."""
     parts = []
     unsure_A, unknown = unsure_answers(result), len(result.votes.unknown_item_U)
     if unsure_A.any() and annotators.unsure is not None:
@@ -72,7 +72,7 @@ def in_a_sentence(result: Result, annotators: Annotators) -> list[str]:
         parts.append(f"{count}, worth {100 * weight:.0f}% of a sure one{'' if one else ' each, on average'}")
     if unknown:
         items = how_many(len(np.unique(result.votes.unknown_item_U)), "item")
-        parts.append(f'people answered "don\'t know" {how_many(unknown, "time")}, about {items}')
+        parts.append(f'annotators answered "don\'t know" {how_many(unknown, "time")}, about {items}')
     text = "; ".join(parts)
     return [f"{text[0].upper()}{text[1:]}."] if parts else []
 
