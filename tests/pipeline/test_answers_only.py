@@ -84,7 +84,7 @@ def test_dont_know_beside_several_answers_of_one_name(who: list[str], tmp_path: 
         for item, label in enumerate(truth)
         for answer, name in enumerate(who)
     ]
-    rows[1] = (*rows[1][:2], "don't know", rows[1][3])
+    rows[2] = (*rows[2][:2], "don't know", rows[2][3])
     pd.DataFrame(rows, columns=["item", "annotator", "label", "answer_id"]).to_csv(tmp_path / "votes.csv", index=False)
     assert pals("fit", "votes.csv", "--no-images", "--out", "run").code == 0
     label = pd.read_csv(tmp_path / "run" / "labels.csv").set_index("item")["label"].loc[range(80)]
