@@ -16,7 +16,7 @@ import pytest
 import pals as library
 from _plugins import ANSWERS, TRAIN, plugin_code, project_file, write_installed, write_package
 from _toy import TINY, Answer
-from pals.bench.job import Work, run_job
+from pals.bench.work import Work, run_job
 from pals.methods import METHODS, Method
 from pals.methods.average import Average
 from pals.runs.run_config import RunConfig

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from _toy import assert_same, logged_epochs
-from pals.bench import Stop, launch, plan, read_grid, work_of
-from pals.bench.launchers import Outcome
+from pals.bench import Outcome, Stop, launch, plan, read_grid, work_of
 from pals.training.checkpoint import load_checkpoint
 from pals.util.locks import OWNER
 

@@ -26,11 +26,11 @@ from _bench import FOLDERS, GRID, assert_same_runs, finished
 
 from _locks import held_by_another
 from _toy import Answer, logged_epochs
-from pals.bench import Outcome, Stop, Work, launch, plan, read_grid, read_result, run_local, work_of
-from pals.bench import job as work
-from pals.bench.run_local import _begin_worker
+from pals.bench import Outcome, Stop, Work, launch, launchers, plan, read_grid, read_result, work, work_of
+from pals.bench.launchers import _begin_worker
 from pals.cli.bench import _at_a_time
 from pals.runs.run import Run
+from pals.runs.run_config import RunConfig
 from pals.training.checkpoint import load_checkpoint
 from pals.util.files import read_json
 from pals.util.locks import OWNER
@@ -82,17 +82,27 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
     assert "8 runs: 3 done, 5 to do" in answer.out
     assert answer.out.count("missing") == 4
     assert "cut off at epoch 2 of 2" in answer.out
-    assert "There is no time estimate for 5 runs." in answer.out
-    assert "H200" not in answer.out  # what is done takes no time, and does not stand for the rest
+    assert "There is no time estimate for 4 runs" in answer.out  # those of experiments of which no epoch was measured
+    assert re.search(r"The remaining runs take about \d s by the epochs measured so far", answer.out)
     assert sorted(Path("bench").rglob("*")) == files
 
 
-def test_dry_run_of_the_paper_gives_hours(pals: Pals) -> None:
+def test_dry_run_of_the_paper(pals: Pals) -> None:
     answer = pals("bench", "--table", "1", "--methods", "PALS,ALIM-Scale", "--cells", "cifar10-*", "--seeds", "3", "--dry-run")
     assert answer.code == 0
     assert "54 runs: 0 done, 54 to do" in answer.out
-    assert re.search(r"The remaining runs take about \d+ h on one H200", answer.out)
+    assert "There is no time estimate for 54 runs" in answer.out
     assert not Path("runs").exists()
+
+
+def test_settings_are_built_twice_per_run(pals: Pals, grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once when it is planned and once where it is executed; its folder, its result and its tables need no third time."""
+    built, original = list[Any](), RunConfig.of.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(RunConfig, "of", classmethod(lambda *given, **more: built.append(given) or original(*given, **more)))
+    grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith("  many:")))
+    answer = pals("bench", "--grid", grid, "--out", "bench")
+    assert "2 runs: 0 done, 2 to do" in answer.out and "Run folders" in answer.out, answer.err
+    assert len(built) <= 4
 
 
 @pytest.mark.parametrize(
@@ -333,15 +343,15 @@ class FakePool:
 
 
 def test_workers_are_spread_over_the_gpus_and_live_on(grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_local, "ProcessPoolExecutor", FakePool)
-    monkeypatch.setattr(run_local, "free_devices", lambda name: ("3", "5"))
+    monkeypatch.setattr(launchers, "ProcessPoolExecutor", FakePool)
+    monkeypatch.setattr(launchers, "free_devices", lambda name: ("3", "5"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     works = [work_of(job, tmp_path) for job in plan(read_grid(grid), [1, 2], None, tmp_path)]
-    for jobs in (1, 2):
+    for count in (1, 2):
         FakePool.made.clear()
-        outcomes = list(launch(works, jobs=jobs, stop=Stop(tmp_path)))
+        outcomes = list(launch(works, jobs=count, stop=Stop(tmp_path)))
         assert sorted(outcome.name for outcome in outcomes) == sorted(one.name for one in works)
-        assert [set(pool.devices) for pool in FakePool.made] == [{"3"}, {"5"}] * jobs
+        assert [set(pool.devices) for pool in FakePool.made] == [{"3"}, {"5"}] * count
         assert sum(len(pool.devices) for pool in FakePool.made) == 8
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,5"
 
@@ -359,7 +369,7 @@ def test_compiled_networks_are_shared_by_runs_of_a_kind(grid: Path, tmp_path: Pa
     work._share_compiled(larger)
     work._share_compiled(pals_run)
     assert len(forgotten) == 3
-    for number in range(2 * work.TOGETHER):
+    for number in range(2 * work.MAX_COMPILED_METHODS):
         work._share_compiled(replace(pals_run, method_name=f"method-{number}"))
     assert len(forgotten) == 5
 

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 
 from _slow import rest_slow
-from pals.bench.paper.experiments import all_recipes
+from pals.bench.paper.experiments import experiments
 from pals.bench.report.plots import Curve, Marks, bars, heat_map, save, selected
 from pals.bench.report.result_table import Column, Entry, RunLink, Score, Speed, Table
 from pals.bench.report.run_curves import paper_points
@@ -190,7 +190,7 @@ def test_what_the_paper_has_for_a_run_is_found_by_its_settings(tmp_path: Path) -
     def run(name: str, **changes: object) -> Path:
         folder = tmp_path / name.replace("/", "-") / "-".join(changes)
         folder.mkdir(parents=True)
-        values = merge(all_recipes()[name].config(2).to_dict(), {"method": changes, "train": {"checkpoint_every": 20}})
+        values = merge(experiments()[name].config(2).to_dict(), {"method": changes, "train": {"checkpoint_every": 20}})
         (folder / "config.yaml").write_text(json.dumps(values), encoding="utf-8")  # YAML too
         return folder
 

@@ -106,7 +106,7 @@ def test_all_runs_of_a_cell_see_the_same_candidate_sets() -> None:
     """Whatever the method: the settings of the data are the same in a cell."""
     by_cell: dict[tuple[str, int], set[str]] = {}
     for job in plan(select("1"), [1, 2]):
-        by_cell.setdefault((job.recipe.cell, job.seed), set()).add(repr(job.config.data))
+        by_cell.setdefault((job.experiment.cell, job.seed), set()).add(repr(job.config.data))
     assert len(by_cell) == 36
     assert all(len(found) == 1 for found in by_cell.values())
 

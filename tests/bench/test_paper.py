@@ -11,24 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from _toy import Answer
-from pals.bench.paper.cost import MEASURED, NETWORKS, PLAIN_EPOCH, SIZES, estimate, left, seconds
-from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import TABLES, all_recipes, find, narrowed, select
+from pals.bench.paper.experiments import experiments, find, narrowed, select, table_names
 from pals.bench.paper.published import Published, caption, epoch_seconds, numbers, published, selected_pairs
 from pals.methods import METHODS
 from pals.runs.run_config import RunConfig, other_settings_by_rates, shortened
 from pals.util.config import merge
 from pals.util.errors import InputError
-from pals.vision.networks import build_network
 
 ROOT = Path(__file__).parents[2]
-ALL = list(all_recipes().values())
+ALL = list(experiments().values())
 PRINTED = [
     (table, group, row, column, Published(*number))
     for table, content in numbers()["tables"].items()
@@ -41,7 +35,7 @@ Pals = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def configs() -> dict[str, RunConfig]:
-    return {recipe.name: recipe.config(1) for recipe in ALL}
+    return {experiment.name: experiment.config(1) for experiment in ALL}
 
 
 # ---- the printed numbers ----
@@ -86,12 +80,12 @@ def test_numbers_come_with_their_source() -> None:
     }
     assert [epoch_seconds(row, net) for row in ("PALS", "ALIM") for net in ("ResNet-18", "WideResNet")] == [40, 221, 60, 550]
     assert epoch_seconds("PiCO", "ResNet-18") is None
-    assert all(caption(table) for table in TABLES[:9]) and not caption("partial-check") and not caption("notes")
+    assert all(caption(table) for table in table_names()[:9]) and not caption("partial-check") and not caption("notes")
 
 
-def test_numbers_travel_with_the_package() -> None:
+def test_numbers_and_experiments_travel_with_the_package() -> None:
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
-    assert "bench/paper/numbers.json" in packaged["pals"]
+    assert {"bench/paper/numbers.json", "bench/paper/experiments.yaml"} <= set(packaged["pals"])
 
 
 def test_where_the_paper_contradicts_itself() -> None:
@@ -122,7 +116,7 @@ def test_where_the_paper_contradicts_itself() -> None:
     assert other == [(hard, (58.18, 0.60), (58.18, 0.65))]
 
 
-# ---- every number has its recipe ----
+# ---- every number has its experiment ----
 
 
 def test_every_printed_number_has_one_recipe() -> None:
@@ -140,26 +134,26 @@ def test_recipes_without_a_number_are_the_dashes() -> None:
 
 
 def test_the_list_of_recipes() -> None:
-    assert Counter(recipe.table for recipe in ALL) == {
+    assert Counter(experiment.table for experiment in ALL) == {
         "1": 198, "2": 18, "3": 16, "4": 25, "5": 24, "6": 40, "7": 46,
         "figure2": 1, "timing": 4, "partial-check": 14, "noisy-comparison": 16,
     }  # fmt: skip
-    assert tuple(dict.fromkeys(recipe.table for recipe in ALL)) == TABLES
-    for name, recipe in all_recipes().items():
-        assert name == recipe.name and recipe.method in METHODS
+    assert tuple(dict.fromkeys(experiment.table for experiment in ALL)) == table_names()
+    for name, experiment in experiments().items():
+        assert name == experiment.name and experiment.method in METHODS
         assert re.fullmatch(r"(table[1-7]|figure2|timing|partial-check|noisy-comparison)/[a-z0-9.-]+/[\w.+-]+", name)
-        assert re.fullmatch(r"[a-z0-9.-]+", recipe.cell) and re.fullmatch(r"[\w.+-]+", recipe.variant)
-        assert len({recipe, recipe}) == 1  # can be put into sets
+        assert re.fullmatch(r"[a-z0-9.-]+", experiment.cell) and re.fullmatch(r"[\w.+-]+", experiment.variant)
+        assert len({experiment, experiment}) == 1  # can be put into sets
 
 
 def test_the_same_run_has_the_same_folder_and_no_other() -> None:
     """Also between schedules: nothing full lies beside something shortened."""
     by_folder: dict[Path, set[str]] = defaultdict(set)
     by_config: dict[str, set[Path]] = defaultdict(set)
-    for recipe in ALL:
+    for experiment in ALL:
         for seed, epochs in ((1, None), (2, None), (1, 30)):
-            config = json.dumps(recipe.config(seed, epochs).to_dict())
-            folder = recipe.folder(Path("runs"), seed, epochs)
+            config = json.dumps(experiment.config(seed, epochs).to_dict())
+            folder = experiment.folder(Path("runs"), seed, epochs)
             by_folder[folder].add(config)
             by_config[config].add(folder)
     assert all(len(found) == 1 for found in by_folder.values())
@@ -181,9 +175,9 @@ def test_tables_share_runs() -> None:
 
 def test_all_methods_of_a_cell_see_the_same_data(configs: dict[str, RunConfig]) -> None:
     seen: dict[str, set[str]] = defaultdict(set)
-    for recipe in ALL:
-        if recipe.variant != "supervised":
-            seen[recipe.cell].add(json.dumps(configs[recipe.name].to_dict()["data"]))
+    for experiment in ALL:
+        if experiment.variant != "supervised":
+            seen[experiment.cell].add(json.dumps(configs[experiment.name].to_dict()["data"]))
     assert all(len(found) == 1 for found in seen.values())
     assert len(set().union(*seen.values())) == len(seen) == 9 + 9 + 3 + 2 + 5 + 6 + 1  # the last: a study without noise
 
@@ -226,29 +220,29 @@ def test_pals_as_its_authors_run_it(name: str, network: str, train: dict[str, An
 
 
 def test_candidate_sets_are_the_authors(configs: dict[str, RunConfig]) -> None:
-    for recipe in ALL:
-        data = configs[recipe.name].to_dict()["data"]
-        if not recipe.slices:
+    for experiment in ALL:
+        data = configs[experiment.name].to_dict()["data"]
+        if not experiment.slices:
             assert (data["protocol"], data["draws"], data["seed"]) == ("g1", "official", 42)
-            assert recipe.cell == f"{data['name']}-q{data['partial_rate']:g}-eta{data['noise_rate']:g}-g1"
+            assert experiment.cell == f"{data['name']}-q{data['partial_rate']:g}-eta{data['noise_rate']:g}-g1"
 
 
 def test_ablations_change_one_thing() -> None:
     plain = find("table7/cifar100-q0.05-eta0.3/K-15").config(1).to_dict()
     changed = {"K": {"neighbors"}, "r": {"smoothing"}, "delta": {"delta"}, "Mix-up and CR": {"mixup", "consistency"}}
     changed |= {"Eq. 1": {"vote_on"}, "Backbone": set()}
-    for recipe in select(7, cells=["*eta0.3*"]):
-        config = recipe.config(1).to_dict()
-        assert {k for k, v in config["method"].items() if v != plain["method"][k]} <= changed[recipe.group]
-        assert (config["network"] != plain["network"]) == (recipe.group == "Backbone" and recipe.row != "ResNet-18")
+    for experiment in select(7, cells=["*eta0.3*"]):
+        config = experiment.config(1).to_dict()
+        assert {k for k, v in config["method"].items() if v != plain["method"][k]} <= changed[experiment.group]
+        assert (config["network"] != plain["network"]) == (experiment.group == "Backbone" and experiment.row != "ResNet-18")
         assert merge(config, {"method": plain["method"], "network": plain["network"]}) == plain
 
 
 def test_without_mixup_and_consistency() -> None:
-    for recipe in select(6):
-        options = recipe.config(1).to_dict()["method"]
+    for experiment in select(6):
+        options = experiment.config(1).to_dict()["method"]
         assert not options.get("mixup", False) and not options.get("mixup_weight", 0) and not options.get("consistency", False)
-    longer = {recipe.name for recipe in select(6) if recipe.config(1).train.epochs == 2000}
+    longer = {experiment.name for experiment in select(6) if experiment.config(1).train.epochs == 2000}
     assert longer == {f"table6/cifar10-q0.5-eta0.3/alim-{kind}" for kind in ("scale", "onehot")}
 
 
@@ -259,14 +253,14 @@ def test_fredis_has_the_settings_of_its_page(configs: dict[str, RunConfig]) -> N
     known = {(row[0], float(row[1]), float(row[2])): [float(cell) for cell in row[3:]] for row in rows}
     assert len(known) == 16
     harder = {0.2: 0.3, 0.4: 0.5, 0.03: 0.05}
-    for recipe in (recipe for recipe in ALL if recipe.method == "fredis" and recipe.published):
-        config = configs[recipe.name].to_dict()
+    for experiment in (experiment for experiment in ALL if experiment.method == "fredis" and experiment.published):
+        config = configs[experiment.name].to_dict()
         data, rates = config["data"], (config["data"]["partial_rate"], config["data"]["noise_rate"])
         exact = (data["name"], *rates) in known
         wanted = known[(data["name"], *rates) if exact else (data["name"], *(harder.get(rate, rate) for rate in rates))]
         names = [name if "." in name else f"method.{name}" for name in heads[3:]]
         assert [config[section][key] for section, key in (name.split(".") for name in names)] == wanted
-        assert bool(recipe.note) != exact
+        assert bool(experiment.note) != exact
 
 
 @pytest.mark.parametrize(
@@ -304,7 +298,7 @@ def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
 @pytest.mark.parametrize(
     ("method", "q", "eta", "found"),
     [
-        ("irnet", 0.5, 0.3, {}),  # the rates of the recipe
+        ("irnet", 0.5, 0.3, {}),  # the rates of the experiment
         ("irnet", 0.1, 0.1, {"method.tau": 0.02}),
         ("irnet", 0.2, 0.1, {}),  # no author has these
         ("alim-scale", 0.1, 0.1, {"method.noise_rate": 0.1, "method.adjust_from": 80}),
@@ -321,20 +315,25 @@ def test_what_the_tables_choose_by_the_rates_is_known(method: str, q: float, eta
 
 def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
     for table in ("partial-check", "noisy-comparison"):
-        for recipe in select(table):
-            config = configs[recipe.name]
-            epochs = 15 if recipe.method == "fredis" else 30  # of which its warm-up is as long again
+        for experiment in select(table):
+            config = configs[experiment.name]
+            epochs = 15 if experiment.method == "fredis" else 30  # of which its warm-up is as long again
             assert (config.network.name, config.train.batch_size, config.train.epochs) == ("resnet18", 256, epochs)
-            assert recipe.folder(Path("b"), 3) == Path("b", recipe.cell, recipe.variant, f"epochs-{epochs}", "seed-3")
-            assert getattr(config.method, "view", "weak") == ("eval" if recipe.method == "fredis" else "weak")
+            assert experiment.folder(Path("b"), 3) == Path(
+                "b", experiment.cell, experiment.variant, f"epochs-{epochs}", "seed-3"
+            )
+            assert getattr(config.method, "view", "weak") == ("eval" if experiment.method == "fredis" else "weak")
             assert getattr(config.method, "noise_rate", None) is None  # nobody is told it
-            assert recipe.config(1, 30) == config  # what is its own length already
-            own = recipe.full_epochs
-            assert own > 30 and recipe.config(1, 10).train.epochs == epochs // 3
-            assert recipe.config(1, own * recipe.parts).train.epochs == own
+            assert experiment.config(1, 30) == config  # what is its own length already
+            own = experiment.full.train.epochs
+            shortened_from = re.match(r"Shortened from ([\d,]+) epochs\.", experiment.note)
+            assert shortened_from is None or int(shortened_from[1].replace(",", "")) == own * experiment.phases
+            assert (shortened_from is None) == (experiment.variant == "supervised")
+            assert own > 30 and experiment.config(1, 10).train.epochs == epochs // 3
+            assert experiment.config(1, own * experiment.phases).train.epochs == own
     truth = configs["noisy-comparison/cifar10-q0.3-eta0.3/supervised"].to_dict()
     assert (truth["data"]["supervision"], truth["method"]["name"]) == ("truth", "average")
-    options = {recipe.method: configs[recipe.name].method for recipe in select("noisy-comparison")}
+    options = {experiment.method: configs[experiment.name].method for experiment in select("noisy-comparison")}
     assert (options["upllrs"].separator, options["upllrs"].ramp) == ("resnet20", 6)
     assert (options["dividemix"].warm_up, options["alim-scale"].adjust_from, options["elr+"].slow_ramp) == (5, 10, 3000)
     assert (options["clsp"].tau, options["clsp"].spare, options["clsp"].features) == (0.2, True, "patches")
@@ -342,26 +341,26 @@ def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
 
 
 def test_seeds_take_the_slices_in_turn() -> None:
-    recipe = find("table5/benthic-10annotators/pals")
-    found = [recipe.config(seed).to_dict()["data"] for seed in (1, 2, 3, 4, 5, 0)]
+    experiment = find("table5/benthic-10annotators/pals")
+    found = [experiment.config(seed).to_dict()["data"] for seed in (1, 2, 3, 4, 5, 0)]
     assert [data["slice"] for data in found] == [1, 2, 3, 1, 2, 3]
     assert {(data["name"], data["answers"], data["annotators"]) for data in found} == {("benthic", 10, "resampled")}
-    assert recipe.config(4).seed == 4
+    assert experiment.config(4).seed == 4
 
 
 def test_config_and_folder() -> None:
-    recipe = find("table1/cifar10-q0.1-eta0.1/pico")
-    full = recipe.config(7)
-    assert (full.seed, full.train.epochs) == (7, 800) and full == recipe.config(7, 800)
-    short = recipe.config(7, 80)
+    experiment = find("table1/cifar10-q0.1-eta0.1/pico")
+    full = experiment.config(7)
+    assert (full.seed, full.train.epochs) == (7, 800) and full == experiment.config(7, 800)
+    short = experiment.config(7, 80)
     assert short == RunConfig.of(shortened(full.to_dict(), 80)) and short.train.epochs == 80
     extra = {"engine": {"device": "cpu"}, "train": {"batch_size": 64}}
-    assert recipe.config(7, 80, extra).to_dict() == merge(short.to_dict(), extra)
+    assert experiment.config(7, 80, extra).to_dict() == merge(short.to_dict(), extra)
     place = Path("runs", "cifar10-q0.1-eta0.1-g1", "pico")
-    assert recipe.folder(Path("runs"), 7) == recipe.folder(Path("runs"), 7, 800) == place / "full" / "seed-7"
-    assert recipe.folder(Path("runs"), 7, 80) == place / "epochs-80" / "seed-7"
+    assert experiment.folder(Path("runs"), 7) == experiment.folder(Path("runs"), 7, 800) == place / "full" / "seed-7"
+    assert experiment.folder(Path("runs"), 7, 80) == place / "epochs-80" / "seed-7"
     with pytest.raises(InputError, match=r"train\.epochs"):
-        recipe.config(1, 0)
+        experiment.config(1, 0)
 
 
 # ---- choosing ----
@@ -370,8 +369,8 @@ def test_config_and_folder() -> None:
 def test_select() -> None:
     assert [len(select(table)) for table in (1, "7", None)] == [198, 46, len(ALL)]
     chosen = select(1, ["PALS", "alim-scale"], ["cifar10-*"])
-    assert {(recipe.row, recipe.group) for recipe in chosen} == {("PALS", "CIFAR-10"), ("ALIM-Scale", "CIFAR-10")}
-    assert len(chosen) == 18 and chosen == [recipe for recipe in ALL if recipe in chosen]
+    assert {(experiment.row, experiment.group) for experiment in chosen} == {("PALS", "CIFAR-10"), ("ALIM-Scale", "CIFAR-10")}
+    assert len(chosen) == 18 and chosen == [experiment for experiment in ALL if experiment in chosen]
     assert select(5, ["divide-mix"]) == select("5", ["dividemix"]) and len(select(5, ["divide-mix"])) == 6
     assert len(select(7, ["pals"])) == 46 and len(select(7, ["k = 10"])) == 2
     assert [r.column for r in select(1, ["PALS"], ["CIFAR-100, q=0.05, *"])] == [
@@ -396,79 +395,6 @@ def test_what_is_not_there_is_said(wanted: dict[str, Any], words: str) -> None:
         find("table1/cifar10-q0.1-eta0.1/palz")
 
 
-# ---- cost ----
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_are_counted(name: str) -> None:
-    work, traffic, side = NETWORKS[name]
-    written = 0
-
-    def count(module: nn.Module, given: Any, output: torch.Tensor) -> None:
-        nonlocal written
-        written += output.numel()
-
-    with torch.device("meta"):
-        network = build_network(name, (3, side, side), 10).eval()
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.modules.batchnorm._BatchNorm):
-            module.register_forward_hook(count)
-    with FlopCounterMode(display=False) as counted:
-        network(torch.empty(1, 3, side, side, device="meta"))
-    assert work == pytest.approx(counted.get_total_flops() / 2e9, rel=0.005)
-    assert traffic == pytest.approx(written / 1e6, rel=0.005)
-
-
-def test_measured_methods() -> None:
-    lines = (ROOT / "benchmarks" / "results" / "methods_h200_2026-11-15.jsonl").read_text(encoding="utf-8").splitlines()
-    found = {record["method"]: record["epoch_s"] for record in map(json.loads, lines)}
-    assert found["average"] == pytest.approx(PLAIN_EPOCH, rel=0.01)
-    for method, factor in MEASURED.items():
-        assert found[method] == pytest.approx(factor * PLAIN_EPOCH, rel=0.01)
-
-
-def test_estimates(configs: dict[str, RunConfig]) -> None:
-    pals = estimate(find("table1/cifar10-q0.5-eta0.3/pals"))
-    assert pals == pytest.approx(794, rel=0.05)  # what a run took: benchmarks/results/cifar10_q0.5_eta0.3_h200_2026-11-15.md
-    assert pals is not None and estimate(find("table1/cifar10-q0.5-eta0.3/pals"), 50) == pytest.approx(pals / 10)
-    wide = estimate(find("table7/cifar100-q0.05-eta0.3/wrn-34-10"))
-    assert wide == pytest.approx(12 * pals, rel=0.01)  # by its arithmetic
-    assert estimate(find("table7/cifar100-q0.05-eta0.3/resnext50")) == pytest.approx(7.33 * pals, rel=0.01)  # by its traffic
-    plain = estimate(find("table6/cifar10-q0.5-eta0.3/pals"))
-    assert plain == pytest.approx(pals * 4 / 7)
-    assert estimate(find("table6/cifar10-q0.1-eta0.3/alim-scale")) == pytest.approx(1000 * 1.56 * PLAIN_EPOCH)
-    assert estimate(find("table1/cifar10-q0.5-eta0.3/alim-scale")) == pytest.approx(1000 * 2.33 * PLAIN_EPOCH)
-    fredis = estimate(find("noisy-comparison/cifar10-q0.3-eta0.3/fredis"))
-    assert fredis == pytest.approx(2 * 15 * 3 * PLAIN_EPOCH)  # the warm-up is as long again
-    assert all(0 < (seconds(config) or 0) < 24 * 3600 for config in configs.values())
-
-
-def test_estimates_by_hand() -> None:
-    """A smaller set of larger pictures, and the many small networks of UPLLRS."""
-    items, side = SIZES["benthic"]
-    expected = 100 * 2.10 * PLAIN_EPOCH * (items / 50_000) * (22.2 / 1.23) * (side / 224) ** 2
-    assert estimate(find("table5/benthic-10annotators/pals")) == pytest.approx(expected)
-    main, separation = 263 * 9 * 1.01 / 1.23, 34 * 5 * 0.401 / 1.23
-    assert estimate(find("table1/cifar10-q0.1-eta0.1/upllrs")) == pytest.approx(PLAIN_EPOCH * (main + separation))
-
-
-def test_what_is_left_of_a_run() -> None:
-    """FREDIS has 250 epochs of warm-up and 250 more; those of UPLLRS are of networks of several sizes."""
-    pals, fredis, upllrs = (find(f"table1/cifar10-q0.1-eta0.1/{name}").config(1) for name in ("pals", "fredis", "upllrs"))
-    assert left(pals, 125) == pytest.approx(0.75 * (seconds(pals) or 0))
-    assert left(fredis, 300) == pytest.approx(0.4 * (seconds(fredis) or 0))
-    assert left(pals, 501) == 0
-    assert left(upllrs, 200) == seconds(upllrs)
-    assert left(RunConfig.of({"data": {"name": "digits"}}), 3) is None
-
-
-def test_no_estimate_is_invented() -> None:
-    assert seconds(RunConfig.of({"data": {"name": "digits"}})) is None
-    recipe = Recipe("a/b/c", "grid", "c", "b", "", "b", "c", {"data": {"name": "cifar10"}, "method": {"name": "pals"}})
-    assert estimate(recipe) is not None
-    assert seconds(recipe.config(1, extra={"network": {"name": "timm:convnext_tiny"}})) is None
-
-
 # ---- the command ----
 
 
@@ -476,8 +402,8 @@ def test_command_lists(pals: Pals) -> None:
     answer = pals("recipes", "--table", "1", "--methods", "PALS,rc", "--cells", "cifar10-*")
     assert answer.code == 0 and "Table 1" in answer.out and "arXiv 2402.04835" in answer.out
     line = next(line for line in answer.out.splitlines() if line.startswith("table1/cifar10-q0.1-eta0.1/pals"))
-    assert line.split()[1:] == ["PALS", "96.28", "±", "0.05", "13", "min"]
-    assert "18 recipes, 18 different runs. One seed of each on one H200: about" in answer.out
+    assert line.split()[1:] == ["PALS", "96.28", "±", "0.05", "500"]
+    assert "18 recipes, 18 different runs" in answer.out
 
 
 def test_command_counts_shared_runs_once(pals: Pals) -> None:
@@ -488,18 +414,18 @@ def test_command_counts_shared_runs_once(pals: Pals) -> None:
 
 def test_command_as_json(pals: Pals) -> None:
     found = json.loads(pals("recipes", "--table", "3", "--methods", "UPLLRS", "--epochs", "100", "--json").out)
-    assert [recipe["published"] for recipe in found] == [None, {"mean": 64.78, "std": 0.53}]
+    assert [experiment["published"] for experiment in found] == [None, {"mean": 64.78, "std": 0.53}]
     assert found[1]["name"] == "table3/cifar100-q0.05-eta0.5/upllrs" and found[1]["epochs"] == 100
     one = json.loads(pals("recipes", "table1/cifar10-q0.1-eta0.1/pals", "--json", "--seed", "2").out)
-    assert one["config"] == find(one["name"]).config(2).to_dict() and one["about_gpu_hours"] == pytest.approx(0.21)
+    assert one["config"] == find(one["name"]).config(2).to_dict()
 
 
 def test_command_shows_settings_that_can_be_run(pals: Pals) -> None:
     answer = pals("recipes", "table1/cifar100-q0.03-eta0.2/fredis", "--seed", "3", "--epochs", "25")
     assert answer.code == 0
-    head = answer.out.splitlines()[:3]
+    head = answer.out.splitlines()[:2]
     assert head[0] == "# table1/cifar100-q0.03-eta0.2/fredis: FREDIS, CIFAR-100, q=0.03, eta=0.2; published: 63.86 ± 0.50"
-    assert head[1].startswith("# One run on one H200: about") and "q=0.05, eta=0.3" in head[2]
+    assert "q=0.05, eta=0.3" in head[1]
     assert RunConfig.of(yaml.safe_load(answer.out)) == find("table1/cifar100-q0.03-eta0.2/fredis").config(3, 25)
 
 

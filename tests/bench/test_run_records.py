@@ -13,14 +13,14 @@ from _bench import FOLDERS, GRID, run_grid
 
 import pals as package
 from pals.bench import collect, read_grid, read_records, read_result, record, write_records
-from pals.bench.paper.experiment import Recipe
-from pals.runs.run_folder import commit
+from pals.bench.paper.experiments import Experiment
+from pals.runs import run_folder
 from pals.util.errors import InputError
 from pals.util.files import read_json, read_json_lines, write_json
 
 
 @pytest.fixture
-def recipes(grid: Path) -> list[Recipe]:
+def recipes(grid: Path) -> list[Experiment]:
     return read_grid(grid)
 
 
@@ -37,7 +37,7 @@ def test_a_result_says_all_that_a_table_needs(whole: Path) -> None:
     assert result.seconds == pytest.approx(sum(event["seconds"] for event in epochs), abs=0.01)
     assert result.epoch_seconds == pytest.approx(statistics.median(event["seconds"] for event in epochs), abs=1e-4)
     assert (result.hardware, result.warmup_seconds, result.changed) == ("cpu, fp32", 0.0, ())
-    assert result.commit == commit()
+    assert result.commit == run_folder.commit()
     assert set(result.versions) == {"pals", "torch", "python"}
 
 
@@ -92,7 +92,7 @@ def test_a_record_that_is_none(change: dict[str, str | None], said: str, whole: 
         read_records(tmp_path / "none.jsonl")
 
 
-def test_collecting_by_recipe(whole: Path, recipes: list[Recipe]) -> None:
+def test_collecting_by_recipe(whole: Path, recipes: list[Experiment]) -> None:
     found = collect(recipes, whole)
     assert list(found) == [recipe.name for recipe in recipes]
     assert [result.seed for result in found["toy/few/pals"]] == [1, 2]
@@ -100,7 +100,7 @@ def test_collecting_by_recipe(whole: Path, recipes: list[Recipe]) -> None:
     assert collect(recipes, whole, epochs=1) == {recipe.name: [] for recipe in recipes}  # never mixed
 
 
-def test_unfinished_runs_do_not_count(whole: Path, recipes: list[Recipe], tmp_path: Path) -> None:
+def test_unfinished_runs_do_not_count(whole: Path, recipes: list[Experiment], tmp_path: Path) -> None:
     base = tmp_path / "bench"
     shutil.copytree(whole, base)
     (base / "few/pals/full/seed-1/summary.json").unlink()
@@ -140,11 +140,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def commit_now() -> str | None:
-    commit.cache_clear()
+    run_folder.commit.cache_clear()
     try:
-        return commit()
+        return run_folder.commit()
     finally:
-        commit.cache_clear()
+        run_folder.commit.cache_clear()
 
 
 def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pals.bench.stop import Stop
+from pals.bench import Stop
 
 
 def test_asked_once_it_stops_after_the_epoch_asked_twice_at_once(tmp_path: Path) -> None:

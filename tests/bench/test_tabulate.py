@@ -13,7 +13,7 @@ import pytest
 
 from _latex import columns_of, environments
 from _toy import Answer
-from pals.bench.paper.experiments import all_recipes, find, select
+from pals.bench.paper.experiments import experiments, find, select
 from pals.bench.report.reproduction import reproduction_page
 from pals.bench.report.run_curves import read_curve, read_curves
 from pals.bench.report.tabulate import YARDSTICK, gather, link, make_table
@@ -402,7 +402,7 @@ def test_the_kept_records_are_of_recipes_and_lead_to_their_pages() -> None:
     records = read_records(RECORDS)
     assert len({one.run for one in records}) == len(records)
     for one in records:
-        recipe = all_recipes()[str(one.recipe)]
+        recipe = experiments()[str(one.recipe)]
         assert one.run == recipe.folder(Path(), one.seed).as_posix()
         assert (one.method, one.network) == (recipe.method, recipe.config(one.seed).network.name)
         if one.folder:

@@ -17,7 +17,7 @@ import pytest
 from _ranks import variables
 from _toy import Answer
 from pals.bench import Outcome, Stop, Work, launch, on_ray, on_slurm, work_for
-from pals.bench.job import outcome_of_all
+from pals.bench.work import outcome_of_all
 from pals.runs.run_config import RunConfig
 from pals.training.distributed import LostError
 from pals.training.run_log import read_epochs
@@ -96,7 +96,7 @@ def test_tasks_of_a_slurm_job(
     import submitit
 
     monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
-    monkeypatch.setattr(on_slurm, "POLL", 0)
+    monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
     monkeypatch.setattr(FakeExecutor, "given", given)
     options = {"nodes": 2}
     (outcome,) = launch([four_processes(tmp_path, "auto")], "slurm", stop=Stop(tmp_path), options=options)
@@ -110,7 +110,7 @@ def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     from submitit.core.utils import UncompletedJobError
 
     monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
-    monkeypatch.setattr(on_slurm, "POLL", 0)
+    monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
     monkeypatch.setattr(FakeExecutor, "given", [failed(str(LostError())), UncompletedJobError("log\nof many lines")])
     (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
     again = "Run the same command to continue from the last checkpoint."

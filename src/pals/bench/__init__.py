@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pals.bench.grid import read_grid
 from pals.bench.jobs import Job, State, plan, state
-from pals.bench.launchers import LAUNCHERS, Outcome, Work, launch, run_job, work_for, work_of
+from pals.bench.launchers import LAUNCHERS, launch
 from pals.bench.report.statistics import Paired, Summary, paired, summarise, verdict
 from pals.bench.run_records import Result, collect, read_records, read_result, record, write_records
-from pals.bench.stop import Stop
+from pals.bench.work import Outcome, Stop, Work, run_job, work_for, work_of
 
 __all__ = [
     "LAUNCHERS",

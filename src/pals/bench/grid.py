@@ -1,4 +1,4 @@
-"""A comparison of one's own, from a small file: base settings, rows (methods) and columns (data)."""
+"""The user's own comparison, from a small file: base settings, rows (methods) and columns (data)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pals.bench.paper.experiment import Recipe
+from pals.bench.paper.experiments import Experiment
 from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError, unknown
 
-UNLESS_SAID = {"data": {"name": "digits"}, "method": {"name": "pals"}}
+GRID_DEFAULTS = {"data": {"name": "digits"}, "method": {"name": "pals"}}
 KEYS = ("title", "base", "rows", "columns")
 
 
-def read_grid(path: Path) -> list[Recipe]:
-    """One recipe for each row in each column; later settings win: base, column, row."""
+def read_grid(path: Path) -> list[Experiment]:
+    """The experiments of a grid file: one for each row in each column.
+
+    Args:
+        path: a YAML file with `rows` and `columns`, each a mapping from a name to settings, and perhaps `title` and `base`.
+            Later settings win: base, column, row.
+
+    Raises:
+        InputError: if the file or a setting in it is wrong; it names row and column.
+    """
     values = read_yaml(path)
     for key in values:
         if key not in KEYS:
@@ -24,8 +32,8 @@ def read_grid(path: Path) -> list[Recipe]:
     title = str(values.get("title") or path.stem)
     base = _section(path, "base", values.get("base") or {})
     rows, columns = (_named_sections(path, key, values.get(key)) for key in ("rows", "columns"))
-    recipes = [
-        Recipe(
+    experiments = [
+        Experiment(
             name=f"{slug(title)}/{slug(column)}/{slug(row)}",
             table="grid",
             row=row,
@@ -33,27 +41,28 @@ def read_grid(path: Path) -> list[Recipe]:
             group=title,
             cell=slug(column),
             variant=slug(row),
-            values=merge(UNLESS_SAID, base, for_column, for_row),
-            published=None,
+            values=merge(GRID_DEFAULTS, base, for_column, for_row),
         )
         for column, for_column in columns.items()
         for row, for_row in rows.items()
     ]
-    for recipe in recipes:
-        _check(path, recipe)
-    return recipes
-
-
-def _check(path: Path, recipe: Recipe) -> None:
-    """Wrong settings are known by their place in the file."""
-    try:
-        recipe.config(1)
-    except InputError as error:
-        raise InputError(f"{path}, row {recipe.row!r}, column {recipe.column!r}: {error}") from None
+    for experiment in experiments:
+        try:
+            experiment.full  # noqa: B018  checked here, so that an error names the place in the file
+        except InputError as error:
+            raise InputError(f"{path}, row {experiment.row!r}, column {experiment.column!r}: {error}") from None
+    return experiments
 
 
 def slug(name: str) -> str:
-    """As a folder: what is not a letter, digit, dot, plus, minus or underscore becomes a minus."""
+    """A name as the name of a folder: other characters than letters, digits, dot, plus, minus and underscore become a minus.
+
+    Args:
+        name: any text.
+
+    >>> slug("K = 10 (ours)")
+    'k-10-ours'
+    """
     return re.sub(r"[^\w.+-]+", "-", name.lower()).strip("-.") or "x"
 
 

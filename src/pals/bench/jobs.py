@@ -1,4 +1,4 @@
-"""Which runs a set of recipes asks for, where each has its folder, and how far it is."""
+"""The runs that a set of experiments needs: where each has its folder, and how far it is."""
 
 from __future__ import annotations
 
@@ -7,45 +7,99 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pals.bench.paper.experiment import Recipe
+from pals.bench.paper.experiments import Experiment
 from pals.runs.run_config import RunConfig
 from pals.runs.run_folder import load_run_config
+from pals.runs.run_json import refuse_strange
 from pals.training.checkpoint import refuse_other_settings
 from pals.training.run_log import read_epochs
-from pals.util.config import differences
+from pals.util.config import differences, read_yaml
 from pals.util.errors import InputError
 
-OF_THE_MACHINE = {"engine.device", "engine.compile", "train.feature_batch", "train.checkpoint_every"}
+MACHINE_SETTINGS = {"engine.device", "engine.compile", "train.feature_batch", "train.checkpoint_every"}
 """Settings on which the numbers of a run do not depend, apart from rounding."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a recipe."""
+    """One planned run of an experiment."""
 
-    recipe: Recipe
+    experiment: Experiment
     seed: int
     epochs: int | None
-    "None: the recipe's own schedule; else shortened to this many."
+    "None: the experiment's own schedule; else shortened to this many."
     folder: Path
     config: RunConfig
+    changed: tuple[str, ...] = ()
+    "Settings that are not the experiment's (--set), apart from those of the machine."
 
     @property
     def name(self) -> str:
-        return f"{self.recipe.name} seed {self.seed}"
+        return f"{self.experiment.name} seed {self.seed}"
+
+
+def plan(
+    experiments: Iterable[Experiment],
+    seeds: Sequence[int],
+    epochs: int | None = None,
+    base: Path = Path("runs/bench"),
+    extra: Mapping[str, Any] | None = None,
+) -> list[Job]:
+    """One job for each run folder, in an order in which runs that can share compiled networks follow each other.
+
+    Args:
+        experiments: those with the same settings share their runs.
+        seeds: of each experiment.
+        epochs: shorten every schedule to this many; by default each has its own.
+        base: folder for all runs.
+        extra: settings that win over those of the experiments.
+
+    Raises:
+        InputError: if a setting in `extra` is wrong, or two experiments with different settings have one folder.
+
+    >>> from pals.bench.paper.experiments import select
+    >>> jobs = plan(select("figure2"), seeds=[1, 2], epochs=10)
+    >>> [job.folder.as_posix() for job in jobs]  # doctest: +NORMALIZE_WHITESPACE
+    ['runs/bench/cifar100-q0.05-eta0.3-g1/pals/epochs-10/seed-1',
+     'runs/bench/cifar100-q0.05-eta0.3-g1/pals/epochs-10/seed-2']
+    """
+    jobs: dict[Path, Job] = {}
+    for experiment in experiments:
+        for seed in seeds:
+            folder = experiment.folder(base, seed, epochs)
+            try:
+                config = experiment.config(seed, epochs, extra)
+            except InputError as error:  # of several methods perhaps only some have the setting
+                raise InputError(f"{experiment.name}: {error}") from None
+            changed = tuple(key for key, _, _ in changes(experiment.config(seed, epochs), config)) if extra else ()
+            first = jobs.setdefault(folder, Job(experiment, seed, epochs, folder, config, changed))
+            if first.config != config:
+                raise InputError(
+                    f"{first.experiment.name} and {experiment.name} have different settings but one folder, {folder}."
+                )
+    kinds = list(dict.fromkeys(run_kind(job.config) for job in jobs.values()))
+    methods = list(dict.fromkeys(job.config.method_name for job in jobs.values()))
+    rank = {name: number for number, name in enumerate((*kinds, *methods))}
+    return sorted(jobs.values(), key=lambda job: (rank[run_kind(job.config)], rank[job.config.method_name], job.seed))
+
+
+def run_kind(config: RunConfig) -> tuple[Any, ...]:
+    """What compiled networks depend on: runs that agree in this can share them."""
+    train, network = config.train, config.network
+    return (config.data.name, network.name, network.frozen, network.head, train.batch_size, train.feature_batch, config.engine)
 
 
 class State(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     kind: Literal["done", "cut off", "missing"]
     epoch: int = 0
-    "The last that was logged, of its phase."
+    "The last logged epoch, counted within its phase."
     epochs: int = 0
-    "That its phase has."
+    "Epochs of that phase."
     phase: str = "main"
     total_epoch: int = 0
-    "As `epoch`, counted over all phases."
+    "The last logged epoch, counted over all phases."
 
     def __str__(self) -> str:
         if self.kind != "cut off":
@@ -53,63 +107,63 @@ class State(NamedTuple):
         return f"cut off at {'' if self.phase == 'main' else f'{self.phase} '}epoch {self.epoch} of {self.epochs}"
 
 
-def plan(
-    recipes: Iterable[Recipe],
-    seeds: Sequence[int],
-    epochs: int | None = None,
-    base: Path = Path("runs/bench"),
-    extra: Mapping[str, Any] | None = None,
-) -> list[Job]:
-    """One job for each run folder, ordered so that those of one kind follow each other: what was compiled serves them all.
-    Recipes with the same settings share their run."""
-    jobs: dict[Path, Job] = {}
-    for recipe in recipes:
-        for seed in seeds:
-            folder = recipe.folder(base, seed, epochs)
-            job = Job(recipe, seed, epochs, folder, _config(recipe, seed, epochs, extra))
-            first = jobs.setdefault(folder, job)
-            if first.config != job.config:
-                raise InputError(f"{first.recipe.name} and {recipe.name} have different settings but one folder, {folder}.")
-    kinds = list(dict.fromkeys(kind(job.config) for job in jobs.values()))
-    methods = list(dict.fromkeys(job.config.method_name for job in jobs.values()))
-    place = {name: number for number, name in enumerate((*kinds, *methods))}
-    return sorted(jobs.values(), key=lambda job: (place[kind(job.config)], place[job.config.method_name], job.seed))
-
-
-def _config(recipe: Recipe, seed: int, epochs: int | None, extra: Mapping[str, Any] | None) -> RunConfig:
-    """With several methods a setting may be one that only some of them have."""
-    try:
-        return recipe.config(seed, epochs, extra)
-    except InputError as error:
-        raise InputError(f"{recipe.name}: {error}") from None
-
-
-def kind(config: RunConfig) -> tuple[Any, ...]:
-    """What compiled networks depend on: runs that agree in this can share them."""
-    train, network = config.train, config.network
-    return (config.data.name, network.name, network.frozen, network.head, train.batch_size, train.feature_batch, config.engine)
-
-
 def state(folder: Path, config: RunConfig | None = None) -> State:
-    """How far the run in a folder is. With `config` given, a folder with other settings is an error; what is done may have
-    been done on another machine."""
+    """The progress of the run in a folder.
+
+    Args:
+        folder: of the run; it need not exist.
+        config: the settings that the run must have, if that is to be checked. A finished run may have been made on another
+            machine.
+
+    Raises:
+        InputError: if the folder holds a run with other settings.
+    """
     if not (folder / "config.yaml").exists():
         return State("missing")
-    found = load_run_config(folder, expected=config)
+    settings = saved_settings(folder, config)
     done = (folder / "summary.json").exists()
-    if config is not None and (not done or changes(found, config)):
-        refuse_other_settings(folder / "config.yaml", found.to_dict(), config.to_dict())
+    if config is not None and (not done or setting_changes(settings, config.to_dict())):
+        refuse_other_settings(folder / "config.yaml", settings, config.to_dict())
     if done:
         return State("done")
     if not (folder / "checkpoint.pt").exists():
-        return State("missing")  # cut off before there was anything to go on from
-    logged = read_epochs(folder)
+        return State("missing")  # it ended before its first checkpoint
+    logged, epochs = read_epochs(folder), settings["train"]["epochs"]
     if not logged:
-        return State("cut off", 0, found.train.epochs)
-    last, epochs = logged[-1], found.train.epochs
+        return State("cut off", 0, epochs)
+    last = logged[-1]
     return State("cut off", last["epoch"], last.get("epochs", epochs), last["phase"], last["total_epoch"])
 
 
+def saved_settings(folder: Path, expected: RunConfig | None = None) -> dict[str, Any]:
+    """The settings in the `config.yaml` of a run, as plain values.
+
+    Args:
+        folder: of the run.
+        expected: settings that the run probably has. If it has others, those are checked and completed: an earlier version did
+            not know some of them.
+
+    Raises:
+        InputError: if the folder is not one of a run, or its settings are wrong.
+    """
+    refuse_strange(folder)
+    values = read_yaml(folder / "config.yaml")
+    return values if expected is not None and values == expected.to_dict() else load_run_config(folder).to_dict()
+
+
+def setting_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Settings in which two runs differ, apart from those of the machine.
+
+    Args:
+        one: all settings of a run, as plain values.
+        other: those of another.
+
+    Returns:
+        For each setting its key, the value in `one` and the value in `other`.
+    """
+    return [change for change in differences(one, other) if change[0] not in MACHINE_SETTINGS]
+
+
 def changes(one: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
-    """Settings in which two runs differ, apart from those of the machine: (key, value of one, value of the other)."""
-    return [change for change in differences(one.to_dict(), other.to_dict()) if change[0] not in OF_THE_MACHINE]
+    """As `setting_changes`, of checked settings."""
+    return setting_changes(one.to_dict(), other.to_dict())

@@ -12,17 +12,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pals.bench.job import Outcome, Tell, Work, outcome_of_all, run_job
-from pals.bench.stop import Stop
+from pals.bench.work import OnEvent, Outcome, Stop, Work, outcome_of_all, run_job
 from pals.training.distributed import GO_ON, PATIENCE, started_as
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
 from pals.util.words import pip_install
 
-POLL = 0.5
+RAY_POLL_SECONDS = 0.5
 
 
-def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options: Mapping[str, Any]) -> Iterator[Outcome]:
+def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, on_event: OnEvent, options: Mapping[str, Any]) -> Iterator[Outcome]:
     """`jobs` at a time on each GPU of the cluster, or one per CPU where it has none. All machines must see the run folders.
     Runs that several processes share are trained one after the other. `options` go to `ray.init`. After a stop tasks end with
     their epoch, or as soon as they begin."""
@@ -50,7 +49,7 @@ def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options:
         task = ray.remote(max_retries=1, **share)(run_job)  # a run whose machine is lost goes on elsewhere
         running = {task.remote(work): work for work in works}
         while running:
-            ended, _ = ray.wait(list(running), timeout=POLL)
+            ended, _ = ray.wait(list(running), timeout=RAY_POLL_SECONDS)
             for reference in ended:
                 yield _outcome(ray, reference, running.pop(reference))
     finally:
@@ -100,7 +99,7 @@ def _by_several(work: Work, *, gpu: bool) -> Outcome:
     pool = ThreadPoolExecutor(1)
     try:
         ended = pool.submit(trainer.fit)
-        while not wait([ended], POLL).done:
+        while not wait([ended], RAY_POLL_SECONDS).done:
             pass
         ended.result()
         return Outcome(**read_json(told))

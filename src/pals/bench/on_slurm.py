@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pals.bench.job import Outcome, Tell, Work, outcome_of_all, run_job
-from pals.bench.stop import Stop
+from pals.bench.work import OnEvent, Outcome, Stop, Work, outcome_of_all, run_job
 from pals.training.distributed import GO_ON
 from pals.util.errors import InputError
 from pals.util.words import pip_install
 
-POLL = 1.0
-MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs longer is queued again and goes on
+SLURM_POLL_SECONDS = 1.0
+JOB_MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs longer is queued again and goes on
 
 
 class Resumable:
@@ -34,7 +33,9 @@ class Resumable:
         return submitit.helpers.DelayedSubmission(self, work)
 
 
-def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, options: Mapping[str, Any]) -> Iterator[Outcome]:
+def on_slurm(
+    works: Sequence[Work], *, jobs: int, stop: Stop, on_event: OnEvent, options: Mapping[str, Any]
+) -> Iterator[Outcome]:
     """One job array, `jobs` of it at a time, one task and one GPU for each process of a run. `options` go to submitit's
     executor: slurm_partition=gpu, timeout_min=600; cluster=local runs them here. Stopping ends the waiting, not the jobs."""
     try:
@@ -45,7 +46,7 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
     gpus = tasks * any(work.values["engine"]["device"] != "cpu" for work in works)
     wishes = {
         "name": "pals",
-        "timeout_min": MINUTES,
+        "timeout_min": JOB_MINUTES,
         "tasks_per_node": tasks,
         "gpus_per_node": gpus,
         "slurm_array_parallelism": jobs,
@@ -63,7 +64,7 @@ def on_slurm(works: Sequence[Work], *, jobs: int, stop: Stop, tell: Tell, option
     while running and not stop.asked:
         for job in [job for job in running if job.done()]:
             yield _outcome(job, running.pop(job))
-        time.sleep(POLL)
+        time.sleep(SLURM_POLL_SECONDS)
 
 
 def _tasks_per_node(processes: int, nodes: Any) -> int:

@@ -1,4 +1,4 @@
-"""What came of runs: read from their folders, or from records of them (one JSON line per run)."""
+"""Results of finished runs: read from their folders, or from records of them (one JSON line per run)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pals.bench.jobs import changes
-from pals.bench.paper.experiment import Recipe
-from pals.runs.run_config import DataConfig
-from pals.runs.run_folder import load_run_config
+from pals.bench.jobs import saved_settings, setting_changes
+from pals.bench.paper.experiments import Experiment
 from pals.runs.run_json import refuse_strange
 from pals.training.run_log import read_epochs
 from pals.util.config import read_yaml
@@ -28,7 +26,7 @@ class Result:
     """A finished run. Accuracies are per cent of the test items after the LAST epoch; nothing was chosen by them."""
 
     recipe: str | None
-    "Name of the recipe that it was started as; others may share the run."
+    "Name of the experiment that it was started as; others may share the run."
     run: str
     "Its folder below that of the bench: cell/variant/schedule/seed-1."
     data: str
@@ -49,7 +47,7 @@ class Result:
     "How candidate sets were drawn; None: they were not made."
     nominal_noise: float | None
     effective_noise: float | None
-    "Share of the candidate sets without the true label."
+    "Fraction of the candidate sets without the true label."
     hardware: str
     commit: str | None
     created: str
@@ -58,73 +56,86 @@ class Result:
     at_a_time: int = 1
     "Runs that shared the device; the times of more than one are not those of one."
     changed: tuple[str, ...] = ()
-    "Settings that were not the recipe's (--set)."
+    "Settings that were not the experiment's (--set)."
     folder: str = ""
-    "Where it was read from."
+    "The run folder that it was read from."
 
     @property
     def timed(self) -> bool:
-        """Whether it had its device to itself, so that its times say something."""
+        """Whether it had its device to itself, so that its times can be compared."""
         return self.at_a_time == 1
 
 
 def read_result(folder: Path) -> Result:
-    """Of one finished run."""
+    """The result of one finished run.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        InputError: if the folder holds no run, or one that is not finished, has no test items or was damaged.
+    """
     refuse_strange(folder)
-    settings = read_yaml(folder / "config.yaml")
+    config = read_yaml(folder / "config.yaml")
     if not (folder / "summary.json").exists():
         raise InputError(f"{folder} holds a run that is not finished. Run the command that started it to continue.")
     summary, about = read_object(folder / "summary.json"), read_object(folder / "run.json")
     if "test_accuracy" not in summary:
         raise InputError(f"{folder} holds a run without test items (`pals fit`?): there is no accuracy to collect.")
+    epochs = read_epochs(folder)
     try:
-        return _result(folder, settings, summary, about)
+        seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
+        last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
+        return Result(
+            recipe=about.get("recipe"),
+            run="/".join(folder.resolve().parts[-4:]),
+            data=config["data"]["name"],
+            method=config["method"]["name"],
+            network=config["network"]["name"],
+            seed=config["seed"],
+            epochs=config["train"]["epochs"],
+            accuracy=100 * summary["test_accuracy"],
+            class_accuracy=100 * summary["test_class_accuracy"] if "test_class_accuracy" in summary else None,
+            seconds=round(sum(seconds), 2),
+            epoch_seconds=round(statistics.median(last), 4) if last else 0.0,
+            warmup_seconds=round(sum(event.get("warmup_seconds", 0.0) for event in epochs), 2),
+            items=summary["items"],
+            protocol=config["data"].get("protocol") if "nominal_noise" in summary else None,
+            nominal_noise=summary.get("nominal_noise"),
+            effective_noise=summary.get("effective_noise"),
+            hardware=summary["engine"],
+            commit=about.get("commit"),
+            created=about["created"],
+            command=" ".join(["pals", *about["command"][1:]]),
+            versions={name: about[name] for name in ("pals", "torch", "python")},
+            at_a_time=about.get("at_a_time", 1),
+            changed=tuple(about.get("changed", ())),
+            folder=str(folder),
+        )
     except (LookupError, TypeError) as error:
         raise InputError(f"{folder} holds a run whose files were changed ({error}). Restore them, or run it again.") from None
 
 
-def _result(folder: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], about: Mapping[str, Any]) -> Result:
-    epochs = read_epochs(folder)
-    seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
-    last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
-    made = "nominal_noise" in summary
-    return Result(
-        recipe=about.get("recipe"),
-        run="/".join(folder.resolve().parts[-4:]),
-        data=settings["data"]["name"],
-        method=settings["method"]["name"],
-        network=settings["network"]["name"],
-        seed=settings["seed"],
-        epochs=settings["train"]["epochs"],
-        accuracy=100 * summary["test_accuracy"],
-        class_accuracy=100 * summary["test_class_accuracy"] if "test_class_accuracy" in summary else None,
-        seconds=round(sum(seconds), 2),
-        epoch_seconds=round(statistics.median(last), 4) if last else 0.0,
-        warmup_seconds=round(sum(event.get("warmup_seconds", 0.0) for event in epochs), 2),
-        items=summary["items"],
-        protocol=settings["data"].get("protocol", DataConfig.protocol) if made else None,
-        nominal_noise=summary.get("nominal_noise"),
-        effective_noise=summary.get("effective_noise"),
-        hardware=summary["engine"],
-        commit=about.get("commit"),
-        created=about["created"],
-        command=" ".join(["pals", *about["command"][1:]]),
-        versions={name: about[name] for name in ("pals", "torch", "python")},
-        at_a_time=about.get("at_a_time", 1),
-        changed=tuple(about.get("changed", ())),
-        folder=str(folder),
-    )
-
-
 def record(folder: Path) -> dict[str, Any]:
-    """A result as one JSON object; `read_records` reads it back. Where the folder lies on this machine is left out."""
+    """A result as one JSON object, without the location of its folder on this machine; `read_records` reads it back.
+
+    Args:
+        folder: of the run.
+    """
     values = asdict(read_result(folder))
     del values["folder"]
     return {**values, "changed": list(values["changed"])}
 
 
 def write_records(base: Path) -> Path:
-    """A record of every finished run below `base`, in one file."""
+    """Write a record of every finished run below a folder into one file in it.
+
+    Args:
+        base: folder of a bench.
+
+    Returns:
+        The file.
+    """
     folders = sorted(summary.parent for summary in base.glob("*/*/*/seed-*/summary.json"))
     path = base / RECORDS
     write_text(path, "".join(json.dumps(record(folder)) + "\n" for folder in folders))
@@ -132,6 +143,14 @@ def write_records(base: Path) -> Path:
 
 
 def read_records(path: Path) -> list[Result]:
+    """Results from a file of records.
+
+    Args:
+        path: a file with one JSON object per line.
+
+    Raises:
+        InputError: if it does not exist or a line is not a record; it names the line.
+    """
     if not path.exists():
         raise InputError(f"{path} does not exist.")
     known = {item.name for item in fields(Result)}
@@ -146,25 +165,32 @@ def read_records(path: Path) -> list[Result]:
     return results
 
 
-def collect(recipes: Iterable[Recipe], base: Path, epochs: int | None = None) -> dict[str, list[Result]]:
-    """By recipe: the finished runs below `base`, of all seeds, of the full schedule or the one with so many epochs. Runs made
-    with other settings than the recipe's (by --set) are an error: their numbers are not its numbers."""
+def collect(experiments: Iterable[Experiment], base: Path, epochs: int | None = None) -> dict[str, list[Result]]:
+    """The finished runs of experiments, of all seeds, from the folder of a bench.
+
+    Args:
+        experiments: whose runs to collect.
+        base: folder of the bench.
+        epochs: of a shortened schedule; by default runs of the full one.
+
+    Returns:
+        Results by the experiment's name, ordered by seed.
+
+    Raises:
+        InputError: if a run has other settings than its experiment (by --set): its numbers are not those of the experiment.
+    """
     found: dict[str, list[Result]] = {}
-    for recipe in recipes:
-        above = recipe.folder(base, 1, epochs).parent
+    for experiment in experiments:
+        above = experiment.folder(base, 1, epochs).parent
         results = [read_result(summary.parent) for summary in above.glob("seed-*/summary.json")]
         for result in results:
-            _refuse_changes(recipe, result, epochs)
-        found[recipe.name] = sorted(results, key=lambda result: result.seed)
+            config = experiment.config(result.seed, epochs)
+            changed = setting_changes(config.to_dict(), saved_settings(Path(result.folder), config))
+            if changed:
+                key, expected, value = changed[0]
+                raise InputError(
+                    f"{result.folder} was not run as {experiment.name} says: {key} is {value!r} and not {expected!r}. "
+                    "Keep runs with other settings in a folder of their own (--out), or write a grid for them."
+                )
+        found[experiment.name] = sorted(results, key=lambda result: result.seed)
     return found
-
-
-def _refuse_changes(recipe: Recipe, result: Result, epochs: int | None) -> None:
-    wanted = recipe.config(result.seed, epochs)
-    changed = changes(wanted, load_run_config(Path(result.folder), expected=wanted))
-    if changed:
-        key, own, found = changed[0]
-        raise InputError(
-            f"{result.folder} was not run as {recipe.name} says: {key} is {found!r} and not {own!r}. "
-            "Keep runs with other settings in a folder of their own (--out), or write a grid for them."
-        )

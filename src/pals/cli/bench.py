@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
     from pals.bench import Job, State
-    from pals.bench.paper.experiment import Recipe
+    from pals.bench.paper.experiments import Experiment
 
 
 @app.command()
@@ -62,9 +63,9 @@ def bench(
     from pals.bench import Stop, plan, state, work_of, write_records
     from pals.util.config import override
 
-    recipes = _recipes(names or [], table, grid, words(methods), words(cells))
+    experiments = _experiments(names or [], table, grid, words(methods), words(cells))
     extra = override({"engine": {"device": device}} if device else {}, set_ or [])
-    planned = plan(recipes, chosen_seeds(seeds, seed, [1]), epochs, out, extra)
+    planned = plan(experiments, chosen_seeds(seeds, seed, [1]), epochs, out, extra)
     states = [state(job.folder, job.config) for job in planned]
     missing = [job for job, found in zip(planned, states, strict=True) if found.kind != "done"]
     say(f"{how_many(len(planned), 'run')}: {len(planned) - len(missing)} done, {len(missing)} to do, in {out}")
@@ -79,7 +80,7 @@ def bench(
         if set_:  # these are no table's numbers
             _list_results(planned)
         else:
-            _show_tables(recipes, out, epochs)
+            _show_tables(experiments, out, epochs)
         say(f"Run folders: {out}  (a record of each: {write_records(out)})")
     show_troubles(outcomes)
     if stopped:
@@ -90,11 +91,11 @@ def bench(
         raise typer.Exit(1)
 
 
-def _recipes(
+def _experiments(
     names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
-) -> list[Recipe]:
+) -> list[Experiment]:
     from pals.bench import read_grid
-    from pals.bench.paper.experiments import narrowed, no_recipe, select
+    from pals.bench.paper.experiments import narrowed, no_experiment, select
 
     if not names and table is None and grid is None:
         raise InputError("Which runs? Name a --table, recipes (see `pals recipes`) or a --grid file.")
@@ -102,29 +103,37 @@ def _recipes(
         raise InputError("--grid and --table cannot be combined; run one after the other.")
     found = narrowed(read_grid(grid), methods, cells) if grid is not None else select(table, methods, cells)
     for name in names:
-        if not any(fnmatchcase(recipe.name, name) for recipe in found):
-            raise no_recipe(name, [recipe.name for recipe in found])
-    return [recipe for recipe in found if not names or any(fnmatchcase(recipe.name, name) for name in names)]
+        if not any(fnmatchcase(one.name, name) for one in found):
+            raise no_experiment(name, [one.name for one in found])
+    return [one for one in found if not names or any(fnmatchcase(one.name, name) for name in names)]
 
 
 def _print_plan(planned: Sequence[Job], states: Sequence[State]) -> None:
-    from pals.bench.paper.cost import left
+    """The runs and how far they are. The time left is known where a run of the experiment has measured an epoch here."""
+    from pals.training.run_log import read_epochs
 
     table = Table("recipe", "seed", "epochs", "state")
-    table.add_column("GPU time", justify="right", no_wrap=True)
+    table.add_column("time left", justify="right", no_wrap=True)
+    measured: dict[Path, list[float]] = {}  # seconds of the epochs of all seeds
+    for job, found in zip(planned, states, strict=True):
+        if found.kind != "missing":
+            measured.setdefault(job.folder.parent, []).extend(
+                epoch["seconds"] - epoch.get("warmup_seconds", 0.0) for epoch in read_epochs(job.folder)
+            )
     times: list[float | None] = []  # of what is to do
     for job, found in zip(planned, states, strict=True):
         time = ""
         if found.kind != "done":
-            times.append(left(job.config, found.total_epoch))
+            seconds, left = measured.get(job.folder.parent), job.config.train.epochs - found.epoch * (found.phase == "main")
+            times.append(median(seconds) * left if seconds else None)
             time = duration(times[-1])
-        table.add_row(escape(job.recipe.name), str(job.seed), str(job.config.train.epochs), str(found), time)
+        table.add_row(escape(job.experiment.name), str(job.seed), str(job.config.train.epochs), str(found), time)
     console.print(table)
     known = [time for time in times if time is not None]
     if known:
-        say(f"The remaining runs take about {duration(sum(known))} on one H200.")
+        say(f"The remaining runs take about {duration(sum(known))} by the epochs measured so far.")
     if len(known) < len(times):
-        say(f"There is no time estimate for {how_many(len(times) - len(known), 'run')}.")
+        say(f"There is no time estimate for {how_many(len(times) - len(known), 'run')}: none of their epochs was measured yet.")
 
 
 def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) -> int:
@@ -134,11 +143,11 @@ def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) 
     return min(jobs, runs)
 
 
-def _show_tables(recipes: Sequence[Recipe], out: Path, epochs: int | None) -> None:
+def _show_tables(experiments: Sequence[Experiment], out: Path, epochs: int | None) -> None:
     from pals.bench.report.tabulate import gather, make_table
 
-    for name in dict.fromkeys(recipe.table for recipe in recipes):
-        of_it = [recipe for recipe in recipes if recipe.table == name]
+    for name in dict.fromkeys(experiment.table for experiment in experiments):
+        of_it = [experiment for experiment in experiments if experiment.table == name]
         show(make_table(of_it, gather(of_it, out, epochs), runs=out, epochs=epochs))
 
 
@@ -147,7 +156,7 @@ def _list_results(planned: Sequence[Job]) -> None:
 
     table = Table("recipe, with --set", "seed", "accuracy", "seconds", title="Test accuracy, last epoch")
     for job in planned:
-        if state(job.folder).kind == "done":
+        if state(job.folder, job.config).kind == "done":
             result = read_result(job.folder)
-            table.add_row(escape(job.recipe.name), str(job.seed), f"{result.accuracy:.2f}", f"{result.seconds:.0f}")
+            table.add_row(escape(job.experiment.name), str(job.seed), f"{result.accuracy:.2f}", f"{result.seconds:.0f}")
     console.print(table)

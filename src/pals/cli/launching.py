@@ -61,7 +61,7 @@ def launch_and_show(
     shown, outcomes = dict[str, Shown](), list["Outcome"]()
     with Reporter(console).showing() as reporter:
 
-        def tell(event: Mapping[str, Any]) -> None:
+        def show_event(event: Mapping[str, Any]) -> None:
             name = event["work"]
             if "record" in event and name in shown:
                 shown[name].record(event["record"])
@@ -71,7 +71,7 @@ def launch_and_show(
                 shown[name] = reporter.begin(name, event["total"], event["done"])
 
         with stop.on_signal(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
-            for outcome in launch(works, launcher, jobs=jobs, stop=stop, tell=tell, options=options):
+            for outcome in launch(works, launcher, jobs=jobs, stop=stop, on_event=show_event, options=options):
                 outcomes.append(outcome)
                 line = f"{len(outcomes)}/{len(works)} {_said(outcome, why=len(works) > 1)}"
                 begun = shown.pop(outcome.name, None)

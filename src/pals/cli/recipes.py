@@ -11,10 +11,9 @@ from rich.table import Table
 
 from pals.cli.base import app, console, say
 from pals.util.errors import InputError
-from pals.util.words import duration
 
 if TYPE_CHECKING:
-    from pals.bench.paper.experiments import Recipe
+    from pals.bench.paper.experiments import Experiment
 
 Which = Annotated[
     str | None, typer.Option("--table", help="Table: 1 to 7, figure2, timing, partial-check or noisy-comparison.")
@@ -51,75 +50,65 @@ def recipes(
         return
     found = select(table, words(methods), words(cells))
     if as_json:
-        typer.echo(json.dumps([_facts(recipe, epochs) for recipe in found], indent=2, ensure_ascii=False))
+        typer.echo(json.dumps([_facts(experiment, epochs) for experiment in found], indent=2, ensure_ascii=False))
     else:
         _list(found, epochs)
 
 
-def _facts(recipe: Recipe, epochs: int | None) -> dict[str, Any]:
-    from pals.bench.paper.cost import estimate
-
-    seconds = estimate(recipe, epochs)
+def _facts(experiment: Experiment, epochs: int | None) -> dict[str, Any]:
     return {
-        "name": recipe.name,
-        "table": recipe.table,
-        "row": recipe.row,
-        "column": recipe.column,
-        "group": recipe.group,
-        "method": recipe.method,
-        "cell": recipe.cell,
-        "variant": recipe.variant,
-        "published": None if recipe.published is None else recipe.published._asdict(),
-        "epochs": recipe.length(epochs),
-        "about_gpu_hours": None if seconds is None else round(seconds / 3600, 2),
-        "note": recipe.note,
+        "name": experiment.name,
+        "table": experiment.table,
+        "row": experiment.row,
+        "column": experiment.column,
+        "group": experiment.group,
+        "method": experiment.method,
+        "cell": experiment.cell,
+        "variant": experiment.variant,
+        "published": None if experiment.published is None else experiment.published._asdict(),
+        "epochs": experiment.length(epochs),
+        "note": experiment.note,
     }
 
 
-def _show(recipe: Recipe, seed: int, epochs: int | None, as_json: bool) -> None:
-    from pals.bench.paper.cost import estimate
+def _show(experiment: Experiment, seed: int, epochs: int | None, as_json: bool) -> None:
     from pals.util.config import to_yaml
 
-    settings = recipe.config(seed, epochs).to_dict()
+    settings = experiment.config(seed, epochs).to_dict()
     if as_json:
-        typer.echo(json.dumps({**_facts(recipe, epochs), "config": settings}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**_facts(experiment, epochs), "config": settings}, indent=2, ensure_ascii=False))
         return
-    say(f"# {recipe.name}: {recipe.row}, {recipe.column}; published: {_published(recipe)}")
-    say(f"# One run on one H200: about {duration(estimate(recipe, epochs))}")
-    if recipe.note:
-        say(f"# {recipe.note}")
+    say(f"# {experiment.name}: {experiment.row}, {experiment.column}; published: {_published(experiment)}")
+    if experiment.note:
+        say(f"# {experiment.note}")
     say(to_yaml(settings).rstrip())
 
 
-def _list(found: list[Recipe], epochs: int | None) -> None:
-    from pals.bench.paper.cost import estimate
+def _list(found: list[Experiment], epochs: int | None) -> None:
     from pals.bench.paper.published import caption, numbers
 
-    runs: dict[tuple[str, str, int], float] = {}  # recipes that are the same run are paid for once
-    for table in dict.fromkeys(recipe.table for recipe in found):
+    for table in dict.fromkeys(experiment.table for experiment in found):
         title = f"{_title(table)}: {caption(table)}" if caption(table) else _title(table)
         shown = Table(title=escape(title), title_justify="left", box=None, pad_edge=False)
         shown.add_column("recipe", no_wrap=True)
         shown.add_column("row", overflow="fold")
-        for heading in ("published", "about"):
+        for heading in ("published", "epochs"):
             shown.add_column(heading, justify="right", no_wrap=True)
-        for recipe in (recipe for recipe in found if recipe.table == table):
-            seconds = estimate(recipe, epochs)
-            runs[recipe.cell, recipe.variant, recipe.length(epochs)] = seconds or 0.0
-            shown.add_row(escape(recipe.name), escape(recipe.row), _published(recipe), duration(seconds))
+        for one in (one for one in found if one.table == table):
+            shown.add_row(escape(one.name), escape(one.row), _published(one), f"{one.length(epochs):,}")
         console.print(shown, highlight=False)
         console.print()
-    total = duration(sum(runs.values()))
-    say(f"{len(found)} recipes, {len(runs)} different runs. One seed of each on one H200: about {total}.")
+    runs = len({(one.cell, one.variant, one.length(epochs)) for one in found})
+    say(f"{len(found)} recipes, {runs} different runs for each seed.")
     say(f"The published numbers are from {numbers()['source']['where']}. `pals recipes NAME` shows the settings of one.")
 
 
-def _published(recipe: Recipe) -> str:
+def _published(experiment: Experiment) -> str:
     """As printed: an accuracy, or seconds per epoch."""
     from pals.bench.paper.published import epoch_seconds
 
-    seconds = epoch_seconds(recipe.row, recipe.column) if recipe.table == "timing" else None
-    return str(recipe.published or "-") if seconds is None else f"{seconds:g} s"
+    seconds = epoch_seconds(experiment.row, experiment.column) if experiment.table == "timing" else None
+    return str(experiment.published or "-") if seconds is None else f"{seconds:g} s"
 
 
 def _title(table: str) -> str:

@@ -16,7 +16,7 @@ from pals.cli.recipes import Cells, Methods, words
 from pals.util.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from pals.bench.paper.experiment import Recipe
+    from pals.bench.paper.experiments import Experiment
     from pals.bench.report.layout import Line, Part
     from pals.bench.report.result_table import Table
 
@@ -238,7 +238,7 @@ def _check_runs(runs: Path) -> None:
         raise InputError(f"--runs {runs} does not exist. Give the folder of `pals bench`, or a file of records (.jsonl).")
 
 
-def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None) -> list[Recipe]:
+def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None) -> list[Experiment]:
     from pals.bench import read_grid
     from pals.bench.paper.experiments import narrowed, select
 
@@ -247,10 +247,10 @@ def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cell
     return select(name, methods, cells) if grid is None else narrowed(read_grid(grid), methods, cells)
 
 
-def _table(recipes: list[Recipe], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
+def _table(experiments: list[Experiment], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
     from pals.bench.report.tabulate import gather, make_table
 
-    return make_table(recipes, gather(recipes, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
+    return make_table(experiments, gather(experiments, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
 
 
 def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone: bool) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pals.bench.paper.cost import estimate
-from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import TABLES, select
+from pals.bench.paper.experiments import Experiment, select, table_names
 from pals.bench.paper.published import PAPER_RUNS, numbers, selected_pairs
 from pals.bench.report.markdown_latex import escape_markdown, markdown_row, to_markdown
 from pals.bench.report.result_table import Entry, Table
 from pals.bench.report.run_curves import read_curve
 from pals.bench.report.tabulate import folder_of, gather, link, make_table
 from pals.bench.run_records import Result
-from pals.util.words import duration
 
 FIGURE = "figure2"
 
@@ -24,13 +21,13 @@ def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) 
     return [table for table, _, _ in _tables(runs, epochs, page)]
 
 
-def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple[Table, list[Recipe], list[Result]]]:
-    """With their recipes, and all runs that they are made of."""
-    for name in TABLES:
-        recipes = select(name)
-        results = gather(recipes, runs, epochs)
-        table = make_table(recipes, results, runs=runs, epochs=epochs, page=page)
-        yield table, recipes, [result for recipe in recipes for result in results.get(recipe.name, ())]
+def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple[Table, list[Experiment], list[Result]]]:
+    """With their experiments, and all runs that they are made of."""
+    for name in table_names():
+        experiments = select(name)
+        results = gather(experiments, runs, epochs)
+        table = make_table(experiments, results, runs=runs, epochs=epochs, page=page)
+        yield table, experiments, [result for experiment in experiments for result in results.get(experiment.name, ())]
 
 
 def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
@@ -47,7 +44,7 @@ def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
         "",
         _introduction(tables, len(results), runs, page),
         "",
-        *_overview(found, length, epochs),
+        *_overview(found, length),
         "",
     ]
     for table, _, runs_of_it in found:
@@ -78,36 +75,18 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
     )
 
 
-def _overview(found: Sequence[tuple[Table, list[Recipe], list[Result]]], length: str, epochs: int | None) -> Iterator[str]:
-    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)", "on one H200, about"])
-    yield "|---|---:|---:|---|---:|"
-    for table, recipes, _ in found:
-        ours = [entry for entry, recipe in zip(table.entries, recipes, strict=True) if recipe.method == "pals"]
-        missing = _missing(recipes, table.entries)
+def _overview(found: Sequence[tuple[Table, list[Experiment], list[Result]]], length: str) -> Iterator[str]:
+    yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)"])
+    yield "|---|---:|---:|---|"
+    for table, experiments, _ in found:
+        ours = [entry for entry, experiment in zip(table.entries, experiments, strict=True) if experiment.method == "pals"]
+        missing = any(len(entry.ours.runs) < PAPER_RUNS if entry.ours else True for entry in table.entries)
         command = f"`pals bench --table {table.name} --seeds {PAPER_RUNS}{length}`" if missing else "nothing is missing"
-        yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command, _time(missing, epochs)])
+        yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command])
 
 
 def _of(entries: Sequence[Entry]) -> str:
     return f"{sum(entry.ours is not None for entry in entries)} of {len(entries)}"
-
-
-def _missing(recipes: Sequence[Recipe], entries: Sequence[Entry]) -> list[tuple[Recipe, int]]:
-    """What is still to run: each run once, and how many seeds of it."""
-    left: dict[tuple[str, str], tuple[Recipe, int]] = {}
-    for recipe, entry in zip(recipes, entries, strict=True):
-        seeds = PAPER_RUNS - (len(entry.ours.runs) if entry.ours else 0)
-        if seeds > 0:
-            left.setdefault((recipe.cell, recipe.variant), (recipe, seeds))
-    return list(left.values())
-
-
-def _time(missing: Sequence[tuple[Recipe, int]], epochs: int | None) -> str:
-    costs = [(estimate(recipe, epochs), seeds) for recipe, seeds in missing]
-    known = [cost * seeds for cost, seeds in costs if cost is not None]
-    if not missing:
-        return ""
-    return duration(sum(known)) + ("" if len(known) == len(costs) else " and more") if known else "unknown"
 
 
 def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:

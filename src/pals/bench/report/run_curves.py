@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pals.bench.jobs import changes
-from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import all_recipes, select
+from pals.bench.paper.experiments import Experiment, select
 from pals.bench.paper.published import selected_pairs
 from pals.bench.report.plots import Curve, Marks
 from pals.bench.report.tabulate import folder_of
@@ -78,18 +77,26 @@ def _checked(where: Path, records: Sequence[Mapping[str, Any]]) -> Sequence[Mapp
     return records
 
 
-def paper_points(runs: Sequence[Path], wanted: bool | None) -> Marks | None:
-    """What the paper has for all of these runs: the points of figure 2, and the accuracy of the first table that has one. A run
-    whose recipe is not known gets nothing, unless it is wished: then it goes with the others, or is taken for figure 2's."""
-    if wanted is False:
+def paper_points(runs: Sequence[Path], mark: bool | None) -> Marks | None:
+    """The paper's numbers for all of some runs: the points of figure 2, and the accuracy of the first table that has one.
+
+    Args:
+        runs: run folders, or tables of curves.
+        mark: False for no numbers; None for those of the runs whose experiment is known; with True a run of no known
+            experiment is taken to be of the same one as the others, or else of figure 2.
+
+    Raises:
+        InputError: if `mark` is True and the paper has no number for these runs, or different ones.
+    """
+    if mark is False:
         return None
     (figure2,) = select("figure2")
-    known = [_recipes_of(run) for run in runs]
-    if wanted:
-        known = [recipes for recipes in known if recipes] or [[figure2]]
-    shared = [recipe for recipe in known[0] if all(recipe in recipes for recipes in known)]
-    accuracy = next((recipe.published for recipe in shared if recipe.published), None)
-    if wanted and figure2 not in shared and accuracy is None:
+    known = [_experiments_of(run) for run in runs]
+    if mark:
+        known = [found for found in known if found] or [[figure2]]
+    shared = [experiment for experiment in known[0] if all(experiment in found for found in known)]
+    accuracy = next((experiment.published for experiment in shared if experiment.published), None)
+    if mark and figure2 not in shared and accuracy is None:
         raise InputError(
             "The paper has no numbers for these runs, or different ones. Draw them without --paper, or separately."
         )
@@ -98,24 +105,16 @@ def paper_points(runs: Sequence[Path], wanted: bool | None) -> Marks | None:
     return Marks(pairs, accuracy)
 
 
-def _recipes_of(run: Path) -> list[Recipe]:
-    """Those that a run is of, in the order of the paper: by the settings in its folder; of a kept table, by the records that
-    are kept beside it."""
+def _experiments_of(run: Path) -> list[Experiment]:
+    """The experiments that a run belongs to, in the order of the paper: by the settings in its folder, or for a table of curves
+    by the records beside it."""
     if run.suffix == ".csv":
-        return _recipes_of_table(run)
+        records = run.with_name(KEPT)
+        kept = read_records(records) if records.exists() else []
+        made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == run and not one.changed]
+        return [one for one in select() if any(one.folder(Path(), result.seed).as_posix() == result.run for result in made)]
     if not (run / "config.yaml").exists():
         return []
     config = load_run_config(run)
     near = [one for one in select() if (one.method, one.values["data"]["name"]) == (config.method_name, config.data.name)]
-    return [recipe for recipe in near if not changes(recipe.config(config.seed), config)]
-
-
-def _recipes_of_table(path: Path) -> list[Recipe]:
-    records = path.with_name(KEPT)
-    kept = read_records(records) if records.exists() else []
-    made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == path and not one.changed]
-    return [
-        recipe
-        for recipe in all_recipes().values()
-        if any(recipe.folder(Path(), one.seed).as_posix() == one.run for one in made)
-    ]
+    return [one for one in near if not changes(one.config(config.seed), config)]

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from pals.bench.paper.experiment import Recipe
-from pals.bench.paper.experiments import find
+from pals.bench.paper.experiments import Experiment, find
 from pals.bench.paper.published import caption, epoch_seconds
 from pals.bench.report.result_table import Column, Entry, Mark, RunLink, Score, Speed, Table
 from pals.bench.report.statistics import Summary, paired, summarise, verdict
@@ -28,34 +27,36 @@ TITLES = {
 }
 
 
-def gather(recipes: Sequence[Recipe], runs: Path, epochs: int | None = None) -> dict[str, list[Result]]:
-    """The finished runs of each recipe: from the folder of a bench, or from a file of records (.jsonl). With `epochs` given,
-    shortened runs alone: a recipe whose full schedule is just as long has none."""
-    epochs = _schedule(recipes, epochs)
-    wanted = [recipe for recipe in recipes if epochs is None or recipe.length(epochs) != recipe.length()]
-    if any(recipe.epochs for recipe in recipes) and YARDSTICK not in {recipe.name for recipe in recipes}:
+def gather(experiments: Sequence[Experiment], runs: Path, epochs: int | None = None) -> dict[str, list[Result]]:
+    """The finished runs of each experiment, from the folder of a bench or a file of records (.jsonl). With `epochs`, only
+    shortened runs: an experiment whose full schedule has that length has none."""
+    epochs = _schedule(experiments, epochs)
+    wanted = [experiment for experiment in experiments if epochs is None or experiment.length(epochs) != experiment.length()]
+    if any(experiment.epochs for experiment in experiments) and YARDSTICK not in {
+        experiment.name for experiment in experiments
+    }:
         wanted.append(find(YARDSTICK))
     if runs.suffix != ".jsonl":
         return collect(wanted, runs, epochs)
     records = read_records(runs)
     found: dict[str, list[Result]] = {}
-    for recipe in wanted:
-        place = recipe.folder(Path(), 1, epochs).parent.as_posix()
+    for experiment in wanted:
+        place = experiment.folder(Path(), 1, epochs).parent.as_posix()
         same = [record for record in records if PurePosixPath(record.run).parent.as_posix() == place]
         _refuse_twice(runs, same)
         _refuse_changed(runs, same)
-        found[recipe.name] = sorted(same, key=lambda record: record.seed)
+        found[experiment.name] = sorted(same, key=lambda record: record.seed)
     return found
 
 
-def _own_length(recipes: Sequence[Recipe]) -> int | None:
+def _own_length(experiments: Sequence[Experiment]) -> int | None:
     """The epochs of a study."""
-    return next((recipe.epochs for recipe in recipes if recipe.epochs), None)
+    return next((experiment.epochs for experiment in experiments if experiment.epochs), None)
 
 
-def _schedule(recipes: Sequence[Recipe], epochs: int | None) -> int | None:
+def _schedule(experiments: Sequence[Experiment], epochs: int | None) -> int | None:
     """What is asked for in its own length is not shortened."""
-    whole = epochs == _own_length(recipes) or all(recipe.length() == epochs for recipe in recipes)
+    whole = epochs == _own_length(experiments) or all(experiment.length() == epochs for experiment in experiments)
     return None if whole else epochs
 
 
@@ -66,15 +67,15 @@ def _refuse_twice(path: Path, records: Sequence[Result]) -> None:
 
 
 def _refuse_changed(path: Path, records: Sequence[Result]) -> None:
-    """As where run folders are read: numbers of other settings are not the recipe's."""
+    """As where run folders are read: numbers of other settings are not the experiment's."""
     for record in records:
         if record.changed:
             keys = ", ".join(record.changed)
-            raise InputError(f"{path}: {record.run} has settings that differ from the recipe's ({keys}). Leave it out.")
+            raise InputError(f"{path}: {record.run} has settings that differ from the experiment's ({keys}). Leave it out.")
 
 
 def make_table(
-    recipes: Sequence[Recipe],
+    experiments: Sequence[Experiment],
     results: Mapping[str, Sequence[Result]],
     *,
     runs: Path,
@@ -82,68 +83,68 @@ def make_table(
     against: str | None = None,
     page: Path | None = None,
 ) -> Table:
-    """The table of these recipes. `runs` is where the results were gathered from, `page` the file in which the table is to be,
-    which links start from; `against` names a row that the others are compared with."""
-    if not recipes:
-        raise InputError("There is nothing to show: no recipe was chosen.")
-    rows = list(dict.fromkeys(recipe.row for recipe in recipes))
+    """The table of these experiments. `runs` is where the results were gathered from, `page` the file in which the table will
+    be, where its links start; `against` names a row that the others are compared with."""
+    if not experiments:
+        raise InputError("There is nothing to show: no experiment was chosen.")
+    rows = list(dict.fromkeys(experiment.row for experiment in experiments))
     if against is not None and against.lower() not in {row.lower() for row in rows}:
         raise unknown("row", against, rows)
-    name, epochs = recipes[0].table, _schedule(recipes, epochs)
+    name, epochs = experiments[0].table, _schedule(experiments, epochs)
     other = next((row for row in rows if against is not None and row.lower() == against.lower()), None)
     return Table(
         name=name,
-        title=_title(recipes),
-        entries=tuple(_entry(recipe, recipes, results, other, epochs, runs, page) for recipe in recipes),
-        columns=_columns(recipes, results),
+        title=_title(experiments),
+        entries=tuple(_entry(experiment, experiments, results, other, epochs, runs, page) for experiment in experiments),
+        columns=_columns(experiments, results),
         epochs=epochs,
         against=other,
-        study_epochs=_own_length(recipes),
+        study_epochs=_own_length(experiments),
         quantity="seconds" if name == "timing" else "accuracy",
-        notes=_notes(recipes, results),
+        notes=_notes(experiments, results),
     )
 
 
-def _title(recipes: Sequence[Recipe]) -> str:
-    name = recipes[0].table
+def _title(experiments: Sequence[Experiment]) -> str:
+    name = experiments[0].table
     if name == "grid":
-        return recipes[0].group
+        return experiments[0].group
     words = f"Table {name}" if name.isdigit() else TITLES.get(name, name)
     return f"{words}: {caption(name).rstrip('.')}" if caption(name) and name != "timing" else words
 
 
 def _entry(
-    recipe: Recipe,
-    recipes: Sequence[Recipe],
+    experiment: Experiment,
+    experiments: Sequence[Experiment],
     results: Mapping[str, Sequence[Result]],
     against: str | None,
     epochs: int | None,
     runs: Path,
     page: Path | None,
 ) -> Entry:
-    timing = recipe.table == "timing"
-    found = _timed(results, recipe.name) if timing else results.get(recipe.name, ())
-    value_of = _by_seed(recipe, results)
+    timing = experiment.table == "timing"
+    found = _timed(results, experiment.name) if timing else results.get(experiment.name, ())
+    value_of = _by_seed(experiment, results)
     summary = summarise(list(value_of.values()))
-    published: tuple[float, float | None] | None = recipe.published
+    published: tuple[float, float | None] | None = experiment.published
     if timing:
-        seconds = epoch_seconds(recipe.row, recipe.column)
+        seconds = epoch_seconds(experiment.row, experiment.column)
         published = None if seconds is None else (seconds, None)
     compared = None
-    if against is not None and recipe.row != against:
-        other = _beside(recipe, against, recipes)
+    if against is not None and experiment.row != against:
+        other = _beside(experiment, against, experiments)
         difference = None if other is None else paired(value_of, _by_seed(other, results))
         compared = None if difference is None else (difference.mean, difference.low, difference.high)
     return Entry(
-        row=recipe.row,
-        column=recipe.column,
-        group=recipe.group,
-        ours=_score(recipe, summary, found, epochs, runs, page),
+        row=experiment.row,
+        column=experiment.column,
+        group=experiment.group,
+        ours=_score(experiment, summary, found, epochs, runs, page),
         published=published,
         mark=_mark(summary, None if timing else published),
         against=compared,
-        speed=_speed(recipe, recipes, results),
-        note=recipe.note,
+        speed=_speed(experiment, experiments, results),
+        note=experiment.note,
     )
 
 
@@ -153,20 +154,25 @@ def _mark(summary: Summary | None, published: tuple[float, float | None] | None)
     return verdict(summary, published)
 
 
-def _by_seed(recipe: Recipe, results: Mapping[str, Sequence[Result]]) -> dict[int, float]:
+def _by_seed(experiment: Experiment, results: Mapping[str, Sequence[Result]]) -> dict[int, float]:
     """What a table shows of each run: its accuracy, or the seconds of an epoch."""
-    if recipe.table == "timing":
-        return {result.seed: result.epoch_seconds for result in _timed(results, recipe.name)}
-    return {result.seed: result.accuracy for result in results.get(recipe.name, ())}
+    if experiment.table == "timing":
+        return {result.seed: result.epoch_seconds for result in _timed(results, experiment.name)}
+    return {result.seed: result.accuracy for result in results.get(experiment.name, ())}
 
 
-def _beside(recipe: Recipe, row: str, recipes: Sequence[Recipe]) -> Recipe | None:
+def _beside(experiment: Experiment, row: str, experiments: Sequence[Experiment]) -> Experiment | None:
     """Another row in the same column; in a table with groups of rows the row may be in any of them."""
-    return next((other for other in recipes if other.row == row and other.column == recipe.column), None)
+    return next((other for other in experiments if other.row == row and other.column == experiment.column), None)
 
 
 def _score(
-    recipe: Recipe, summary: Summary | None, results: Sequence[Result], epochs: int | None, runs: Path, page: Path | None
+    experiment: Experiment,
+    summary: Summary | None,
+    results: Sequence[Result],
+    epochs: int | None,
+    runs: Path,
+    page: Path | None,
 ) -> Score | None:
     """`epochs`: as many as the table is of, if it is of shortened runs. A phase of a run in several may have fewer."""
     if summary is None:
@@ -175,8 +181,8 @@ def _score(
         RunLink(
             seed=result.seed,
             accuracy=result.accuracy,
-            epochs=epochs if epochs and result.epochs == recipe.length(epochs) else result.epochs,
-            shortened=result.epochs != recipe.length(),
+            epochs=epochs if epochs and result.epochs == experiment.length(epochs) else result.epochs,
+            shortened=result.epochs != experiment.length(),
             folder=folder_of(result, runs).as_posix(),
             href=link(folder_of(result, runs), page),
             commit=result.commit,
@@ -201,41 +207,41 @@ def link(folder: Path, page: Path | None) -> str:
     return quote(Path(os.path.relpath(folder, start)).as_posix(), safe="/+")
 
 
-def _speed(recipe: Recipe, recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> Speed | None:
-    found = _timed(results, recipe.name)
+def _speed(experiment: Experiment, experiments: Sequence[Experiment], results: Mapping[str, Sequence[Result]]) -> Speed | None:
+    found = _timed(results, experiment.name)
     if not found:
         return None
     epoch = statistics.median(result.epoch_seconds for result in found)
     hardware = {result.hardware for result in found}
     plain = [result for result in _timed(results, YARDSTICK) if {result.hardware} == hardware]
-    studied = recipe.epochs is not None
+    studied = experiment.epochs is not None
     base = statistics.median(result.epoch_seconds for result in plain) if plain and studied else None
     return Speed(
         epoch_seconds=epoch,
         total_seconds=statistics.fmean(result.seconds for result in found),
         times_supervised=epoch / base if base else None,
-        cost=find_method(recipe.method).cost if studied else None,
+        cost=find_method(experiment.method).cost if studied else None,
         hardware="; ".join(sorted(hardware)),
     )
 
 
-def _timed(results: Mapping[str, Sequence[Result]], recipe: str) -> list[Result]:
-    """Those runs of a recipe that had their device to themselves."""
-    return [result for result in results.get(recipe, ()) if result.timed]
+def _timed(results: Mapping[str, Sequence[Result]], experiment: str) -> list[Result]:
+    """Those runs of a experiment that had their device to themselves."""
+    return [result for result in results.get(experiment, ()) if result.timed]
 
 
-def _columns(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[Column, ...]:
+def _columns(experiments: Sequence[Experiment], results: Mapping[str, Sequence[Result]]) -> tuple[Column, ...]:
     columns: dict[str, Column] = {}
-    for recipe in recipes:
-        if recipe.column in columns:
+    for experiment in experiments:
+        if experiment.column in columns:
             continue
-        data = recipe.config(1).data
-        found = [result for other in recipes if other.column == recipe.column for result in results.get(other.name, ())]
+        data = experiment.full.data
+        found = [result for other in experiments if other.column == experiment.column for result in results.get(other.name, ())]
         measured = [result.effective_noise for result in found if result.effective_noise is not None]
-        made = recipe.table != "timing" and ("partial_rate" in recipe.values["data"] or bool(measured))
-        columns[recipe.column] = Column(
-            recipe.column,
-            recipe.group,
+        made = experiment.table != "timing" and ("partial_rate" in experiment.values["data"] or bool(measured))
+        columns[experiment.column] = Column(
+            experiment.column,
+            experiment.group,
             protocol=str(getattr(data, "protocol", "")) if made else "",
             nominal_noise=getattr(data, "noise_rate", None) if made else None,
             effective_noise=statistics.fmean(measured) if measured else None,
@@ -243,13 +249,13 @@ def _columns(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]])
     return tuple(columns.values())
 
 
-def _notes(recipes: Sequence[Recipe], results: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
+def _notes(experiments: Sequence[Experiment], results: Mapping[str, Sequence[Result]]) -> tuple[str, ...]:
     """What is to be known of the settings of runs that are shown."""
     notes: dict[str, list[str]] = {}
-    for recipe in recipes:
-        if recipe.note and results.get(recipe.name):
-            rows = notes.setdefault(recipe.note, [])
-            if recipe.row not in rows:
-                rows.append(recipe.row)
-    paper = [f"The paper's: {caption('timing')}"] if recipes[0].table == "timing" else []
+    for experiment in experiments:
+        if experiment.note and results.get(experiment.name):
+            rows = notes.setdefault(experiment.note, [])
+            if experiment.row not in rows:
+                rows.append(experiment.row)
+    paper = [f"The paper's: {caption('timing')}"] if experiments[0].table == "timing" else []
     return (*paper, *[f"{', '.join(rows)}: {note}" for note, rows in notes.items()])
