@@ -30,7 +30,6 @@ from pals.bench import Outcome, Stop, Work, launch, launchers, plan, read_grid, 
 from pals.bench.launchers import _begin_worker
 from pals.cli.bench import _at_a_time
 from pals.runs.run import Run
-from pals.runs.run_config import RunConfig
 from pals.training.checkpoint import load_checkpoint
 from pals.util.files import read_json
 from pals.util.locks import OWNER
@@ -93,16 +92,6 @@ def test_dry_run_of_the_paper(pals: Pals) -> None:
     assert "54 runs: 0 done, 54 to do" in answer.out
     assert "There is no time estimate for 54 runs" in answer.out
     assert not Path("runs").exists()
-
-
-def test_settings_are_built_twice_per_run(pals: Pals, grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once when it is planned and once where it is executed; its folder, its result and its tables need no third time."""
-    built, original = list[Any](), RunConfig.of.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(RunConfig, "of", classmethod(lambda *given, **more: built.append(given) or original(*given, **more)))
-    grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith("  many:")))
-    answer = pals("bench", "--grid", grid, "--out", "bench")
-    assert "2 runs: 0 done, 2 to do" in answer.out and "Run folders" in answer.out, answer.err
-    assert len(built) <= 4
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from typing import Any, Literal, NamedTuple
 from pals.bench.paper.experiments import Experiment
 from pals.runs.run_config import RunConfig
 from pals.runs.run_folder import load_run_config
-from pals.runs.run_json import refuse_strange
 from pals.training.checkpoint import refuse_other_settings
 from pals.training.run_log import read_epochs
-from pals.util.config import differences, read_yaml
+from pals.util.config import differences
 from pals.util.errors import InputError
 
 MACHINE_SETTINGS = {"engine.device", "engine.compile", "train.feature_batch", "train.checkpoint_every"}
@@ -120,50 +119,29 @@ def state(folder: Path, config: RunConfig | None = None) -> State:
     """
     if not (folder / "config.yaml").exists():
         return State("missing")
-    settings = saved_settings(folder, config)
+    found = load_run_config(folder, expected=config)
     done = (folder / "summary.json").exists()
-    if config is not None and (not done or setting_changes(settings, config.to_dict())):
-        refuse_other_settings(folder / "config.yaml", settings, config.to_dict())
+    if config is not None and (not done or changes(found, config)):
+        refuse_other_settings(folder / "config.yaml", found.to_dict(), config.to_dict())
     if done:
         return State("done")
     if not (folder / "checkpoint.pt").exists():
         return State("missing")  # it ended before its first checkpoint
-    logged, epochs = read_epochs(folder), settings["train"]["epochs"]
+    logged, epochs = read_epochs(folder), found.train.epochs
     if not logged:
         return State("cut off", 0, epochs)
     last = logged[-1]
     return State("cut off", last["epoch"], last.get("epochs", epochs), last["phase"], last["total_epoch"])
 
 
-def saved_settings(folder: Path, expected: RunConfig | None = None) -> dict[str, Any]:
-    """The settings in the `config.yaml` of a run, as plain values.
-
-    Args:
-        folder: of the run.
-        expected: settings that the run probably has. If it has others, those are checked and completed: an earlier version did
-            not know some of them.
-
-    Raises:
-        InputError: if the folder is not one of a run, or its settings are wrong.
-    """
-    refuse_strange(folder)
-    values = read_yaml(folder / "config.yaml")
-    return values if expected is not None and values == expected.to_dict() else load_run_config(folder).to_dict()
-
-
-def setting_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def changes(one: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
     """Settings in which two runs differ, apart from those of the machine.
 
     Args:
-        one: all settings of a run, as plain values.
+        one: settings of a run.
         other: those of another.
 
     Returns:
-        For each setting its key, the value in `one` and the value in `other`.
+        For each differing setting its key, the value in `one` and the value in `other`.
     """
-    return [change for change in differences(one, other) if change[0] not in MACHINE_SETTINGS]
-
-
-def changes(one: RunConfig, other: RunConfig) -> list[tuple[str, Any, Any]]:
-    """As `setting_changes`, of checked settings."""
-    return setting_changes(one.to_dict(), other.to_dict())
+    return [change for change in differences(one.to_dict(), other.to_dict()) if change[0] not in MACHINE_SETTINGS]

@@ -9,8 +9,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pals.bench.jobs import saved_settings, setting_changes
+from pals.bench.jobs import changes
 from pals.bench.paper.experiments import Experiment
+from pals.runs.run_folder import load_run_config
 from pals.runs.run_json import refuse_strange
 from pals.training.run_log import read_epochs
 from pals.util.config import read_yaml
@@ -185,7 +186,7 @@ def collect(experiments: Iterable[Experiment], base: Path, epochs: int | None = 
         results = [read_result(summary.parent) for summary in above.glob("seed-*/summary.json")]
         for result in results:
             config = experiment.config(result.seed, epochs)
-            changed = setting_changes(config.to_dict(), saved_settings(Path(result.folder), config))
+            changed = changes(config, load_run_config(Path(result.folder), expected=config))
             if changed:
                 key, expected, value = changed[0]
                 raise InputError(

@@ -74,6 +74,11 @@ class Experiment:
         """The settings with the method's full schedule and seed 1."""
         return RunConfig.of(self.values)
 
+    @cached_property
+    def _checked(self) -> dict[tuple[int, int], RunConfig]:
+        """Settings by split and length, with any seed: checking them takes milliseconds, and many places need them."""
+        return {(0, self.full.train.epochs): self.full}
+
     def length(self, epochs: int | None = None) -> int:
         """`train.epochs` of a run.
 
@@ -94,14 +99,13 @@ class Experiment:
         Raises:
             InputError: if `extra` has an unknown setting or a wrong value.
         """
-        length = self.length(epochs)
-        if not self.slices and not extra and length == self.full.train.epochs:
-            return replace(self.full, seed=checked_seed(seed))
-        part = {"data": {"slice": (seed - 1) % self.slices + 1}} if self.slices else {}
-        values = merge(self.full.to_dict(), part, {"seed": seed})
-        if length != self.full.train.epochs:
-            values = shortened(values, length)
-        return RunConfig.of(merge(values, extra or {}))
+        part, length = (seed - 1) % self.slices + 1 if self.slices else 0, self.length(epochs)
+        if (part, length) not in self._checked:
+            values = merge(self.full.to_dict(), {"data": {"slice": part}} if part else {})
+            shorter = values if length == self.full.train.epochs else shortened(values, length)
+            self._checked[part, length] = RunConfig.of(shorter)
+        config = replace(self._checked[part, length], seed=checked_seed(seed))
+        return RunConfig.of(merge(config.to_dict(), extra)) if extra else config
 
     def folder(self, base: Path, seed: int, epochs: int | None = None) -> Path:
         """The folder of one run below `base`; full and shortened schedules have folders of their own."""
