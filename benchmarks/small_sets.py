@@ -29,7 +29,7 @@ from pals.model import expected_calibration_error
 from pals.pipeline.item_order import expected_benefit, spread_over_classes
 from pals.pipeline.stages.solve import network_of, temperature_of
 from pals.readers import Votes, read_votes
-from pals.training.extract import PictureFiles, encode
+from pals.training.extract import ImagePaths, encode
 from pals.vision.images import survey
 from pals.vision.pretrained import find_encoder
 
@@ -84,7 +84,7 @@ def read_features(args: argparse.Namespace, items: tuple[str, ...]) -> torch.Ten
     if args.size is not None:
         encoder = replace(encoder, size=args.size)
     side = survey(folder, items).shorter_side
-    features_ND = encode(PictureFiles([folder / item for item in items], side), encoder)
+    features_ND = encode(ImagePaths([folder / item for item in items], side), encoder)
     if args.features is not None:
         np.save(args.features, features_ND.numpy())
     return features_ND

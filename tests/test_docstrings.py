@@ -21,13 +21,13 @@ WITHOUT_EXAMPLE = """
 Batch CandidateSets Context DATASETS Dataset ENCODERS Group InputError Items KnownEncoder Loader
 METHODS Method Model NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
 RunConfig Selection Source Table Taxonomy Truth View Votes closed_form dawid_skene draw_annotators
-encode estimator fit load_dataset load_model load_plugin
+estimator fit load_dataset load_model load_plugin
 majority_vote make_candidates nearest next_answers official_candidates predict_folder prune pseudo_label
 read_votes update
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
-closed_form dawid_skene draw_annotators encode fit load_dataset
+closed_form dawid_skene draw_annotators fit load_dataset
 load_model load_plugin majority_vote make_candidates nearest next_answers official_candidates predict_folder
 prune pseudo_label read_votes update
 """

@@ -108,7 +108,7 @@ def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
     engine = Engine(EXACT)
     images = torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
-    held = engine.hold(images)
+    held = engine.place_inputs(images)
     assert isinstance(held, TensorRows)
     taken = engine.send(held[torch.tensor([5, 1, 60], device="cuda")])
     assert taken.is_cuda
@@ -120,7 +120,7 @@ def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
 def test_a_source_that_fits_is_read_into_the_gpu_once_and_another_trains_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     data, records = toy_data(), []
     source = replace(data, train=replace(data.train, inputs=TensorRows(data.train.inputs[:])))
-    assert Engine(EXACT).hold(source.train.inputs).is_cuda  # type: ignore[union-attr]
+    assert Engine(EXACT).place_inputs(source.train.inputs).is_cuda  # type: ignore[union-attr]
     for dataset, free in ((data, 2**30), (source, 2**30), (source, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**30))
         trainer = toy_trainer("pals", dataset, toy_candidates(data), engine=EXACT)

@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from pals.runs.feature_cache import BackgroundEncoder, encode_cached
-from pals.training.extract import PictureFiles, encode
+from pals.training.extract import ImagePaths, encode
 from pals.vision.images import list_images, load_images, survey
 from pals.vision.pretrained import Encoder, find_encoder
 
@@ -79,10 +79,10 @@ def measure(folder: Path, repeats: int) -> None:
     side = survey(folder, names).shorter_side
     size = encoder.input_size(side)
     ours, network = f"encode, {size} px", f"encode, {size} px, decoded before"
-    pixels = PictureFiles(paths, size).decoded(size)
+    pixels = ImagePaths(paths, size).decoded(size)
     seen = replace(encoder, size=size)
     variants: dict[str, Callable[[], object]] = {
-        ours: lambda: encode(PictureFiles(paths, side), encoder),
+        ours: lambda: encode(ImagePaths(paths, side), encoder),
         f"timm one by one, {size} px": lambda: plain(paths, twin, size),
         f"fit, {size} px, decoded and then encoded": lambda: first_sight(folder, seen, at_once=False),
         f"fit, {size} px, both at once": lambda: first_sight(folder, seen, at_once=True),

@@ -19,7 +19,7 @@ from _toy import Answer
 from pals.bench import Outcome, Stop, Work, launch, on_ray, on_slurm, work_for
 from pals.bench.work import outcome_of_all
 from pals.runs.run_config import RunConfig
-from pals.training.distributed import LostError
+from pals.training.distributed import PeerLostError
 from pals.training.run_log import read_epochs
 
 Pals = Callable[..., Answer]
@@ -84,7 +84,7 @@ class FakeExecutor:
     ("given", "said"),
     [
         ((Outcome("run", "folder", "done"), Outcome("run", "folder", "done")), ""),
-        ((failed(str(LostError())), failed("Process 1 of 4: Disk full.")), "Process 1 of 4: Disk full."),
+        ((failed(str(PeerLostError())), failed("Process 1 of 4: Disk full.")), "Process 1 of 4: Disk full."),
         ((failed("No data."), failed("No data.")), "No data."),
     ],
 )
@@ -111,14 +111,14 @@ def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
     monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
-    monkeypatch.setattr(FakeExecutor, "given", [failed(str(LostError())), UncompletedJobError("log\nof many lines")])
+    monkeypatch.setattr(FakeExecutor, "given", [failed(str(PeerLostError())), UncompletedJobError("log\nof many lines")])
     (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
     again = "Run the same command to continue from the last checkpoint."
     assert outcome.message == f"Job 7: process 1 of 4 ended without an error message (see 1.err). {again}"
 
 
 def test_who_knows_why_is_heard() -> None:
-    lost, first, second = failed(str(LostError())), failed("one"), failed("two")
+    lost, first, second = failed(str(PeerLostError())), failed("one"), failed("two")
     assert outcome_of_all([lost, second]) is second
     assert outcome_of_all([first, second]) is first
     assert outcome_of_all([lost, lost]) is lost
@@ -128,7 +128,7 @@ def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
     work = four_processes(tmp_path)
     error = RuntimeError("Training failed")
     assert on_ray._why(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
-    lost = on_ray._FailedError(failed(str(LostError())))
+    lost = on_ray._FailedError(failed(str(PeerLostError())))
     error.worker_failures = {0: lost, 2: on_ray._FailedError(failed("Disk full."))}  # type: ignore[attr-defined]
     assert on_ray._why(error, work).message == "Disk full."
     error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 import pals as library
 from _pictures import CLASSES, picture
 from pals.estimator import CandidateClassifier, classifier_for
-from pals.training.extract import PictureFiles, encode
+from pals.training.extract import ImagePaths, encode
 from pals.util.errors import InputError
 from pals.vision.pretrained import find_encoder
 
@@ -60,7 +60,7 @@ def test_a_pretrained_encoder_on_an_array(model: Any) -> None:
 def test_files_are_seen_as_arrays_are(model: Any, files: list[Path]) -> None:
     again = PALSClassifier(encoder=LITE0, **QUICK).fit([str(path) for path in files], SETS)
     assert again.score(files, LABELS) > 0.9
-    seen, held = again.inputs_.front.pixels(PictureFiles.of(list(map(str, files)))), model.inputs_.given.hold(X)
+    seen, held = again.inputs_.front.pixels(ImagePaths.of(list(map(str, files)))), model.inputs_.given.hold(X)
     difference = (seen.float() - model.inputs_.front.pixels(held).float()).abs()
     assert difference.mean() < 0.5 and difference.max() < 10  # both bicubic; Pillow rounds and clips in between
     assert (again.predict(np.array(list(map(str, files)))) == model.predict(X)).mean() > 0.9

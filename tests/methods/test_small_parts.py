@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pals.training.schedules import cosine, exponential, short_cosine, stepped
 from torch import Tensor
 
 from pals.labels.candidates import Truth
@@ -16,7 +17,6 @@ from pals.labels.metrics import BINS, grade_selection, mean_and_std, posterior_h
 from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
 from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import drawn, passes, shuffled
-from pals.training.schedules import cosine, exponential, short_cosine, stepped
 
 
 def generator(seed: int = 0) -> torch.Generator:

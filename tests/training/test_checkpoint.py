@@ -109,7 +109,7 @@ def test_not_a_checkpoint(write: Callable[[Path], Any], tmp_path: Path) -> None:
 
 
 def test_another_format(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pals.training.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("pals.training.checkpoint.CHECKPOINT_FORMAT", 2)
     with pytest.raises(InputError, match=r"is not a checkpoint of this version \(format 2\)"):
         load_checkpoint(saved)
 
@@ -132,7 +132,7 @@ def sealed(path: Path, content: Any) -> None:
     """A file with a right checksum, whatever is in it."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    checkpoint._seal(buffer)
+    checkpoint._append_checksum(buffer)
     path.write_bytes(buffer.getvalue())
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pals.training.cpu_threads import in_lanes, lanes_on
 from pals.training.extract import encode
+from pals.training.inference import batch_threads, map_in_threads
 from pals.vision.networks import build_network
 from pals.vision.pretrained import Encoder
 
@@ -31,11 +31,11 @@ def test_in_order_and_at_the_same_time() -> None:
         time.sleep(0.01 * (3 - number % 3))
         return number
 
-    assert list(in_lanes(work, range(9), 3)) == list(range(9))
+    assert list(map_in_threads(work, range(9), 3)) == list(range(9))
 
 
 def test_each_uses_one_core_and_afterwards_all_are_there() -> None:
-    assert set(in_lanes(lambda _: torch.get_num_threads(), range(9), 3)) == {1}
+    assert set(map_in_threads(lambda _: torch.get_num_threads(), range(9), 3)) == {1}
     assert torch.get_num_threads() == 3
     seen = []
     thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))  # which asks what all threads are to use
@@ -52,7 +52,7 @@ def test_no_more_is_taken_than_is_needed_soon() -> None:
             taken.append(number)
             yield number
 
-    results = in_lanes(lambda number: number, parts(), 2, ahead=1)
+    results = map_in_threads(lambda number: number, parts(), 2, ahead=1)
     next(results)
     assert len(taken) == 3
     results.close()
@@ -61,12 +61,12 @@ def test_no_more_is_taken_than_is_needed_soon() -> None:
 
 def test_an_error_comes_through() -> None:
     with pytest.raises(ZeroDivisionError):
-        list(in_lanes(lambda number: 1 // number, range(4), 2))
+        list(map_in_threads(lambda number: 1 // number, range(4), 2))
     assert torch.get_num_threads() == 3
 
 
 def test_features_are_the_same_with_any_number_of_lanes() -> None:
-    assert lanes_on(torch.device("cpu")) == 3 and lanes_on(torch.device("cuda")) == 1
+    assert batch_threads(torch.device("cpu")) == 3 and batch_threads(torch.device("cuda")) == 1
     network = build_network("small-cnn", (3, 16, 16), 2).eval()
     encoder = Encoder("x", network, 16, (0.5,) * 3, (0.2,) * 3, None, "")
     images = torch.randint(256, (23, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

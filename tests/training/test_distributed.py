@@ -20,7 +20,7 @@ from _ranks import by_several, free_port, variables, weighted_sum
 from _toy import Answer, assert_same, run_all, toy_data, toy_trainer, without_seconds
 from pals.data.row_source import TensorRows
 from pals.runs import torchrun as processes
-from pals.training.distributed import ALONE, ElsewhereError, Ranks, joined, started_as
+from pals.training.distributed import ALONE, PeerError, Ranks, joined, ranks_from_environment
 from pals.training.engine import EngineConfig
 from pals.util.errors import InputError
 from pals.util.files import read_json, read_json_lines
@@ -54,7 +54,7 @@ def gradients(ranks: Ranks = ALONE) -> Tensor:
     parts = torch.nn.ModuleList([network, head])
     optimizer = torch.optim.SGD(parts.parameters())
     ranks = replace(ranks, sync_norms=True)
-    with ranks.together():
+    with ranks.sharded():
         outputs = network.each(list(torch.randn(2, 7, 1, 8, 8, dtype=torch.float64)))
         logits = torch.cat([output.logits for output in outputs])
         (logits.logsumexp(dim=0).square().mean() * head(logits).exp().sum().log()).backward()
@@ -77,7 +77,7 @@ def settled(ranks: Ranks) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "cat", spy)
-        ranks.settle(module)
+        ranks.sync_module(module)
     return {
         "state": {name: weighted_sum(value) for name, value in module.state_dict().items()},
         "copied": max(copied, default=0),
@@ -86,10 +86,10 @@ def settled(ranks: Ranks) -> dict[str, Any]:
 
 def everything(ranks: Ranks) -> dict[str, Any]:
     """What two processes do, in one go."""
-    found: dict[str, Any] = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "told": ranks.told(ranks.rank + 5)}
+    found: dict[str, Any] = {"any": (ranks.any(ranks.rank == 1), ranks.any(False)), "told": ranks.broadcast(ranks.rank + 5)}
     found["rows"] = ranks.rows(torch.arange(7)).tolist()
     found["gathered"] = ranks.gathered(ranks.rows(torch.arange(7)), 7).tolist()
-    found["same"] = ranks.same({"x": torch.full((3 - ranks.rank,), ranks.rank == 0)})["x"].tolist()
+    found["same"] = ranks.broadcast_tensors({"x": torch.full((3 - ranks.rank,), ranks.rank == 0)})["x"].tolist()
 
     with joined() as again:  # of those who have met already
         found["met"] = again == ranks
@@ -97,7 +97,7 @@ def everything(ranks: Ranks) -> dict[str, Any]:
     found["other data"] = said(lambda: ranks.refuse_differences(marks))
 
     def fail() -> None:
-        with ranks.agreed():
+        with ranks.raise_together():
             if ranks.rank == 1:
                 raise InputError("Disk full.")
 
@@ -167,7 +167,7 @@ def test_what_goes_wrong_is_said_once(asked: Asked) -> None:
     assert first["other data"] == ("InputError", f"Processes 0 and 1 of 2 have different data. {need}")
     assert first["one fails"] == ("InputError", "Process 1 of 2: Disk full.")
     assert first["first fails"][1].startswith("Unknown method 'nonsense'")
-    assert {second[what][0] for what in ("other data", "one fails", "first fails")} == {ElsewhereError.__name__}
+    assert {second[what][0] for what in ("other data", "one fails", "first fails")} == {PeerError.__name__}
 
 
 def test_each_reads_its_part_of_data_that_are_not_in_memory(asked: Asked) -> None:
@@ -194,8 +194,8 @@ def test_a_run_goes_on_with_another_number_of_processes(asked: Asked) -> None:
 def test_one_process_is_alone() -> None:
     x = torch.arange(3)
     assert ALONE.rows(x) is not None and ALONE.gathered(x, 3) is x
-    assert ALONE.told(x) is x and ALONE.once(lambda: 4) == 4 and not ALONE.any(False)
-    with pytest.raises(InputError, match="as it is"), ALONE.agreed():
+    assert ALONE.broadcast(x) is x and ALONE.once(lambda: 4) == 4 and not ALONE.any(False)
+    with pytest.raises(InputError, match="as it is"), ALONE.raise_together():
         raise InputError("as it is")
 
 
@@ -205,7 +205,7 @@ def test_what_torchrun_says_is_understood(missing: str | None, monkeypatch: pyte
         monkeypatch.setenv(name, value)
     if missing:
         monkeypatch.delenv(missing)
-    assert started_as() == (ALONE if missing else Ranks(1, 4, 1))
+    assert ranks_from_environment() == (ALONE if missing else Ranks(1, 4, 1))
 
 
 @pytest.mark.parametrize(("rank", "size"), [("2", "2"), ("-1", "2"), ("0", "0")])
@@ -214,7 +214,7 @@ def test_ranks_that_nobody_can_have_are_refused(rank: str, size: str, monkeypatc
     for name, value in {**variables(0, 2, 29500), "RANK": rank, "WORLD_SIZE": size}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=f"RANK {rank}, WORLD_SIZE {size} and LOCAL_RANK 0 do not go together"):
-        started_as()
+        ranks_from_environment()
 
 
 def test_an_address_in_use_is_a_sentence(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:

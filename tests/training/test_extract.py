@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pals.training.extract import PictureFiles, encode, enlarged, folded
+from pals.training.extract import ImagePaths, encode, enlarged, folded
 from pals.util.errors import InputError
 from pals.vision.images import decode
 from pals.vision.networks import build_network
@@ -57,7 +57,7 @@ def test_files_give_the_features_of_their_pixels(lite0: Encoder, tmp_path: Path)
     images = pictures(5, 32)
     for number, image in enumerate(images):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
-    files = PictureFiles([tmp_path / f"{number}.png" for number in range(5)], side=32)
+    files = ImagePaths([tmp_path / f"{number}.png" for number in range(5)], side=32)
     told: list[tuple[int, int]] = []
     got = encode(files, lite0, batch=2, progress=lambda done, total: told.append((done, total)))
     assert told == [(2, 5), (4, 5), (5, 5)]
@@ -97,7 +97,7 @@ def test_no_pictures(lite0: Encoder) -> None:
 def test_a_broken_file_is_named(lite0: Encoder, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"\x89PNG")
     with pytest.raises(InputError, match=r"broken\.png"):
-        encode(PictureFiles([tmp_path / "broken.png"], side=32), lite0)
+        encode(ImagePaths([tmp_path / "broken.png"], side=32), lite0)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from _toy import toy_trainer
 from pals.data.row_source import TensorRows
 from pals.methods import Batch
 from pals.training.engine import Engine, EngineConfig
-from pals.training.inference import Link, infer, make_engine
+from pals.training.inference import Stage, infer, inference_engine
 from pals.util.errors import InputError
 from pals.vision.networks import Network, Output, build_network
 
-CPU = make_engine("cpu")
+CPU = inference_engine("cpu")
 
 
 class Doubling(nn.Module):
@@ -40,7 +40,7 @@ def numbers(items: int = 10) -> Tensor:
 
 def test_each_network_reads_the_features_of_the_one_before() -> None:
     first, second = Doubling(), Doubling()
-    chain = [Link(lambda x: x + 1, first), Link(lambda x: x - 1, second)]
+    chain = [Stage(lambda x: x + 1, first), Stage(lambda x: x - 1, second)]
     output = infer(CPU, chain, numbers(), 4)
     assert first.batches == second.batches == [4, 4, 2]
     assert output.logits.equal(3 * (2 * (numbers() + 1) - 1))
@@ -49,43 +49,43 @@ def test_each_network_reads_the_features_of_the_one_before() -> None:
 
 def test_every_batch_is_announced() -> None:
     told: list[tuple[int, int]] = []
-    infer(CPU, [Link(lambda x: x, Doubling())], numbers(), 4, progress=lambda done, all_: told.append((done, all_)))
+    infer(CPU, [Stage(lambda x: x, Doubling())], numbers(), 4, progress=lambda done, all_: told.append((done, all_)))
     assert told == [(4, 10), (8, 10), (10, 10)]
 
 
 def test_batches_are_halved_until_they_fit() -> None:
     told: list[int] = []
     network = Doubling(limit=3)
-    output = infer(CPU, [Link(lambda x: x, network)], numbers(), 8, smaller=told.append)
+    output = infer(CPU, [Stage(lambda x: x, network)], numbers(), 8, on_oom=told.append)
     assert told == [4, 2]
     assert network.batches == [2] * 5
     assert output.logits.equal(3 * numbers())
     with pytest.raises(torch.OutOfMemoryError):
-        infer(CPU, [Link(lambda x: x, Doubling(limit=0))], numbers(), 8)
+        infer(CPU, [Stage(lambda x: x, Doubling(limit=0))], numbers(), 8)
 
 
 def test_compiled_networks_see_one_size_only() -> None:
-    engine = make_engine("cpu")
+    engine = inference_engine("cpu")
     engine.compiled = True
     first, second = Doubling(), Doubling()
-    output = infer(engine, [Link(lambda x: x, first), Link(lambda x: x, second)], numbers(), 4)
+    output = infer(engine, [Stage(lambda x: x, first), Stage(lambda x: x, second)], numbers(), 4)
     assert first.batches == second.batches == [4, 4, 4]
     assert output.logits.equal(6 * numbers())
 
 
 def test_nothing_in_nothing_out() -> None:
     network = build_network("mlp", (2,), 5)
-    output = infer(CPU, [Link(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
+    output = infer(CPU, [Stage(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
     assert output.logits.shape == (0, 5)
     assert output.features.shape == (0, network.feature_width)
     assert output.logits.dtype == torch.float64
     with pytest.raises(InputError, match="A batch of 0 items"):
-        infer(CPU, [Link(lambda x: x, network)], numbers(), 0)
+        infer(CPU, [Stage(lambda x: x, network)], numbers(), 0)
 
 
 def test_the_type_asked_for() -> None:
     network = build_network("mlp", (2,), 5).double()
-    output = infer(CPU, [Link(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
+    output = infer(CPU, [Stage(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
     with torch.no_grad():
         assert output.logits.equal(torch.cat([network.eval()(part.double()).logits for part in numbers().split(4)]))
     assert not output.logits.is_inference()
@@ -137,7 +137,7 @@ def test_steps_whose_batches_differ_in_their_groups_are_captured_apart(monkeypat
         seen.append(batch)
         return torch.cat([parameter.flatten() for parameter in trainer.method.parameters()]).sum()
 
-    monkeypatch.setattr("pals.training.engine.Captured", Replayed)
+    monkeypatch.setattr("pals.training.engine.CapturedFunction", Replayed)
     monkeypatch.setattr(trainer.engine, "_captures", lambda module: True)
     monkeypatch.setattr(trainer.method, "loss", loss)
     step = trainer.engine.step(trainer.method, torch.optim.SGD(trainer.method.parameters()))
@@ -160,7 +160,7 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
     engine = Engine(EngineConfig(device="cpu", precision="bf16"))
     monkeypatch.setattr(engine, "_captures", lambda network: captured)
     monkeypatch.setattr(engine, "_forward", lambda network: network)
-    infer(engine, [Link(lambda x: x, Asking())], numbers())
+    infer(engine, [Stage(lambda x: x, Asking())], numbers())
     assert cached == [not captured]
 
 
@@ -192,7 +192,7 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
         patch.setattr(torch, "empty", spy_empty)
         patch.setattr(Tensor, "pin_memory", spy_pin)
         patch.setattr(Tensor, "to", spy_to)
-        held = engine.hold(inputs)
+        held = engine.place_inputs(inputs)
         assert isinstance(held, TensorRows) and not pinned
         taken = engine.send(held.take(torch.tensor([7, 0, 7])))
         first = engine.send(held[:4])
@@ -203,5 +203,5 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
 def test_what_is_on_the_device_stays_there_and_a_source_what_it_is() -> None:
     engine, inputs = Engine(EngineConfig(device="cpu")), torch.arange(60, dtype=torch.uint8).view(20, 3)
     source = TensorRows(inputs)
-    assert engine.hold(inputs) is inputs and engine.hold(source) is source
+    assert engine.place_inputs(inputs) is inputs and engine.place_inputs(source) is source
     assert torch.equal(engine.send(inputs[2:5]), inputs[2:5])

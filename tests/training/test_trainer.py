@@ -190,7 +190,7 @@ def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(BatchMaker, "_make", too_much)
         with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
             next(trainer.epochs())
-    monkeypatch.setattr(Engine, "hold", too_much)
+    monkeypatch.setattr(Engine, "place_inputs", too_much)
     with pytest.raises(InputError, match=r"is too small. Use a smaller network or --device cpu,"):
         toy_trainer("average")
 
@@ -519,7 +519,7 @@ def test_a_state_from_another_kind_of_device_answers_but_does_not_train(toy: Dat
     foreign = {**trained.state(), "generator": torch.zeros(16, dtype=torch.uint8)}
     save_checkpoint(tmp_path / "checkpoint.pt", {"seed": 1}, foreign)
     fresh = toy_trainer("average", toy, folder=tmp_path)
-    fresh.load(tmp_path / "checkpoint.pt", {"seed": 1}, to_train=False)
+    fresh.load(tmp_path / "checkpoint.pt", {"seed": 1}, weights_only=True)
     assert fresh.evaluate() == trained.evaluate()
     with pytest.raises(InputError, match=r"does not fit this data, device or version"):
         fresh.resume()

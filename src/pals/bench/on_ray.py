@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pals.bench.work import OnEvent, Outcome, Stop, Work, outcome_of_all, run_job
-from pals.training.distributed import GO_ON, PATIENCE, started_as
+from pals.training.distributed import COLLECTIVE_TIMEOUT, RESUME_HINT, ranks_from_environment
 from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
 from pals.util.words import pip_install
@@ -92,7 +92,9 @@ def _by_several(work: Work, *, gpu: bool) -> Outcome:
     trainer = TorchTrainer(
         _share,
         train_loop_config={"work": work, "tell": str(told)},
-        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if gpu else "gloo", timeout_s=int(PATIENCE.total_seconds())),
+        torch_config=TorchConfig(
+            backend="cpu:gloo,cuda:nccl" if gpu else "gloo", timeout_s=int(COLLECTIVE_TIMEOUT.total_seconds())
+        ),
         scaling_config=ScalingConfig(num_workers=work.processes, use_gpu=gpu),
         run_config=RunConfig(storage_path=str(folder), name=name),
     )
@@ -117,7 +119,7 @@ def _share(config: Mapping[str, Any]) -> None:
     outcome = run_job(config["work"])
     if outcome.kind == "failed":
         raise _FailedError(outcome)
-    if started_as().is_first:
+    if ranks_from_environment().is_first:
         write_json(Path(config["tell"]), asdict(outcome))
 
 
@@ -129,4 +131,4 @@ def _why(error: Exception, work: Work) -> Outcome:
         return outcome_of_all(told)
     who, what = (f"Process {died[0]} of {work.processes}: ", failures[died[0]]) if died else ("", error)
     why = f"{type(what).__name__}: {str(what).strip().splitlines()[0].rstrip('.')}"
-    return Outcome(work.name, work.folder, "failed", f"{who}{why}. {GO_ON}")
+    return Outcome(work.name, work.folder, "failed", f"{who}{why}. {RESUME_HINT}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pals.bench.work import OnEvent, Outcome, Stop, Work, outcome_of_all, run_job
-from pals.training.distributed import GO_ON
+from pals.training.distributed import RESUME_HINT
 from pals.util.errors import InputError
 from pals.util.words import pip_install
 
@@ -79,7 +79,7 @@ def _outcome(job: Any, work: Work) -> Outcome:
         error = task.exception()
         if error is not None:
             why = f"Job {job.job_id}: {_last_words(error, task, work)} (see {task.paths.stderr})"
-            return Outcome(work.name, work.folder, "failed", f"{why}. {GO_ON}")
+            return Outcome(work.name, work.folder, "failed", f"{why}. {RESUME_HINT}")
     return outcome_of_all([task.result() for task in tasks])
 
 

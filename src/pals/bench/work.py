@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pals.bench.jobs import Job, run_kind, state
 from pals.runs.run import Run
 from pals.runs.run_config import RunConfig
-from pals.training.distributed import LostError, joined
+from pals.training.distributed import PeerLostError, joined
 from pals.training.engine import forget_compiled, release_memory
 from pals.util.errors import InputError
 from pals.util.files import write_text
@@ -194,7 +194,7 @@ def run_job(work: Work, on_event: OnEvent = lambda event: None) -> Outcome:
 
 def outcome_of_all(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome of a run that several processes share: the first one that does not only report that another has ended."""
-    return min(outcomes, key=lambda outcome: outcome.message == str(LostError()))
+    return min(outcomes, key=lambda outcome: outcome.message == str(PeerLostError()))
 
 
 def _train(work: Work, on_event: OnEvent) -> tuple[Literal["done", "skipped", "stopped"], float | None]:

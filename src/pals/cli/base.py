@@ -136,14 +136,14 @@ def as_one() -> Iterator[Ranks]:
     """The processes of this command, of which the first alone speaks; one that ends because another has leaves the word to
     that one, or to whoever watches them."""
     from pals.runs.torchrun import ENDED_BY_OTHERS, is_launched
-    from pals.training.distributed import ElsewhereError, LostError, joined
+    from pals.training.distributed import PeerError, PeerLostError, joined
 
     try:
         with joined() as ranks:
             console.quiet = not ranks.is_first
             yield ranks
-    except (ElsewhereError, LostError) as error:
-        if isinstance(error, ElsewhereError) or is_launched():
+    except (PeerError, PeerLostError) as error:
+        if isinstance(error, PeerError) or is_launched():
             raise typer.Exit(ENDED_BY_OTHERS) from None
         raise
 

@@ -185,9 +185,9 @@ def train(
 
 def _started(processes: int | None) -> int:
     """So many processes run this command already."""
-    from pals.training.distributed import started_as
+    from pals.training.distributed import ranks_from_environment
 
-    started = started_as().size
+    started = ranks_from_environment().size
     if processes is not None and started > 1 and started != processes:
         raise InputError(f"--processes {processes}, but torchrun has started {started}. Leave out one of the two.")
     return started

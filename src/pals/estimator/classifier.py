@@ -29,7 +29,7 @@ from pals.methods.parts.losses import masked_softmax
 from pals.runs.extractor import starting_network
 from pals.runs.run_config import NetworkConfig
 from pals.training.engine import Engine, EngineConfig
-from pals.training.inference import TOO_SMALL, Link, infer
+from pals.training.inference import OUT_OF_MEMORY_HINT, Stage, infer
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.config import build
@@ -308,10 +308,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine = self._engine("cpu" if exact else self.device)
         dtype = torch.float64 if exact else torch.float32
         generator = engine.generator(0)  # the eval view draws nothing
-        link = Link(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
+        link = Stage(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
         engine.place(self.predictor_)
         try:
-            with engine.memory(TOO_SMALL):
+            with engine.memory(OUT_OF_MEMORY_HINT):
                 return infer(engine, [link], inputs, TrainConfig().feature_batch, device="cpu", dtype=torch.float64).logits
         finally:
             self.predictor_.cpu()  # where it can be pickled for any machine

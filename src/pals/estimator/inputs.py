@@ -22,7 +22,7 @@ from pals.runs.extractor import (
     with_weights_found,
 )
 from pals.runs.run_config import NetworkConfig
-from pals.training.extract import PictureFiles
+from pals.training.extract import ImagePaths
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
@@ -125,7 +125,7 @@ class Encoded:
         """And what it makes of these very pictures, so that they are encoded once."""
         names = file_names(X)
         given = Images.fit(X) if names is None else None
-        pictures = PictureFiles.of(names or ()) if given is None else given.hold(X)
+        pictures = ImagePaths.of(names or ()) if given is None else given.hold(X)
         with torch.random.fork_rng(devices=[]):
             front = make_extractor(config, pictures, seed)
         if given is None:
@@ -152,9 +152,9 @@ class Encoded:
             seen, found = ("names of files", "an array") if self.files else ("an array", "names of files")
             raise InputError(f"fit has seen pictures as {seen}; these are {found}. Give them in the same way.")
         if names is None:
-            pictures: Tensor | PictureFiles = self.given.hold(X)
+            pictures: Tensor | ImagePaths = self.given.hold(X)
         else:
-            pictures = PictureFiles(names, self.front.size)
+            pictures = ImagePaths(names, self.front.size)
         if self.front.network is not None:
             return self.front.features(pictures, self.device, self._store())
         return pictures if isinstance(pictures, Tensor) else self.front.pixels(pictures)

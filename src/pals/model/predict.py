@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pals.data.shards import STREAM_START, ArrayShard, EncodedImage, FolderShard, Stream, StreamPart, StreamPosition
 from pals.model.saved import Description, Model
-from pals.training.inference import BATCH
+from pals.training.inference import INFERENCE_BATCH
 from pals.util.errors import InputError
 from pals.vision.images import MIN_SIDE, BadImage, BadImageError, How, decode, decode_bytes, survey
 
@@ -31,7 +31,7 @@ class Question:
     top: int = 3
     threshold: float | None = None
     sure: float | None = None
-    batch: int = BATCH
+    batch: int = INFERENCE_BATCH
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -64,7 +64,7 @@ def predict_folder(
     sure: float | None = None,
     device: str = "auto",
     skip_bad: bool = False,
-    batch: int = BATCH,
+    batch: int = INFERENCE_BATCH,
     progress: Progress | None = None,
 ) -> pd.DataFrame:
     """Predictions of a run's classifier (its folder, or its model.safetensors) for new items, one row for each.

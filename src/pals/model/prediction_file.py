@@ -11,7 +11,7 @@ from pals.data.shards import Stream
 from pals.model.predict import Question, check_question, no_answers, nothing_left, predictions
 from pals.model.resumable_table import Parts, Tally
 from pals.model.saved import Model, find_model
-from pals.training.inference import BATCH
+from pals.training.inference import INFERENCE_BATCH
 from pals.util.errors import InputError
 
 Pace = Callable[[int, int | None], None]
@@ -38,7 +38,7 @@ def predict_to_file(
     sure: float | None = None,
     device: str = "auto",
     skip_bad: bool = False,
-    batch: int = BATCH,
+    batch: int = INFERENCE_BATCH,
     shard: tuple[int, int] | None = None,
     progress: Pace | None = None,
 ) -> Written:

@@ -18,9 +18,17 @@ from torch import Tensor, nn
 
 from pals.crowd.dawid_skene.em import DAWID_SKENE
 from pals.labels.taxonomy import SURE, Taxonomy, check_sure
-from pals.training.cpu_threads import lanes_on
-from pals.training.extract import quick_batch, quick_link
-from pals.training.inference import BATCH, TOO_SMALL, Link, image_standardizer, infer, make_engine, vector_standardizer
+from pals.training.extract import frozen_batch, frozen_stage
+from pals.training.inference import (
+    INFERENCE_BATCH,
+    OUT_OF_MEMORY_HINT,
+    Stage,
+    batch_threads,
+    image_standardizer,
+    infer,
+    inference_engine,
+    vector_standardizer,
+)
 from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
@@ -124,7 +132,7 @@ class Model:
     ) -> None:
         _check_networks(about, network, encoder)
         self.about, self.network, self.encoder = about, network, encoder
-        self.engine = make_engine(device, precision)
+        self.engine = inference_engine(device, precision)
         self.chain = self._quick_links()
         for link in self.chain:
             self.engine.place(link.network)
@@ -133,32 +141,32 @@ class Model:
     def class_names(self) -> tuple[str, ...]:
         return self.about.class_names
 
-    def _quick_links(self) -> list[Link]:
+    def _quick_links(self) -> list[Stage]:
         """`links` with an encoder that is a quick copy."""
         *encoders, classifier = self.links()
-        return [*(quick_link(link.view, cast(Network, link.network)) for link in encoders), classifier]
+        return [*(frozen_stage(link.view, cast(Network, link.network)) for link in encoders), classifier]
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Stage]:
         """What inputs pass through: the encoder, if there is one, then the classifier."""
-        links = [Link(self.about.classifier.standardizer(), self.network)]
+        links = [Stage(self.about.classifier.standardizer(), self.network)]
         if self.about.encoder is not None and self.encoder is not None:
-            links.insert(0, Link(self.about.encoder.standardizer(), self.encoder))
+            links.insert(0, Stage(self.about.encoder.standardizer(), self.encoder))
         return links
 
-    def outputs(self, inputs: Tensor, batch: int = BATCH) -> Output:
+    def outputs(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Output:
         """Logits, before the temperature, and the features they were computed from: float32, on the host."""
-        with self.engine.memory(TOO_SMALL):
+        with self.engine.memory(OUT_OF_MEMORY_HINT):
             inputs = self._checked(inputs)
             if self.encoder is None:
                 return infer(self.engine, self.chain, inputs, batch, device="cpu")
-            batch = min(batch, quick_batch(self.about.input_shape[1], self.engine.device))
-            return infer(self.engine, self.chain, inputs, batch, device="cpu", lanes=lanes_on(self.engine.device))
+            batch = min(batch, frozen_batch(self.about.input_shape[1], self.engine.device))
+            return infer(self.engine, self.chain, inputs, batch, device="cpu", threads=batch_threads(self.engine.device))
 
-    def probabilities(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
+    def probabilities(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Tensor:
         """N x C class probabilities for uint8 images (N x channels x height x width) or vectors (N x width)."""
         return (self.outputs(inputs, batch).logits / self.about.temperature).softmax(dim=1)
 
-    def features(self, inputs: Tensor, batch: int = BATCH) -> Tensor:
+    def features(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Tensor:
         """N x D inputs of the classifier's last layer."""
         return self.outputs(inputs, batch).features
 

@@ -22,7 +22,7 @@ from pals.labels.candidates import default_names
 from pals.model import Description, Model, Part, is_model
 from pals.runs.feature_cache import encode_cached, shifted
 from pals.runs.run_config import NetworkConfig
-from pals.training.extract import PictureFiles, encode, resized
+from pals.training.extract import ImagePaths, encode, resized
 from pals.training.inference import OnBatch, image_standardizer
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
@@ -50,7 +50,7 @@ PATCH_SIDES = (32, 64)
 EXTRACTION_BLOCK = 4096
 """Images that are held in memory at the size of the encoder."""
 
-Images = Inputs | PictureFiles
+Images = Inputs | ImagePaths
 """uint8, N x channels x height x width, or files of about the same size."""
 
 
@@ -238,7 +238,7 @@ class FeatureExtractor:
 
     def pixels(self, images: Images) -> Tensor:
         """The images decoded or resized, with three channels: N x 3 x size x size, uint8."""
-        if isinstance(images, PictureFiles):
+        if isinstance(images, ImagePaths):
             return images.decoded(self.size)
         images = images[:]
         if images.shape[1] not in (1, 3):
@@ -261,7 +261,7 @@ class FeatureExtractor:
         """
         assert self.network is not None
         encoder = sized_encoder(self.name, self.network, self.statistics)
-        if cache is None and isinstance(images, PictureFiles):
+        if cache is None and isinstance(images, ImagePaths):
             return encode(replace(images, side=self.size), encoder, device, progress=progress)
         made = [torch.empty(0, encoder.feature_width)]
         for start in range(0, len(images), EXTRACTION_BLOCK):
@@ -300,7 +300,7 @@ def make_extractor(
     Raises:
         InputError: the images are too small, or the network has no pretrained weights.
     """
-    side = images.side if isinstance(images, PictureFiles) else min(images.shape[2:])
+    side = images.side if isinstance(images, ImagePaths) else min(images.shape[2:])
     if side < MIN_SIDE:
         raise InputError(f"The images are {side} pixels high or wide; an encoder needs at least {MIN_SIDE}.")
     size = size_for(config.name, side)
@@ -365,7 +365,7 @@ def extract_dataset(
 
 
 def _rows(images: Images, rows: slice | Tensor) -> Images:
-    if not isinstance(images, PictureFiles):
+    if not isinstance(images, ImagePaths):
         return images[rows]
     paths = images.paths[rows] if isinstance(rows, slice) else [images.paths[row] for row in rows.tolist()]
     return replace(images, paths=paths)

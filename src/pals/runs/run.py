@@ -69,7 +69,7 @@ class Run:
         """
         self.config, self.owner, self.ranks = config, owner, ranks
         self.folder = folder if ranks.is_first else None
-        with ranks.agreed():
+        with ranks.raise_together():
             about = self._prepare(data_dir, dataset, dict(about or {}), progress, kept)
         if ranks.several:
             settings = json.dumps(config.to_dict(), sort_keys=True, default=str)
@@ -119,7 +119,7 @@ class Run:
             test=self.dataset.graded_test,
             folder=folder,
             settings=config.to_dict(),
-            complete=completed,
+            migrate_settings=completed,
         )
         return about
 
@@ -291,5 +291,5 @@ def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = No
     settings = loaded.to_dict()
     config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
     trainer = Run(config, data_dir=data_dir, kept=folder).trainer
-    trainer.load(folder / "checkpoint.pt", settings, to_train=False)
+    trainer.load(folder / "checkpoint.pt", settings, weights_only=True)
     return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

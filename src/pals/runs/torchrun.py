@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from pals.training.distributed import GO_ON
+from pals.training.distributed import RESUME_HINT
 from pals.util.errors import InputError
 
 LAUNCHED = "PALS_LAUNCHED"
@@ -59,4 +59,4 @@ def _explain(codes: Mapping[int, int], processes: int) -> int:
     if code in (BAD_INPUT, ENDED_BY_OTHERS) or code > 128:
         return code
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-    raise InputError(f"Process {rank} of {processes} {how}, so all of them have ended. {GO_ON}")
+    raise InputError(f"Process {rank} of {processes} {how}, so all of them have ended. {RESUME_HINT}")

@@ -1,5 +1,5 @@
-"""The training loop: engine (devices, precision), optimiser, schedules, trainer, log and checkpoints; and `inference`, for
-networks that only predict.
+"""Training and inference of networks, for any `Method` on any items.
 
-It trains any `Method` on any items. Which data, settings and folder those are is for `runs` to say.
+`trainer` has the loop, `engine` devices and precision, `cuda_graph` and `distributed` what makes it fast, `batches`, `optim`
+and `checkpoint` its parts; `inference` predicts, and `extract` computes features of images by a frozen encoder.
 """

@@ -1,4 +1,4 @@
-"""The batches of an epoch: items read ahead of the steps unless the device holds them, views made for many steps at once."""
+"""The batches of an epoch. Items are read in advance unless they are on the device; views are made for many steps at once."""
 
 from __future__ import annotations
 
@@ -16,27 +16,37 @@ from pals.util.errors import InputError
 from pals.util.threads import read_ahead
 from pals.vision.augment import Views
 
-USUAL_ITEM = 3 * 32 * 32
-"""Numbers per item for which the engine's chunk is meant; of larger items fewer are taken at once."""
+REFERENCE_ITEM_SIZE = 3 * 32 * 32
+"""Numbers per item for which `Engine.chunk` is meant; of larger items fewer are taken at once."""
 
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes batches of `inputs` as `Engine.hold` gave them. Random numbers are drawn when a batch is made, in the thread that
-    asks for it, so that what is read ahead changes nothing but the time."""
+    """Makes batches of `inputs`, which `Engine.place_inputs` returned. Random numbers are drawn when a batch is made, in the
+    calling thread, so that reading in advance changes only the time."""
 
     engine: Engine
     inputs: Inputs
     views: Views
     generator: torch.Generator
     item_size: int
-    "Numbers of an item, or of a view of it if that is larger."
+    "Numbers of an item, or of its view if that is larger."
 
     def make(
         self, plan: EpochPlan, steps: int, batch_size: int, wanted: Sequence[str], random: Mapping[str, Tensor]
     ) -> Generator[Batch, None, None]:
-        """Of all groups of a plan, in the views that are `wanted` unless a group names its own, each with its step's share of
-        `random`."""
+        """Make the batches of one epoch.
+
+        Args:
+            plan: groups of items in the order of the epoch.
+            steps: number of batches.
+            batch_size: items of the main group per batch, and of others that have no size of their own.
+            wanted: views of each item, unless a group names its own.
+            random: random inputs of the loss, one row per step.
+
+        Yields:
+            Batches with their views, targets, side groups and random inputs.
+        """
         sizes = {name: group.batch_size or batch_size for name, group in plan.groups.items()}
         per_chunk = max(1, items_at_once(self.engine, self.item_size) // max(sizes.values()))
         chunks = [range(first, min(steps, first + per_chunk)) for first in range(0, steps, per_chunk)]
@@ -51,7 +61,7 @@ class BatchMaker:
                 yield replace(parts.pop("main"), random=now, groups=parts)
 
     def _rows(self, plan: EpochPlan, sizes: Mapping[str, int], chunks: Sequence[range]) -> Iterator[dict[str, Tensor]]:
-        """The items of each chunk and group, on the device."""
+        """The inputs of each chunk and group, on the device."""
         inputs, orders = self.inputs, {name: group.order_M for name, group in plan.groups.items()}
         if isinstance(inputs, Tensor):
             for chunk in chunks:
@@ -60,7 +70,7 @@ class BatchMaker:
         hosts, ranks = {name: order_M.cpu() for name, order_M in orders.items()}, self.engine.ranks
 
         def read(chunk: range) -> dict[str, tuple[Tensor, int]]:
-            """Of several processes each reads its part."""
+            """(inputs, number of items) of each group; of several processes each reads its rows."""
             index = {name: _index(name, order_M, chunk, sizes[name]) for name, order_M in hosts.items()}
             return {name: (inputs.take(ranks.rows(index_M)), len(index_M)) for name, index_M in index.items()}
 
@@ -78,20 +88,20 @@ class BatchMaker:
 
 
 def _index(name: str, order_M: Tensor, chunk: range, size: int) -> Tensor:
-    """Which items a group has in these steps."""
+    """The items of a group in these steps."""
     start, stop = chunk.start * size, chunk.stop * size
-    if name != "main" and len(order_M) < stop:  # a side group shorter than the epoch goes round
+    if name != "main" and len(order_M) < stop:  # a side group shorter than the epoch wraps around
         return order_M[torch.arange(start, stop, device=order_M.device) % len(order_M)]
     return order_M[start:stop]
 
 
-def items_at_once(engine: Engine, numbers: int) -> int:
-    """How many items of so many numbers have their views made together."""
-    return max(1, engine.chunk // max(1, numbers // USUAL_ITEM))
+def items_at_once(engine: Engine, item_size: int) -> int:
+    """How many items of `item_size` numbers have their views made together."""
+    return max(1, engine.chunk // max(1, item_size // REFERENCE_ITEM_SIZE))
 
 
 def check_inputs(items: Items, expected: int) -> None:
-    """As many as there are candidate sets, and all of them numbers."""
+    """Refuse inputs that are not `expected` in number, or not finite."""
     inputs = items.inputs
     if len(inputs) != expected:
         raise InputError(f"There are {len(inputs)} inputs but candidate sets for {expected} items.")

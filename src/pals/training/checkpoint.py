@@ -1,4 +1,8 @@
-"""Save and load all that a run needs to go on as if it had never stopped."""
+"""Checkpoints: the complete state of a run in one file of tensors and plain values.
+
+The file is torch's format (a zip) with a SHA-256 of everything before it as the zip's comment, so that any flipped bit is
+found. It is read with `weights_only`, which runs no code, and written atomically.
+"""
 
 from __future__ import annotations
 
@@ -16,45 +20,69 @@ from pals.util.config import differences
 from pals.util.errors import InputError
 from pals.util.files import write_bytes
 
-FORMAT = 1
-DIGEST = 64  # bytes of a SHA-256 in hexadecimal
-REMEDY = "Restore it from a copy, or delete it to start the run again"
+CHECKPOINT_FORMAT = 1
+DIGEST_BYTES = 64
+"""Length of a SHA-256 in hexadecimal."""
+CHECKPOINT_HINT = "Restore it from a copy, or delete it to start the run again"
 
-Complete = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Settings as an older version wrote them, with those that it did not have yet."""
+Migrate = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Settings as an older version wrote them -> the same with defaults for settings that it did not have."""
 
 
 def save_checkpoint(path: Path, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Write atomically: after a crash at any moment the file is the old one or the new one, whole."""
+    """Write a checkpoint atomically: after a crash at any moment the file is the old one or the new one.
+
+    Args:
+        path: of the file.
+        settings: of the run, plain values.
+        state: tensors and plain values in dictionaries.
+    """
     buffer = io.BytesIO()
-    torch.save({"format": FORMAT, "settings": dict(settings), "state": dict(state)}, buffer)
-    _seal(buffer)
+    torch.save({"format": CHECKPOINT_FORMAT, "settings": dict(settings), "state": dict(state)}, buffer)
+    _append_checksum(buffer)
     write_bytes(path, buffer.getbuffer())
 
 
-def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None, complete: Complete = dict) -> dict[str, Any]:
-    """The saved state. Refuses a damaged file and, where `settings` are given, one that was written under others; `complete`
-    puts in what an older version did not write."""
+def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None, migrate: Migrate = dict) -> dict[str, Any]:
+    """Read the state from a checkpoint.
+
+    Args:
+        path: of the file.
+        settings: that the run must have; None: any.
+        migrate: brings saved settings up to date before they are compared.
+
+    Returns:
+        The state, on the CPU.
+
+    Raises:
+        InputError: the file is missing or damaged, or was written under other settings.
+    """
     content = _read(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{path} is not a checkpoint of this version (format {FORMAT}). Delete it to start the run again.")
+    if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
+        raise InputError(
+            f"{path} is not a checkpoint of this version (format {CHECKPOINT_FORMAT}). Delete it to start the run again."
+        )
     for key in ("settings", "state"):
         if not isinstance(content.get(key), dict):
             raise incomplete(path, key, content)
     if settings is not None:
-        refuse_other_settings(path, _completed(path, content["settings"], complete), settings)
+        try:
+            found = migrate(content["settings"])
+        except InputError as error:
+            raise InputError(f"The checkpoint {path} was written under settings that are not known here: {error}") from None
+        refuse_other_settings(path, found, settings)
     state: dict[str, Any] = content["state"]
     return state
 
 
 def incomplete(path: Path, key: str, content: Mapping[str, Any]) -> InputError:
-    """An error about something that every checkpoint holds."""
+    """The error of a checkpoint that lacks a key, or has another type under it."""
     found = f"its {key!r} is of the type {type(content[key]).__name__}" if key in content else f"it has no {key!r}"
-    return InputError(f"The checkpoint {path} is incomplete: {found}. {REMEDY}.")
+    return InputError(f"The checkpoint {path} is incomplete: {found}. {CHECKPOINT_HINT}.")
 
 
 def tensors_in(content: object, name: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors in dictionaries within dictionaries, each with the names that lead to it."""
+    """(dotted name, tensor) of every tensor in nested dictionaries."""
     if isinstance(content, Tensor):
         yield name, content
     elif isinstance(content, dict):
@@ -63,11 +91,10 @@ def tensors_in(content: object, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors and plain values. What torch says of a file that it will not read is not repeated: it advises to run the file's
-    own code."""
+    """The content of the file. Torch's own message about a refused file is left out, because it advises running its code."""
     try:
         data = path.read_bytes()
-        if not _is_sealed(data):
+        if not _has_valid_checksum(data):
             raise ValueError("its checksum is wrong")
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -76,22 +103,16 @@ def _read(path: Path) -> Any:
         reason = error.strerror or type(error).__name__
     except pickle.UnpicklingError:
         reason = "it holds Python objects besides tensors, which are never run"
-    except Exception as error:  # readers of damaged files fail in many ways
+    except Exception as error:  # damaged files raise errors of many types
         reason = str(error) if type(error) is ValueError else "torch cannot read it"
     raise InputError(
-        f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: {REMEDY.lower()}."
+        f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: "
+        f"{CHECKPOINT_HINT.lower()}."
     )
 
 
-def _completed(path: Path, settings: Mapping[str, Any], complete: Complete) -> Mapping[str, Any]:
-    try:
-        return complete(settings)
-    except InputError as error:
-        raise InputError(f"The checkpoint {path} was written under settings that are not known here: {error}") from None
-
-
 def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """An error that names the first differing setting."""
+    """Refuse settings that differ, by the name and both values of the first."""
     differing = list(differences(found, wanted))
     if differing:
         key, old, new = differing[0]
@@ -102,16 +123,15 @@ def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[
         )
 
 
-def _seal(buffer: io.BytesIO) -> None:
-    """Put a checksum of the whole file into the comment at its end, for which torch's format (a zip) has room. The zip's own
-    checksums do not cover its directory, and torch looks at none."""
+def _append_checksum(buffer: io.BytesIO) -> None:
+    """Store a checksum as the comment at the end of the zip, whose own checksums do not cover its directory."""
     buffer.seek(-2, io.SEEK_END)
-    buffer.write(DIGEST.to_bytes(2, "little"))  # the comment's length, the last field of a zip
+    buffer.write(DIGEST_BYTES.to_bytes(2, "little"))  # the comment's length, the last field of a zip
     buffer.write(_digest(buffer.getbuffer()))
 
 
-def _is_sealed(data: bytes) -> bool:
-    return len(data) > DIGEST and _digest(memoryview(data)[:-DIGEST]) == data[-DIGEST:]
+def _has_valid_checksum(data: bytes) -> bool:
+    return len(data) > DIGEST_BYTES and _digest(memoryview(data)[:-DIGEST_BYTES]) == data[-DIGEST_BYTES:]
 
 
 def _digest(data: memoryview) -> bytes:

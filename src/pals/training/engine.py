@@ -1,4 +1,12 @@
-"""Where and how numbers are computed: device, precision, the training step. The only file that names a kind of device."""
+"""Where and how numbers are computed: device, precision, compilation, and the training step.
+
+All differences between devices are in this file and in `cuda_graph`, and precision is decided here:
+
+    step:  loss = method.loss(batch) under autocast;  scale * loss -> backward;  gradients averaged over processes;
+           optimizer step;  method.after_step(batch)
+
+With fp16 the scale is adjusted by torch's `GradScaler`, else it is 1. Votes, losses and statistics are computed in fp32.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +14,10 @@ import contextlib
 import gc
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from pydantic.dataclasses import dataclass as settings
@@ -19,6 +26,7 @@ from torch.optim import Optimizer
 
 from pals.data.row_source import Inputs, TensorRows, in_blocks
 from pals.methods.method import Batch, Method
+from pals.training.cuda_graph import CapturedFunction, channels_last
 from pals.training.distributed import ALONE, Ranks
 from pals.util.config import STRICT
 from pals.util.errors import InputError, unknown
@@ -26,8 +34,7 @@ from pals.vision.networks import Network, Output
 from pals.vision.networks.fused import conv_relu
 
 Step = Callable[[Batch], Tensor]
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-WARM_UP = 3  # ordinary calls before a graph is captured: libraries choose their kernels in these
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @settings(frozen=True, config=STRICT)
@@ -45,7 +52,14 @@ class EngineConfig:
 
 
 def find_device(name: str) -> torch.device:
-    """The device called so, or an error that says what there is."""
+    """The torch device of a name.
+
+    Args:
+        name: "cpu", "cuda", "cuda:1", "mps", or "auto": a CUDA device where there is one.
+
+    Raises:
+        InputError: the name is unknown, or this machine has no such device.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -64,7 +78,7 @@ def find_device(name: str) -> torch.device:
 
 
 def _shared_device(device: torch.device, ranks: Ranks) -> torch.device:
-    """Where one of several processes computes: each on a GPU of its own, or all on the CPU."""
+    """The device of one of several processes: each has a GPU of its own, or all use the CPU."""
     if device.type == "cpu":
         return device
     if device.type != "cuda" or device.index is not None:
@@ -81,28 +95,28 @@ def _shared_device(device: torch.device, ranks: Ranks) -> torch.device:
 
 
 def free_devices(name: str) -> tuple[str, ...]:
-    """The GPUs between which work on the device called `name` may be spread, as `only_device` takes them: none where it names
-    one, or is no GPU."""
+    """The GPUs over which runs on the device `name` can be spread, as `only_device` takes them: none where the name is that of
+    one device, or of no GPU."""
     if name not in ("auto", "cuda"):
         return ()
-    visible = [number.strip() for number in os.environ.get(VISIBLE, "").split(",") if number.strip()]
+    visible = [number.strip() for number in os.environ.get(VISIBLE_DEVICES, "").split(",") if number.strip()]
     count = torch.cuda.device_count()
     return tuple(visible[:count]) if len(visible) >= count else tuple(map(str, range(count)))
 
 
 def only_device(number: str) -> dict[str, str]:
-    """Environment of a process that shall see this GPU alone."""
-    return {VISIBLE: number}
+    """Environment variables of a process that may use this GPU alone."""
+    return {VISIBLE_DEVICES: number}
 
 
 def forget_compiled() -> None:
-    """Drop compiled code. What one process may hold is limited, and beyond the limit networks run slowly, as they are."""
-    if "torch._dynamo" in sys.modules:  # or nothing was ever compiled
+    """Drop compiled code. Torch keeps a limited amount per process, and beyond it networks run uncompiled and slowly."""
+    if "torch._dynamo" in sys.modules:  # else nothing was compiled
         torch.compiler.reset()
 
 
 def release_memory() -> None:
-    """Give back the GPU memory of runs that are over: networks and graphs hold each other until somebody looks for them."""
+    """Free the GPU memory of finished runs: networks and graphs refer to each other until the garbage collector finds them."""
     if torch.cuda.is_available():
         gc.collect()
         torch.cuda.empty_cache()
@@ -112,12 +126,20 @@ class Engine:
     """Runs a method's steps and a network's inference on one device in one precision."""
 
     def __init__(self, config: EngineConfig, ranks: Ranks = ALONE) -> None:
-        """`ranks`: the processes that share the work on each batch."""
+        """Choose the device and set torch's switches.
+
+        Args:
+            config: device, precision, compilation.
+            ranks: the processes that share each batch; default: this one alone.
+
+        Raises:
+            InputError: the device does not exist, or does not have the precision.
+        """
         self.ranks = replace(ranks, sync_norms=config.sync_norms)
         self.device = _shared_device(find_device(config.device), ranks) if ranks.several else find_device(config.device)
         self.precision = self._precision(config.precision)
         self.compiled = self.device.type == "cuda" if config.compile is None else config.compile
-        if ranks.several and config.sync_norms:  # no compiler sees through what norms exchange
+        if ranks.several and config.sync_norms:  # compilers cannot trace what norms exchange
             self.compiled = False
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
         self.warmup_seconds = 0.0
@@ -125,26 +147,26 @@ class Engine:
         self._forwards: dict[int, Callable[[Tensor], Output]] = {}
         self._set_switches()
         if self.compiled:
-            # methods with several networks, groups and modes need more variants of one than torch allows by default
+            # methods with several networks, groups and modes need more variants of one network than torch allows by default
             limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
             setattr(torch._dynamo.config, limit, 32)
 
     def _set_switches(self) -> None:
-        """torch has one set of these for the whole process: every engine sets its own before it computes."""
+        """Set torch's global switches, which each engine does before it computes."""
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses
-        if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # to ask is free, to set imports the compiler
+        if torch.are_deterministic_algorithms_enabled() != self.deterministic:  # setting it imports the compiler
             torch.use_deterministic_algorithms(self.deterministic)
         if self.device.type == "cuda":
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = not self.deterministic
-            torch.backends.cudnn.benchmark_limit = 0  # try every kernel there is, once, and not only the first ten
-            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # the compiler's advice; fp32 was asked for
+            torch.backends.cudnn.benchmark_limit = 0  # try every kernel once, not only the first ten
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # the compiler's advice; fp32 was chosen
 
     def _precision(self, name: str) -> str:
         if name == "auto":
-            # left to itself, torch also counts GPUs that emulate bf16 (V100, T4)
+            # by default torch also counts GPUs that emulate bf16 (V100, T4)
             real = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
             return "bf16" if real else "fp32"
         if self.device.type == "cpu" and name in ("tf32", "fp16"):
@@ -157,22 +179,22 @@ class Engine:
 
     @property
     def chunk(self) -> int:
-        """Items whose views are made at once: many on a GPU, which is quickest with few large operations."""
+        """Items whose views are made at once: many on a GPU, where few large operations are fastest."""
         return 65536 if self.device.type == "cuda" else 2048
 
     def generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(seed)
 
     def autocast(self, *, cached: bool = True) -> contextlib.AbstractContextManager[Any]:
-        """`cached`: weights are cast once for as long as the context lasts."""
+        """torch.autocast in the engine's precision; with `cached` each weight is cast once within it."""
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         if dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=dtype, cache_enabled=cached)
 
     def place(self, module: nn.Module) -> None:
-        """Move a module here, in the memory layout that convolutions like best, and have its networks compiled."""
-        self._forwards.clear()  # captured with networks that may be gone
+        """Move a module to the device in the memory format channels_last, and compile its networks."""
+        self._forwards.clear()  # captured with networks that may no longer exist
         self.ranks.check_norms(module)
         module.to(self.device)
         if self.device.type == "cuda":
@@ -182,32 +204,36 @@ class Engine:
                 if isinstance(part, Network) and part._compiled_call_impl is None:
                     part.compile(dynamic=False)
 
-    def hold(self, inputs: Inputs) -> Inputs:
-        """The data set: a tensor on the device, or a source where it would take more than half of the GPU's free memory, or is
-        one that the host's memory need not hold."""
+    def place_inputs(self, inputs: Inputs) -> Inputs:
+        """The inputs of a data set, N rows, on the device if possible.
+
+        Returns:
+            A tensor on the device; an `ItemSource` where the inputs would take more than half of the GPU's free memory, or
+            where a source is used on the CPU.
+        """
         if self.device.type != "cuda":
             return inputs.to(self.device) if isinstance(inputs, Tensor) else inputs
         free, total = torch.cuda.mem_get_info(self.device)
-        if inputs.nbytes > (total if self.ranks.several else free) / 2:  # of several processes all must find the same
+        if inputs.nbytes > (total if self.ranks.several else free) / 2:  # the same decision in all processes
             return TensorRows(inputs) if isinstance(inputs, Tensor) else inputs
         if isinstance(inputs, Tensor):
             return inputs.to(self.device)
-        held = torch.empty(inputs.shape, dtype=inputs.dtype, device=self.device)
+        placed = torch.empty(inputs.shape, dtype=inputs.dtype, device=self.device)
         start = 0
         for part in in_blocks(inputs):
-            held[start : start + len(part)] = self.send(part)
+            placed[start : start + len(part)] = self.send(part)
             start += len(part)
-        return held
+        return placed
 
     def send(self, rows: Tensor) -> Tensor:
-        """A batch on the device. From the host it goes through pinned memory, for which nobody has to wait: torch gives such
-        memory away again only once it was copied from."""
+        """A batch on the device. From the host it is copied through pinned memory, asynchronously: torch reuses such memory
+        only after the copy."""
         if self.device.type == "cuda" and rows.device.type == "cpu":
             rows = rows.pin_memory()
         return rows.to(self.device, non_blocking=True)
 
     def optimizer(self, kind: type[Optimizer], groups: Sequence[dict[str, Any]], **options: Any) -> Optimizer:
-        """On a GPU one kernel for all parameters, with the learning rate in device memory so that a graph can read it."""
+        """An optimizer; on a GPU one kernel for all parameters, with the rate in device memory so that a graph can read it."""
         if self.device.type == "cuda":
             groups = [{**group, "lr": torch.zeros((), device=self.device)} for group in groups]
             options |= {"fused": True, **({"capturable": True} if issubclass(kind, torch.optim.Adam) else {})}
@@ -221,20 +247,28 @@ class Engine:
                 group["lr"] = rate * group["scale"]
 
     def load_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """As saved; the learning rate is set at each step, so the tensor that holds it stays the one made here."""
+        """Load a saved state, but keep the tensors of the learning rates, which are set at each step and which graphs read."""
         rates = [group["lr"] for group in optimizer.param_groups]
         optimizer.load_state_dict(state)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
     def step(self, method: Method, optimizer: Optimizer) -> Step:
-        """One training step as a function of the batch; gives the loss, still on the device."""
+        """One training step as a function of a batch.
+
+        Args:
+            method: computes the loss; its networks are trained.
+            optimizer: of the parameters that the step changes.
+
+        Returns:
+            A function that takes a `Batch`, updates the parameters and returns the loss, a scalar on the device.
+        """
         self._set_switches()
         scaler = self.scaler
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            with self.ranks.together():
+            with self.ranks.sharded():
                 with self.autocast():
                     loss = method.loss(batch)
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -246,36 +280,35 @@ class Engine:
                     method.after_step(batch)
             return loss.detach()
 
-        scaled = scaler.is_enabled()  # it reads from the device
-        if not self._captures(method) or scaled:
+        if not self._captures(method) or scaler.is_enabled():  # a scaler reads from the device, which a graph cannot
             return step
-        graphs: dict[tuple[Hashable, ...], Captured] = {}
+        graphs: dict[tuple[Hashable, ...], CapturedFunction] = {}
 
         def replay(batch: Batch) -> Tensor:
             tensors, key = batch.tensors(), (method.graph_key, batch.structure())
             if key not in graphs:
-                shell = batch.rebuild([t.new_empty(0) for t in tensors])  # the batch's make without its memory
-                graphs[key] = Captured(lambda *inputs: (step(shell.rebuild(inputs)),), self)
+                template = batch.rebuild([t.new_empty(0) for t in tensors])  # the structure of the batch without its memory
+                graphs[key] = CapturedFunction(lambda *inputs: (step(template.rebuild(inputs)),), self)
             return graphs[key](*tensors)[0]
 
         return replay
 
     @contextlib.contextmanager
     def inference(self, network: nn.Module) -> Iterator[Callable[[Tensor], Output]]:
-        """The network in eval mode, without gradients; afterwards it is in the mode it was in. What a call gives is
-        overwritten by the next."""
+        """The forward pass of a network in eval mode without gradients; afterwards its mode is restored. The output of a call
+        is overwritten by the next."""
         was_training = network.training
         network.eval()
         self._set_switches()
         try:
-            # a graph must not record copies of weights that are cached outside it: they are gone when it is replayed
-            with torch.inference_mode(), self.ranks.together(), self.autocast(cached=not self._captures(network)):
+            # a graph must not record cast weights that are cached outside it: they no longer exist when it is replayed
+            with torch.inference_mode(), self.ranks.sharded(), self.autocast(cached=not self._captures(network)):
                 yield self._forward(network)
         finally:
             network.train(was_training)
 
     def _captures(self, module: nn.Module) -> bool:
-        """Whether it goes into a CUDA graph; what several processes exchange in between does not."""
+        """Whether the module runs as a CUDA graph, which cannot contain exchanges between processes."""
         compiled = self.device.type == "cuda" and self.compiled and not self.ranks.several
         return compiled and getattr(module, "capturable", True)
 
@@ -283,12 +316,12 @@ class Engine:
         if not self._captures(network):
             return network
         if id(network) not in self._forwards:
-            captured = Captured(lambda x: network(x), self)
+            captured = CapturedFunction(lambda x: network(x), self)
             self._forwards[id(network)] = lambda x: Output(*captured(x))
         return self._forwards[id(network)]
 
     def random_state(self) -> dict[str, Tensor]:
-        """torch's own generators, which dropout and network initialisation draw from."""
+        """The states of torch's global generators, which dropout and network initialisation use."""
         state = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
             state["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -300,31 +333,34 @@ class Engine:
             torch.cuda.set_rng_state(state["cuda"], self.device)
 
     @contextlib.contextmanager
-    def memory(self, remedy: str) -> Iterator[None]:
-        """Running out of device memory becomes a sentence that says what to change."""
+    def memory(self, hint: str) -> Iterator[None]:
+        """Turn torch's out-of-memory error into an `InputError` that ends with this hint."""
         try:
             yield
         except torch.OutOfMemoryError:
             free, total = torch.cuda.mem_get_info(self.device)
             raise InputError(
-                f"The GPU's memory ({total / 2**30:.0f} GiB, {free / 2**30:.1f} free) is too small. {remedy}"
+                f"The GPU's memory ({total / 2**30:.0f} GiB, {free / 2**30:.1f} free) is too small. {hint}"
             ) from None
 
     def free_memory(self) -> None:
-        """Give back what is kept for speed alone."""
+        """Free captured graphs and torch's cache of device memory."""
         self._forwards.clear()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
-        """Wait for the device, so that a clock on the host tells the truth."""
+        """Wait for the device, for timing."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
 def start_momentum(optimizer: Optimizer) -> None:
-    """Momentum of zero where the fused kernel of SGD would miss it: it takes all parameters for new, or none, so one whose
-    first gradient comes later than others' (a head that joins after the warm-up) needs a buffer beforehand."""
+    """Create zero momentum buffers for parameters without one.
+
+    The fused kernel of SGD treats either all parameters as new or none, so a parameter whose first gradient comes later than
+    the others' (a head that is added after the warm-up) needs its buffer beforehand.
+    """
     for group in optimizer.param_groups:
         if group.get("fused") and group.get("momentum"):
             for parameter in group["params"]:
@@ -332,68 +368,15 @@ def start_momentum(optimizer: Optimizer) -> None:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-class Captured:
-    """A function of tensors of fixed shapes as a CUDA graph: after a few ordinary calls it is launched as a whole, and the
-    host is no longer in the way. Its results are overwritten by the next call."""
-
-    def __init__(self, function: Callable[..., Sequence[Tensor]], engine: Engine) -> None:
-        self.function, self.engine = function, engine
-        self.stream = torch.cuda.Stream(engine.device)  # type: ignore[no-untyped-call]
-        self.states: dict[Any, _GraphState] = {}
-
-    def __call__(self, *inputs: Tensor) -> Sequence[Tensor]:
-        state = self.states.setdefault(tuple((t.shape, t.dtype) for t in inputs), _GraphState())
-        if state.graph is None:
-            started = time.perf_counter()
-            result = self._warm_up(inputs) if state.calls < WARM_UP else self._capture(state, inputs)
-            state.calls += 1
-            self.engine.synchronize()
-            self.engine.warmup_seconds += time.perf_counter() - started
-            return result
-        return self._replay(state, inputs)
-
-    def _warm_up(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        self.stream.wait_stream(torch.cuda.current_stream(self.engine.device))
-        with torch.cuda.stream(self.stream):
-            result = self.function(*map(_arranged, inputs))
-        torch.cuda.current_stream(self.engine.device).wait_stream(self.stream)
-        return result
-
-    def _capture(self, state: _GraphState, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        state.inputs = [_arranged(t).clone() for t in inputs]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):  # records, does not run
-            state.outputs = self.function(*state.inputs)
-        state.graph = graph
-        return self._replay(state, inputs)
-
-    def _replay(self, state: _GraphState, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        torch._foreach_copy_(state.inputs, list(inputs))
-        cast(torch.cuda.CUDAGraph, state.graph).replay()
-        return state.outputs
-
-
-@dataclass
-class _GraphState:
-    calls: int = 0
-    graph: torch.cuda.CUDAGraph | None = None
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: Sequence[Tensor] = ()
-
-
-def _arranged(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()
-
-
 def _conv_relu_by_cudnn(
     x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
-    """`pals.vision.networks.fused.conv_relu` in one kernel."""
-    weight, dilation = _arranged(weight), [1, 1]
+    """`pals.vision.networks.fused.conv_relu` as one kernel of cuDNN."""
+    weight, dilation = channels_last(weight), [1, 1]
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, dilation, 1)
     return torch.cudnn_convolution_add_relu(x, weight, shortcut, 1.0, bias, stride, padding, dilation, 1)
 
 
-if torch.version.cuda is not None:  # not AMD's, which go by the same name
+if torch.version.cuda is not None:  # not AMD's devices, which have the same name
     conv_relu.register_kernel("cuda", _conv_relu_by_cudnn)

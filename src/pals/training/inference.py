@@ -1,30 +1,36 @@
-"""The one loop over batches without gradient, and what is built from it: any network of a run, a frozen encoder, a saved
-classifier."""
+"""The one loop over batches without gradient: for the networks of a run, a frozen encoder, and a saved classifier.
+
+On a CPU several batches are computed at a time, each in a thread that uses one core: within a small convolution cores mostly
+wait for each other, while batches are independent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from pals.data.row_source import Inputs, in_batches
-from pals.training.cpu_threads import in_lanes
 from pals.training.engine import Engine, EngineConfig
 from pals.util.config import build
 from pals.util.errors import InputError
+from pals.util.threads import in_order
 from pals.vision.augment.augmentations import Standardize
 from pals.vision.networks import Network, Output
 
-BATCH = 256  # items at a time; changes speed and memory only
+T = TypeVar("T")
+R = TypeVar("R")
 
-
-TOO_SMALL = "Not even one item at a time fits: use --device cpu, or close other programs that use the GPU."
+INFERENCE_BATCH = 256
+"""Items at a time; changes speed and memory only."""
+OUT_OF_MEMORY_HINT = "Not even one item at a time fits: use --device cpu, or close other programs that use the GPU."
 View = Callable[[Tensor], Tensor]
-Forward = Callable[[Tensor], Output]
-OnBatch = Callable[[int, int], None]  # called after each batch with the items that are done and all of them
+OnBatch = Callable[[int, int], None]
+"""Called after each batch with the number of items done and the total."""
 
 
 class Batches(Protocol):
@@ -33,119 +39,150 @@ class Batches(Protocol):
     def __len__(self) -> int: ...
 
     def batches(self, size: int) -> Iterable[Tensor]:
-        """All of them, `size` at a time; the last batch may be smaller."""
+        """All inputs, `size` at a time; the last batch may be smaller."""
         ...
 
 
-class Link(NamedTuple):
-    """A network and how its inputs are made: from raw inputs, or from the features of the network before it."""
+class Stage(NamedTuple):
+    """A network, and the view of its inputs: raw inputs, or the features of the stage before."""
 
     view: View
     network: nn.Module
 
 
-def make_engine(device: str, precision: str = "auto") -> Engine:
-    """An engine that answers at once: to compile a network pays only where it is trained."""
+def inference_engine(device: str, precision: str = "auto") -> Engine:
+    """An engine that compiles nothing, because compilation pays off only in training."""
     return Engine(build(EngineConfig, {"device": device, "precision": precision, "compile": False}, "engine"))
 
 
 def image_standardizer(mean: Sequence[float], std: Sequence[float]) -> Standardize:
-    """For uint8 images; `mean` and `std` are per channel, of pixels from 0 to 1, as for `image_views`."""
-    mean_C, std_C = _numbers(mean), _numbers(std)
-    return Standardize(255 * mean_C[:, None, None], 255 * std_C[:, None, None])
+    """(x / 255 - mean) / std of uint8 images, per channel, as in `image_views`."""
+    mean_C, std_C = (255 * torch.tensor(list(values), dtype=torch.float64)[:, None, None] for values in (mean, std))
+    return Standardize(mean_C, std_C)
 
 
 def vector_standardizer(mean: Sequence[float], std: Sequence[float]) -> Standardize:
-    """For vectors, as `vector_views` does it: a feature that never varies is only centred."""
-    std_D = _numbers(std)
-    return Standardize(_numbers(mean), torch.where(std_D > 0, std_D, 1.0))
+    """(x - mean) / std per feature, as in `vector_views`; a constant feature (std 0) is only centred."""
+    mean_D, std_D = (torch.tensor(list(values), dtype=torch.float64) for values in (mean, std))
+    return Standardize(mean_D, torch.where(std_D > 0, std_D, 1.0))
 
 
-def _numbers(values: Sequence[float]) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.float64)
+def batch_threads(device: torch.device) -> int:
+    """How many batches are computed at a time: on a CPU one for each core that torch may use, else 1."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def map_in_threads(work: Callable[[T], R], parts: Iterable[T], threads: int, *, ahead: int = 1) -> Iterator[R]:
+    """Apply `work` to each part in threads that use one core each.
+
+    Args:
+        work: called in a thread.
+        parts: its arguments.
+        threads: parts that are worked on at a time.
+        ahead: further parts that are taken from `parts` and wait.
+
+    Yields:
+        The results in the order of the parts.
+    """
+    cores = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, "pals-batch", torch.set_num_threads, (1,)) as pool:
+            yield from in_order(pool, work, parts, threads + ahead)
+    finally:
+        torch.set_num_threads(cores)  # the setting of a thread also reaches libraries whose setting is global
 
 
 def infer(
     engine: Engine,
-    chain: Sequence[Link],
+    stages: Sequence[Stage],
     inputs: Inputs | Batches,
-    batch: int = BATCH,
+    batch: int = INFERENCE_BATCH,
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype = torch.float32,
     progress: OnBatch | None = None,
-    smaller: Callable[[int], None] | None = None,
-    lanes: int = 1,
+    on_oom: Callable[[int], None] | None = None,
+    threads: int = 1,
 ) -> Output:
-    """All inputs through the chain, in order; what its last network gives, as ordinary tensors on `device` (the engine's unless
-    given). Batches that the device's memory does not hold are halved and the pass starts again, after `smaller` has been told
-    the new size; when single items do not fit, the error is torch's. On a CPU `lanes` batches are worked on at a time."""
+    """Pass all inputs through the stages, in order.
+
+    Args:
+        engine: device and precision.
+        stages: networks, each of which reads the features of the one before.
+        inputs: N of them.
+        batch: items at a time. Batches that exceed the device's memory are halved, and the pass starts again.
+        device: of the result; default: the engine's.
+        dtype: of the result.
+        progress: called after each batch.
+        on_oom: called with the new size when batches were halved.
+        threads: batches that a CPU computes at a time.
+
+    Returns:
+        The logits (N x C) and features (N x D) of the last stage, ordinary tensors.
+
+    Raises:
+        InputError: the batch is smaller than 1.
+        torch.OutOfMemoryError: a single item exceeds the device's memory.
+    """
     if batch < 1:
         raise InputError(f"A batch of {batch} items: give at least 1.")
+    where = torch.device(device or engine.device)
     while True:
         try:
-            here = torch.device(device or engine.device)
-            return _pass(engine, chain, inputs, batch, here, dtype, progress, min(lanes, -(-len(inputs) // batch)))
+            return _pass(engine, stages, inputs, batch, where, dtype, progress, min(threads, -(-len(inputs) // batch)))
         except torch.OutOfMemoryError:
-            if batch == 1 or engine.ranks.several:  # the other processes would go on with the old size
+            if batch == 1 or engine.ranks.several:  # the other processes would keep the old size
                 raise
         batch //= 2
         engine.free_memory()
-        if smaller is not None:
-            smaller(batch)
+        if on_oom is not None:
+            on_oom(batch)
 
 
 def _pass(
     engine: Engine,
-    chain: Sequence[Link],
+    stages: Sequence[Stage],
     inputs: Inputs | Batches,
     batch: int,
     device: torch.device,
     dtype: torch.dtype,
     on_batch: OnBatch | None,
-    lanes: int,
+    threads: int,
 ) -> Output:
-    kept: Output | None = None  # made once, when the first batch has told the widths
+    result: Output | None = None  # allocated when the first batch has shown the widths
     with ExitStack() as stack:
-        steps = [(link.view, stack.enter_context(engine.inference(link.network))) for link in chain]
+        forwards = [(stage.view, stack.enter_context(engine.inference(stage.network))) for stage in stages]
 
-        def through(part: Tensor) -> tuple[int, Output]:
-            size = batch if kept and engine.compiled else len(part)  # a batch of another size would be compiled anew
-            return len(part), _through(steps, engine.send(part), size)
+        def forward(part: Tensor) -> tuple[int, Output]:
+            count, x = len(part), engine.send(part)
+            size = batch if result and engine.compiled else count  # every other size would be compiled again
+            for view, network in forwards:
+                x = view(x)
+                if len(x) < size:  # pad with copies of the last row
+                    x = torch.cat([x, x[-1:].expand(size - len(x), *x.shape[1:])])
+                output = network(x)
+                x = output.features
+            return count, output
 
-        def apart(part: Tensor) -> tuple[int, Output]:
-            with torch.inference_mode(), engine.autocast():  # another thread knows nothing of the modes of this one
-                return through(part)
+        def in_thread(part: Tensor) -> tuple[int, Output]:
+            with torch.inference_mode(), engine.autocast():  # modes belong to a thread
+                return forward(part)
 
         parts, start = in_batches(inputs, batch) if isinstance(inputs, Tensor) else inputs.batches(batch), 0
-        for count, output in in_lanes(apart, parts, lanes) if lanes > 1 else map(through, parts):
-            if kept is None:
-                kept = _buffers(output, len(inputs), device, dtype)
-            for whole, piece in zip(kept, output, strict=True):
+        for count, output in map_in_threads(in_thread, parts, threads) if threads > 1 else map(forward, parts):
+            if result is None:
+                result = _empty_output(len(inputs), [x.shape[1] for x in output], device, dtype)
+            for whole, piece in zip(result, output, strict=True):
                 whole[start : start + count] = piece[:count]
             start += count
             if on_batch is not None:
                 on_batch(start, len(inputs))
-    return _empty(cast(Network, chain[-1].network), device, dtype) if kept is None else kept
+    if result is None:
+        last = cast(Network, stages[-1].network)
+        return _empty_output(0, [last.num_classes, last.feature_width], device, dtype)
+    return result
 
 
-def _through(steps: Sequence[tuple[View, Forward]], x: Tensor, size: int) -> Output:
-    for view, forward in steps:
-        output = forward(_padded(view(x), size))
-        x = output.features
-    return output
-
-
-def _buffers(output: Output, items: int, device: torch.device, dtype: torch.dtype) -> Output:
+def _empty_output(items: int, widths: Sequence[int], device: torch.device, dtype: torch.dtype) -> Output:
     with torch.inference_mode(False):  # ordinary tensors, which a method may write to
-        return Output(*(torch.empty(items, o.shape[1], device=device, dtype=dtype) for o in output))
-
-
-def _empty(network: Network, device: torch.device, dtype: torch.dtype) -> Output:
-    widths = (network.num_classes, network.feature_width)
-    return Output(*(torch.empty(0, width, device=device, dtype=dtype) for width in widths))
-
-
-def _padded(batch: Tensor, size: int) -> Tensor:
-    """The batch with its last row repeated, up to this size."""
-    return torch.cat([batch, batch[-1:].expand(size - len(batch), *batch.shape[1:])]) if len(batch) < size else batch
+        return Output(*(torch.empty(items, width, device=device, dtype=dtype) for width in widths))

@@ -1,7 +1,19 @@
-"""How parameters are changed: training settings, the learning rate, the optimiser."""
+"""Training settings, the learning rate schedule, and the optimizer.
+
+The rate after a share t of the phase's epochs (0 <= t <= 1), e = whole epochs done, with lr the rate at the start:
+
+    cosine        floor + (lr - floor) (1 + cos(pi t)) / 2             at every step, or once an epoch (cosine-epoch)
+    short-cosine  lr cos(7 pi t / 16)                                  FixMatch, arXiv:2001.07685
+    linear        lr + (floor - lr) t
+    exponential   lr factor^(e / period)
+    step          lr factor^(number of milestones <= e)
+
+Like a warm-up (times min(1, epochs / warmup)) it is a pure function of t: nothing has to be saved or restored.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -10,7 +22,6 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from pals.methods import Method, Phase
-from pals.training import schedules
 from pals.training.engine import Engine
 from pals.util.config import STRICT
 
@@ -56,34 +67,49 @@ class TrainConfig:
 
 
 def learning_rate(config: TrainConfig, epochs_done: float, epochs: int, step: float = 0.0) -> float:
-    """At this point of a phase, measured in epochs, whole or not, as is the length of the `step` that is made with this rate:
-    a warm-up begins with the rate of its first step, not with none."""
+    """The learning rate at one point of a phase.
+
+    Args:
+        config: schedule and its numbers.
+        epochs_done: epochs since the beginning of the phase; a fraction within an epoch.
+        epochs: of the phase.
+        step: length in epochs of the step that is made with this rate, so that a warm-up begins above zero.
+    """
     rate = _scheduled(config, epochs_done, epochs)
     return rate * min(1.0, (epochs_done + step) / config.warmup) if config.warmup else rate
 
 
 def _scheduled(config: TrainConfig, epochs_done: float, epochs: int) -> float:
-    if config.schedule == "cosine":
-        return schedules.cosine(config.lr, config.floor, epochs_done / epochs)
-    if config.schedule == "cosine-epoch":
-        return schedules.cosine(config.lr, config.floor, int(epochs_done) / epochs)
-    if config.schedule == "short-cosine":
-        return schedules.short_cosine(config.lr, epochs_done / epochs)
-    if config.schedule == "linear":
-        return schedules.linear(config.lr, config.floor, epochs_done / epochs)
-    if config.schedule == "exponential":
-        return schedules.exponential(config.lr, config.factor, config.period, int(epochs_done))
-    if config.schedule == "step":
-        return schedules.stepped(config.lr, config.factor, config.milestones, int(epochs_done))
-    return config.lr
+    rate, floor, whole = config.lr, config.floor, int(epochs_done)
+    done = (whole if config.schedule == "cosine-epoch" else epochs_done) / epochs
+    match config.schedule:
+        case "cosine" | "cosine-epoch":
+            return floor + (rate - floor) * (1 + math.cos(math.pi * done)) / 2
+        case "short-cosine":
+            return rate * math.cos(math.pi * done * 7 / 16)
+        case "linear":
+            return rate + (floor - rate) * done
+        case "exponential":
+            return rate * math.pow(config.factor, whole / config.period)
+        case "step":
+            return rate * config.factor ** sum(whole >= milestone for milestone in config.milestones)
+        case "constant":
+            return rate
 
 
 def make_optimizer(engine: Engine, method: Method, phase: Phase, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser of what the phase trains. Parameters with the same treatment form one group."""
+    """The optimizer of a phase; parameters with the same rate and weight decay form one group.
+
+    Args:
+        engine: makes the optimizer for its device.
+        method: whose parameters are trained.
+        phase: names the modules to train; default: all of the method.
+        config: kind of optimizer, weight decay, and the scale of the encoder's rate.
+    """
     modules = phase.modules if phase.modules is not None else [method]
     wanted = {parameter for module in modules for parameter in module.parameters() if parameter.requires_grad}
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in method.named_parameters():  # by full names: a phase may train a classifier alone
+    for name, parameter in method.named_parameters():  # by full names, because a phase may train a classifier alone
         if parameter in wanted:
             scale = 1.0 if "classifier" in name.split(".") else config.encoder_lr_scale
             decay = config.weight_decay if config.decay == "all" or parameter.ndim > 1 else 0.0

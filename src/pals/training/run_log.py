@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object per line, each line whole before the next begins."""
+"""The log of a run, log.jsonl: one JSON object per line, each line complete before the next begins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunLog:
         write_text(self.path, "")
 
     def keep(self, epochs: int) -> None:
-        """Forget what was logged after this many epochs: the run goes on from there and will log it again."""
+        """Remove what was logged after this many epochs: the run continues from there and logs it again."""
         kept = [
             event
             for event in read_json_lines(self.path)
@@ -42,10 +42,10 @@ class RunLog:
 
 
 def read_epochs(folder: Path) -> list[Mapping[str, Any]]:
-    """The records of a run's epochs."""
+    """The records of the epochs of the run in a folder."""
     return [event for event in read_json_lines(folder / "log.jsonl") if _is_epoch(event)]
 
 
 def _is_epoch(event: Mapping[str, Any]) -> bool:
-    """Whether it is the record of an epoch, and not something that was changed by hand."""
+    """Whether it is the valid record of an epoch."""
     return event.get("event") == "epoch" and isinstance(event.get("total_epoch"), int)

@@ -1,4 +1,12 @@
-"""The one training loop: plan -> views -> loss -> step -> evaluate -> log. It knows no method and no data set by name."""
+"""The training loop of all methods: plan the epoch, make views, compute the loss, step, evaluate, log, save.
+
+A run has phases (`Method.phase`), a phase has epochs, and in each epoch
+    plan    <- method.plan_epoch(context)            # which items, in which order, with which targets
+    batches <- random views of these items           # `BatchMaker`
+    theta   <- theta - rate(t) * grad loss(batch)    # `Engine.step`, for every batch
+    method.end_epoch(context); test scores; one line of log.jsonl; every `checkpoint_every` epochs a checkpoint
+A checkpoint holds everything that the rest of the run depends on, so that a resumed run is the same to the last bit on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +34,9 @@ from pals.labels.covering import agreement, read_agreement
 from pals.methods import EpochPlan, Method, Phase
 from pals.methods.parts.sampling import shuffled
 from pals.training.batches import BatchMaker, check_inputs
-from pals.training.checkpoint import REMEDY, Complete, incomplete, load_checkpoint, save_checkpoint, tensors_in
+from pals.training.checkpoint import CHECKPOINT_HINT, Migrate, incomplete, load_checkpoint, save_checkpoint, tensors_in
 from pals.training.engine import Engine, Step
-from pals.training.inference import Link, infer
+from pals.training.inference import Stage, infer
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.training.run_log import RunLog
 from pals.util.errors import InputError
@@ -36,7 +44,7 @@ from pals.vision.augment import Views
 from pals.vision.networks import Network, Output
 from pals.vision.networks.weight_loading import refuse_not_finite
 
-SAVED: Mapping[str, type | UnionType] = {
+STATE_TYPES: Mapping[str, type | UnionType] = {
     "progress": dict,
     "method": dict,
     "optimizer": dict | None,
@@ -44,32 +52,32 @@ SAVED: Mapping[str, type | UnionType] = {
     "rng": str,
     "torch": dict,
 }
-"""What every checkpoint of a run holds."""
-
-MOST_PHASES = 1000
+"""Keys of a run's state, and their types."""
+MAX_PHASES = 1000
 """Of one run; methods have one to a dozen."""
 
 
 @dataclass
 class Progress:
-    """How far the run is; part of the checkpoint."""
+    """The phase and the number of finished epochs; part of the checkpoint."""
 
     phase: int = 0
-    epoch: int = 0  # finished, in this phase
-    total: int = 0  # finished, in all phases
+    epoch: int = 0
+    "Finished epochs of this phase."
+    total: int = 0
+    "Finished epochs of all phases."
     done: bool = False
 
-    def checked(self) -> Progress:
-        """Itself, if a run can have come so far."""
+    def check(self) -> None:
+        """Refuse numbers that no run can reach."""
         counts = (self.phase, self.epoch, self.total)
-        if not all(type(count) is int and count >= 0 for count in counts) or self.phase > MOST_PHASES:
+        if not all(type(count) is int and count >= 0 for count in counts) or self.phase > MAX_PHASES:
             raise ValueError(f"no run is in phase {self.phase!r} after {self.epoch!r} epochs of it and {self.total!r} in all")
-        return self
 
 
 @dataclass
 class EpochContext:
-    """What the method sees of the run (`methods.method.Context`); passes over the data are kept for one epoch."""
+    """What a method can use of the run in one epoch (`methods.method.Context`); outputs are computed once per epoch."""
 
     trainer: Trainer
     phase: str
@@ -79,17 +87,17 @@ class EpochContext:
     generator: torch.Generator
     rng: np.random.Generator
     agreement: Tensor | None = None
-    "How the predictor agrees with the candidates, from its last outputs that the method has asked for."
-    _kept: dict[tuple[nn.Module, str, Tensor | None], Output] = field(default_factory=dict)
+    "Agreement of the predictor with the candidates, from the last outputs that the method used."
+    _outputs: dict[tuple[nn.Module, str, Tensor | None], Output] = field(default_factory=dict)
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
         trainer = self.trainer
         network = network if network is not None else trainer.method.predictor
-        key = (network, view, rows_M)  # the objects themselves: an id may come back once its owner is gone
-        if key not in self._kept:
+        key = (network, view, rows_M)  # the objects, because an id may be used again
+        if key not in self._outputs:
             inputs = trainer.inputs if rows_M is None else subset(trainer.inputs, rows_M)
-            self._kept[key] = trainer.infer(network, inputs, view)
-        return self._kept[key]
+            self._outputs[key] = trainer.infer(network, inputs, view)
+        return self._outputs[key]
 
     def features(self, network: nn.Module | None = None) -> Tensor:
         return self.outputs(network).features
@@ -98,18 +106,17 @@ class EpochContext:
         return self.outputs(network, view).logits.softmax(dim=1)
 
     def clear(self) -> None:
-        """Drop the outputs, because the network is about to change. The agreement of predictor and candidates is computed from
-        them first: it costs no pass of its own, and stays on the device until the epoch is over."""
+        """Drop the outputs, because the network is about to change, after the agreement is computed from them on the device."""
         trainer = self.trainer
-        output = self._kept.get((trainer.method.predictor, "eval", None))
+        output = self._outputs.get((trainer.method.predictor, "eval", None))
         if output is not None:
             trainer.candidates_NC = trainer.candidates_NC.to(output.logits.device)
             self.agreement = agreement(output.logits, trainer.candidates_NC)
-        self._kept.clear()
+        self._outputs.clear()
 
 
 class Trainer:
-    """Trains a method on items; `epochs()` yields one record per finished epoch and may be left at any time."""
+    """Trains a method on items; `epochs()` yields one record per finished epoch and can be abandoned at any time."""
 
     def __init__(
         self,
@@ -124,23 +131,39 @@ class Trainer:
         test: tuple[Items, Truth] | None = None,
         folder: Path | None = None,
         settings: Mapping[str, Any] | None = None,
-        complete: Complete = dict,
+        migrate_settings: Migrate = dict,
     ) -> None:
-        """`settings` are saved with the state, which is taken over under the same ones alone; `complete` puts into those of an
-        older checkpoint what it lacks."""
+        """Check the inputs and place everything on the device.
+
+        Args:
+            method: with the candidates of N items.
+            items: N inputs with their ids.
+            views: random and fixed views of the inputs.
+            config: epochs, batches, optimizer, schedule.
+            engine: device and precision.
+            seed: of the order of items and of the views.
+            truth: of the N items; only for scores in the log.
+            test: items and truth that each epoch is scored on.
+            folder: of log.jsonl and checkpoint.pt; None: nothing is written.
+            settings: saved with the state; a checkpoint of other settings is refused.
+            migrate_settings: brings the settings of an older checkpoint up to date before they are compared.
+
+        Raises:
+            InputError: there are not N inputs, or some are NaN or infinite.
+        """
         self.method, self.config, self.engine, self.ranks = method, config, engine, engine.ranks
         self.views = views.including(method.own_views)
-        self.truth, self.settings, self.complete = truth, settings or {}, complete
-        self.candidates_NC = method.allowed_NC.clone()  # as they were given: a method may change its own
+        self.truth, self.settings, self.migrate_settings = truth, settings or {}, migrate_settings
+        self.candidates_NC = method.allowed_NC.clone()  # a copy: a method may change its own
         self.feature_batch = config.feature_batch
         check_inputs(items, method.num_items)
-        seen = self.views.make("eval", items.inputs[:1], torch.Generator())  # may be larger than what is held
+        view = self.views.make("eval", items.inputs[:1], torch.Generator())  # may be larger than the input
         with engine.memory("Use a smaller network or --device cpu, or close other programs that use the GPU."):
             engine.place(method)
-            self.inputs = engine.hold(items.inputs)
-            self.test = None if test is None else (engine.hold(test[0].inputs), test[1])
+            self.inputs = engine.place_inputs(items.inputs)
+            self.test = None if test is None else (engine.place_inputs(test[0].inputs), test[1])
         self.generator = engine.generator(seed)
-        self.batches = BatchMaker(engine, self.inputs, self.views, self.generator, max(prod(items.shape), seen.numel()))
+        self.batches = BatchMaker(engine, self.inputs, self.views, self.generator, max(prod(items.shape), view.numel()))
         self.rng = np.random.default_rng(seed)
         self.progress = Progress()
         self.optimizer: Optimizer | None = None
@@ -149,7 +172,11 @@ class Trainer:
         self.log = None if folder is None else RunLog(folder / "log.jsonl")
 
     def epochs(self, stop_after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Train to the end, or for `stop_after` more epochs; yields the record of each epoch once it is logged and saved."""
+        """Train to the end, or for `stop_after` more epochs.
+
+        Yields:
+            The record of each epoch once it is logged and saved: phase, epoch, steps, lr, loss, seconds, scores.
+        """
         progress = self.progress
         last = math.inf if stop_after is None else progress.total + stop_after
         while not progress.done and progress.total < last:
@@ -167,17 +194,17 @@ class Trainer:
                 plan, steps, random = self._plan_epoch(ctx, config)
                 assert self.optimizer is not None and self.step is not None
                 self.method.train()
-                total = torch.zeros((), device=self.engine.device)  # read once an epoch: to read it is to wait for the device
+                total = torch.zeros((), device=self.engine.device)  # read once an epoch, because reading waits for the device
                 with closing(self.batches.make(plan, steps, config.batch_size, self.method.views, random)) as batches:
                     for number, batch in zip(range(steps), batches, strict=True):
                         rate = learning_rate(config, progress.epoch + number / steps, epochs, 1 / steps)
                         self.engine.set_learning_rate(self.optimizer, rate)
                         total += self.step(batch)  # forward, backward, update, Method.after_step
-                self.ranks.settle(self.method)
+                self.ranks.sync_module(self.method)
                 self.method.eval()
                 loss = self._mean_loss(total, steps, config)
-                with torch.no_grad(), self.ranks.together():
-                    ended = self.ranks.told(self.method.end_epoch(ctx))
+                with torch.no_grad(), self.ranks.sharded():
+                    ended = self.ranks.broadcast(self.method.end_epoch(ctx))
                 rate = learning_rate(config, progress.epoch, epochs, 1 / max(steps, 1))
                 values = {"steps": steps, "lr": rate, "loss": loss, **self._grade(ctx, plan)}
             values["seconds"] = round(time.perf_counter() - started, 4)
@@ -196,16 +223,16 @@ class Trainer:
             yield record
 
     def _phase(self) -> Phase | None:
-        """The current phase with its optimiser and step, begun if this is its first epoch; None after the last phase."""
+        """The current phase with its optimizer and step, after `begin_phase` in its first epoch; None after the last phase."""
         number = self.progress.phase
         if self.method.phase(number) is None:
             return None
         if self.progress.epoch == 0:
             self.method.begin_phase(number)
             self.engine.place(self.method)
-            self.ranks.settle(self.method)
+            self.ranks.sync_module(self.method)
             self.optimizer = None
-        phase = self.method.phase(number)  # again: its modules may have been made just now
+        phase = self.method.phase(number)  # again: `begin_phase` may have made its modules
         if self.optimizer is None and phase is not None:
             self._make_step(phase)
         return phase
@@ -219,14 +246,14 @@ class Trainer:
     @torch.no_grad()
     def _plan_epoch(self, ctx: EpochContext, config: TrainConfig) -> tuple[EpochPlan, int, Mapping[str, Tensor]]:
         """The plan (by default all items, shuffled), its number of steps, and the random inputs of its losses."""
-        with self.ranks.together():
+        with self.ranks.sharded():
             plan = self.method.plan_epoch(ctx)
             if plan is None:
                 plan = EpochPlan.of(shuffled(torch.arange(len(self.inputs), device=self.engine.device), self.generator))
-            plan = self.ranks.same_plan(plan)
+            plan = self.ranks.broadcast_plan(plan)
             plan = plan.filled(config.batch_size) if config.tail == "fill" else plan
             steps = plan.steps(config.batch_size)
-            random = self.ranks.same(self.method.random_inputs(ctx, steps))
+            random = self.ranks.broadcast_tensors(self.method.random_inputs(ctx, steps))
             ctx.clear()
         return plan, steps, random
 
@@ -242,18 +269,26 @@ class Trainer:
         return loss
 
     def infer(self, network: nn.Module, inputs: Inputs, view: str = "eval") -> Output:
-        """All inputs through a network, in order; logits and features in float32. Batches that the device's memory does not
-        hold are halved, and stay so for the rest of the run."""
-        drawn = self.generator.get_state()
+        """Logits and features of all inputs, in order.
 
-        def smaller(batch: int) -> None:
+        Args:
+            network: gives an `Output`.
+            inputs: N rows.
+            view: through which the network reads them.
+
+        Returns:
+            N x C and N x D, float32, on the device. Batches that exceed its memory are halved for the rest of the run.
+        """
+        generator_state = self.generator.get_state()
+
+        def on_oom(batch: int) -> None:
             self.feature_batch = batch
-            self.generator.set_state(drawn)
+            self.generator.set_state(generator_state)
             if self.log is not None:
                 self.log.append("memory", feature_batch=batch)
 
-        link = Link(lambda part: self.views.make(view, part, self.generator), network)
-        return infer(self.engine, [link], inputs, self.feature_batch, smaller=smaller)
+        stage = Stage(lambda part: self.views.make(view, part, self.generator), network)
+        return infer(self.engine, [stage], inputs, self.feature_batch, on_oom=on_oom)
 
     def evaluate(self) -> dict[str, float]:
         """Scores of the predictor on the test items."""
@@ -263,7 +298,7 @@ class Trainer:
         return metrics.score_predictions(self.infer(self.method.predictor, inputs).logits, truth)
 
     def _grade(self, ctx: EpochContext, plan: EpochPlan) -> dict[str, Any]:
-        """Statistics of the method, and scores that the method never sees."""
+        """Statistics of the method, and scores that the method cannot use."""
         ctx.clear()
         record: dict[str, Any] = {**self.method.statistics()}
         record |= {} if ctx.agreement is None else read_agreement(ctx.agreement)
@@ -278,7 +313,7 @@ class Trainer:
         return record
 
     def save(self) -> None:
-        """A checkpoint of now; only between two epochs."""
+        """Write a checkpoint; only between two epochs."""
         if self.checkpoint is not None:
             save_checkpoint(self.checkpoint, self.settings, self.state())
 
@@ -291,43 +326,51 @@ class Trainer:
             "generator": self.generator.get_state(),
             "rng": json.dumps(self.rng.bit_generator.state),
             "torch": self.engine.random_state(),
-            "scaler": self.engine.scaler.state_dict(),  # empty but for fp16
+            "scaler": self.engine.scaler.state_dict(),  # empty except for fp16
         }
 
     def resume(self) -> bool:
-        """Go back to the last checkpoint, if there is one. Of several processes the first has it, and the others get it from
-        there."""
-        state = self.ranks.once(self._last_state)
+        """Continue from the checkpoint in the folder, if there is one; the first process reads it for all."""
+        path = self.checkpoint
+        state = self.ranks.once(lambda: self._read(path, self.settings) if path is not None and path.exists() else None)
         if state is None:
             return False
-        self._take_over(state, self.checkpoint)
+        self._restore(state, path)
         if self.log is not None:
             self.log.keep(self.progress.total)
         return True
 
-    def _last_state(self) -> dict[str, Any] | None:
-        found = self.checkpoint is not None and self.checkpoint.exists()
-        return self._read(self.checkpoint, self.settings) if found and self.checkpoint is not None else None
+    def load(self, path: Path, settings: Mapping[str, Any], *, weights_only: bool = False) -> None:
+        """Load a checkpoint.
 
-    def load(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> None:
-        """Take over a saved state. If it is not to be trained on, any kind of device will do."""
-        self._take_over(self._read(path, settings, to_train=to_train), path, to_train=to_train)
+        Args:
+            path: of the checkpoint.
+            settings: that it must have been written under.
+            weights_only: leave out optimizer and generators, which fit one kind of device: enough to predict.
 
-    def _read(self, path: Path, settings: Mapping[str, Any], *, to_train: bool = True) -> dict[str, Any]:
-        """A saved state that has all it should have."""
-        state = load_checkpoint(path, settings, self.complete)
-        for key, kind in SAVED.items():
+        Raises:
+            InputError: the file is missing, damaged, of other settings, or does not fit the method.
+        """
+        self._restore(self._read(path, settings, weights_only=weights_only), path, weights_only=weights_only)
+
+    def _read(self, path: Path, settings: Mapping[str, Any], *, weights_only: bool = False) -> dict[str, Any]:
+        """A saved state, checked to be complete and finite."""
+        state = load_checkpoint(path, settings, self.migrate_settings)
+        for key, kind in STATE_TYPES.items():
             if key not in state or not isinstance(state[key], kind):
                 raise incomplete(path, key, state)
-        momenta = dict(tensors_in(state["optimizer"], "optimizer")) if to_train else {}
-        refuse_not_finite(self._weights(state["method"]) | momenta, path, REMEDY)
+        # Weights of networks must be finite; other tensors of a method may be infinite.
+        networks = tuple(f"{name}." for name, part in self.method.named_modules() if isinstance(part, Network))
+        found = {name: x for name, x in state["method"].items() if isinstance(x, Tensor) and name.startswith(networks)}
+        found |= {} if weights_only else dict(tensors_in(state["optimizer"], "optimizer"))
+        refuse_not_finite(found, path, CHECKPOINT_HINT)
         return state
 
-    def _take_over(self, state: Mapping[str, Any], path: Path | None, *, to_train: bool = True) -> None:
+    def _restore(self, state: Mapping[str, Any], path: Path | None, *, weights_only: bool = False) -> None:
         try:
-            self.load_method(state)
-            if to_train:
-                self.load_training(state)
+            self._load_method(state)
+            if not weights_only:
+                self._load_training(state)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
@@ -335,21 +378,15 @@ class Trainer:
                 f"Go back to those it was written with, or delete it to start the run again."
             ) from None
 
-    def _weights(self, saved: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Those of networks; what else a method remembers may be infinite."""
-        networks = tuple(f"{name}." for name, part in self.method.named_modules() if isinstance(part, Network))
-        return {name: value for name, value in saved.items() if isinstance(value, Tensor) and name.startswith(networks)}
-
-    def load_method(self, state: Mapping[str, Any]) -> None:
-        """What answers, and how far it is."""
-        self.progress = Progress(**state["progress"]).checked()
+    def _load_method(self, state: Mapping[str, Any]) -> None:
+        self.progress = Progress(**state["progress"])
+        self.progress.check()
         for number in range(self.progress.phase + (self.progress.epoch > 0)):
             self.method.begin_phase(number)  # makes the modules that the state belongs to
         self.engine.place(self.method)
         self.method.load_state_dict(state["method"])
 
-    def load_training(self, state: Mapping[str, Any]) -> None:
-        """The optimiser, its scale and all generators."""
+    def _load_training(self, state: Mapping[str, Any]) -> None:
         phase = self.method.phase(self.progress.phase)
         if state["optimizer"] is not None and phase is not None:
             self.engine.load_optimizer(self._make_step(phase), state["optimizer"])
