@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,23 @@ import pytest
 import torch
 
 import pals
+from pals.util.plugins import forget_plugins
+from pals.util.registry import PROGRAM, TABLES
 
 VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
-Batch CandidateSets Context DATASETS Dataset ENCODERS Group InputError Items KnownEncoder Loader
+Batch Context DATASETS Dataset ENCODERS Group Items KnownEncoder Loader
 METHODS Method Model NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
-RunConfig Selection Source Table Taxonomy Truth View Votes closed_form dawid_skene draw_annotators
-estimator fit load_dataset load_model load_plugin
-majority_vote make_candidates nearest next_answers official_candidates predict_folder prune pseudo_label
+RunConfig Selection Source Table View Votes closed_form dawid_skene
+estimator fit load_dataset load_model
+majority_vote nearest next_answers predict_folder prune pseudo_label
 read_votes update
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
-closed_form dawid_skene draw_annotators fit load_dataset
-load_model load_plugin majority_vote make_candidates nearest next_answers official_candidates predict_folder
+closed_form dawid_skene fit load_dataset
+load_model majority_vote nearest next_answers predict_folder
 prune pseudo_label read_votes update
 """
 """Functions whose parameters are still to be listed; no name may be added."""
@@ -51,6 +53,14 @@ def unlisted(function: Callable[..., Any]) -> list[str]:
     missing = [name for name in signature.parameters if not re.search(rf"\b{name}\b.*:", sections.get("Args", ""))]
     returns = signature.return_annotation not in (None, "None")
     return [*missing, *(["Returns"] if returns and "Returns" not in sections else [])]
+
+
+@pytest.fixture(autouse=True)
+def _without_plugins() -> Iterator[None]:
+    yield
+    forget_plugins()
+    for table in TABLES:
+        table.forget(PROGRAM)
 
 
 @pytest.mark.parametrize("name", NAMES)

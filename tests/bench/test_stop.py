@@ -13,9 +13,9 @@ def test_asked_once_it_stops_after_the_epoch_asked_twice_at_once(tmp_path: Path)
     before, told = signal.getsignal(signal.SIGINT), []
     stop = Stop(tmp_path / "bench")
     with stop.on_signal(lambda: told.append("stopping")):
-        assert not stop.asked
+        assert not stop.requested
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked
+        assert stop.requested
         assert told == ["stopping"]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

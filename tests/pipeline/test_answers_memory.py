@@ -75,7 +75,7 @@ def test_a_table_written_in_parts_is_the_same(
     large: tuple[Votes, Fusion], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, (votes, _) = tmp_path_factory.mktemp("parts") / "x.csv", large
-    monkeypatch.setattr("pals.util.csv_text.ROWS", 700)
+    monkeypatch.setattr("pals.util.csv_text.CSV_BLOCK_ROWS", 700)
     for table in (votes.to_frame(), votes.to_frame().head(0)):
         write_csv(path, table)
         assert path.read_text() == csv_text(table)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pals.util import display
-from pals.util.display import showing_pace
+from pals.util.display import showing_count
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, calls: list[tuple[float, int, int | None]], **options: bool) -> list[str]:
@@ -16,7 +16,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, calls: list[tuple[float, int, int | N
     clock = iter([0.0])
     monkeypatch.setattr(display.time, "monotonic", lambda: clock.__next__())
     file = io.StringIO()
-    with showing_pace(Console(file=file, width=120, **options), "items") as tell:  # type: ignore[arg-type]
+    with showing_count(Console(file=file, width=120, **options), "items", rate=True) as tell:  # type: ignore[arg-type]
         for second, done, total in calls:
             clock = iter([second] * 9)
             tell(done, total)
@@ -45,7 +45,7 @@ def test_little_is_not_worth_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bar_in_a_terminal() -> None:
     file = io.StringIO()
-    with showing_pace(Console(file=file, width=120, force_terminal=True), "items") as tell:
+    with showing_count(Console(file=file, width=120, force_terminal=True), "items", rate=True) as tell:
         tell(256, None)
         tell(512, None)
     assert "Resuming: 256 items are done" in file.getvalue() and "512/?" in file.getvalue()

@@ -41,7 +41,7 @@ def on_this_machine(
         yield from _in_workers(works, places, devices, stop, on_event)
         return
     for work in works:
-        if stop.asked:
+        if stop.requested:
             return
         yield run_job(work, on_event)
 
@@ -54,7 +54,7 @@ def _in_workers(works: Sequence[Work], places: int, devices: Sequence[str], stop
     pools: dict[int, ProcessPoolExecutor] = {}
 
     def submit(place: int) -> None:
-        if not waiting or stop.asked:
+        if not waiting or stop.requested:
             return
         if place not in pools:
             pools[place] = ProcessPoolExecutor(1, context, _begin_worker, (events, threads))

@@ -61,7 +61,7 @@ def on_slurm(
         raise InputError(f"Slurm rejected the job: {why}. Give its options as --cluster slurm_partition=gpu.") from None
     lasting = [replace(work, stop=None) for work in works]  # they are the cluster's now
     running = dict(zip(executor.map_array(Resumable(), lasting), works, strict=True))
-    while running and not stop.asked:
+    while running and not stop.requested:
         for job in [job for job in running if job.done()]:
             yield _outcome(job, running.pop(job))
         time.sleep(SLURM_POLL_SECONDS)

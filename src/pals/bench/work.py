@@ -86,15 +86,15 @@ class Stop(Interrupt):
         super().__init__()
         self.file = base.resolve() / f".stop-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
-    def ask(self) -> None:
+    def request(self) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.touch()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.file.exists()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.file.unlink(missing_ok=True)
 
 

@@ -153,6 +153,6 @@ def stopping_after_epoch(reporter: Reporter) -> Iterator[Callable[[], bool]]:
     """A function for `Run.epochs`: whether Ctrl-C was pressed. The epoch is then finished and saved; a second Ctrl-C stops
     at once."""
     with Interrupt().on_signal(lambda: reporter.line(STOPPING_RUN)) as interrupt:
-        yield lambda: interrupt.asked
-        if interrupt.asked:
+        yield lambda: interrupt.requested
+        if interrupt.requested:
             raise interrupt.stopped

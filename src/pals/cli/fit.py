@@ -302,9 +302,8 @@ def predict(
     Example:  pals predict runs/ponds shards/ --shard 2/8 --out labels-2.parquet
     """
     from pals.model import predict_to_file
-    from pals.util.display import showing_pace
 
-    with showing_pace(console, "items") as progress:
+    with showing_count(console, "items", rate=True) as progress:
         written = predict_to_file(
             run,
             items,

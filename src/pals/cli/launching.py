@@ -56,9 +56,9 @@ def launch_and_show(
 ) -> tuple[list[Outcome], Stopped | None]:
     """What became of each run that was begun, and who stopped it, if anybody did."""
     from pals.bench import launch
-    from pals.util.display import Reporter, Shown
+    from pals.util.display import Reporter, RunDisplay
 
-    shown, outcomes = dict[str, Shown](), list["Outcome"]()
+    shown, outcomes = dict[str, RunDisplay](), list["Outcome"]()
     with Reporter(console).showing() as reporter:
 
         def show_event(event: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ def launch_and_show(
                 line = f"{len(outcomes)}/{len(works)} {_said(outcome, why=len(works) > 1)}"
                 begun = shown.pop(outcome.name, None)
                 begun.end(line) if begun is not None else reporter.line(line)
-            return outcomes, stop.stopped if stop.asked else None
+            return outcomes, stop.stopped if stop.requested else None
 
 
 def _said(outcome: Outcome, *, why: bool) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from torch import Tensor
 
 from pals.util.errors import InputError
 from pals.util.files import check_readable, without_advice
-from pals.util.memory import available_memory
 from pals.util.threads import read_ahead
 from pals.vision.images import BadImageError, How, decode
 
+MEMINFO, CONTAINER_LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 NUMPY_TO_TORCH = {np.dtype(name): getattr(torch, name) for name in ("uint8", "float16", "float32", "float64")}
 """Types that rows may have."""
 BLOCK_BYTES = 16 << 20
@@ -76,7 +77,7 @@ class ItemSource(ABC):
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 Inputs = Tensor | ItemSource
@@ -103,6 +104,21 @@ def subset(inputs: Inputs, row_M: Tensor) -> Inputs:
 def within_memory(inputs: Tensor) -> Inputs:
     """A tensor that is mapped to a file: unchanged or, if it is larger than half of the free memory, as rows read on demand."""
     return TensorRows(inputs) if inputs.nbytes > available_memory() / 2 else inputs
+
+
+def available_memory() -> float:
+    """Bytes that the system can give without swapping, at most the limit of the container; infinite if unknown (not Linux)."""
+
+    def text(path: Path) -> str:
+        try:
+            return path.read_text(encoding="ascii")
+        except OSError:
+            return ""
+
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", text(MEMINFO), re.MULTILINE)
+    free = math.inf if found is None else 1024.0 * int(found[1])
+    limit = text(CONTAINER_LIMIT).strip()  # or "max"
+    return min(free, float(limit)) if limit.isdigit() else free
 
 
 class TensorRows(ItemSource):

@@ -165,6 +165,11 @@ def official_candidates(
 
     Raises:
         InputError: A rate outside [0, 1], or rates for which nearly all sets would be drawn again.
+
+    >>> from pals import Truth, official_candidates
+    >>> noise = official_candidates(Truth.of([0, 1, 2, 0, 1, 2]), partial_rate=0.3, noise_rate=0.5)
+    >>> noise.candidates.size_N.tolist()
+    [2, 2, 1, 1, 2, 1]
     """
     _check_seed(seed, below=2**32)
     group_C = _groups(truth, group_C)
@@ -200,6 +205,11 @@ def draw_annotators(frequency_NC: Tensor | np.ndarray, labels_per_item: int, see
 
     Raises:
         InputError: A row that holds no shares; it gives the row.
+
+    >>> import numpy as np
+    >>> from pals import draw_annotators
+    >>> draw_annotators(np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), 3).tolist()
+    [[1, 2, 0], [0, 0, 3]]
     """
     _check_seed(seed)
     if labels_per_item < 1:

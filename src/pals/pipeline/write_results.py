@@ -14,7 +14,7 @@ from pals.pipeline.stages.trained import Trained
 from pals.pipeline.tables.result_tables import probabilities_table, write_csv
 from pals.report.data import report_data
 from pals.report.render import write_report
-from pals.util.csv_text import ROWS
+from pals.util.csv_text import CSV_BLOCK_ROWS
 from pals.util.files import write_json, write_text
 from pals.vision.networks import Network
 
@@ -24,7 +24,7 @@ def write(findings: Findings, *, all_probabilities: bool = False) -> Path:
     folder, trained = findings.folder, findings.trained
     if trained.network is not None and trained.part is not None:
         model_of(trained, trained.network, trained.part).save(folder / FILE_NAME)
-    write_csv(folder / "votes.csv", trained.loaded.votes.frames(trained.plan.data.separator, ROWS))
+    write_csv(folder / "votes.csv", trained.loaded.votes.frames(trained.plan.data.separator, CSV_BLOCK_ROWS))
     if trained.loaded.votes.taxonomy is not None:
         write_text(folder / TAXONOMY, trained.loaded.votes.taxonomy.to_csv())
     more = {"probabilities": probabilities_table(findings.result)} if all_probabilities else {}

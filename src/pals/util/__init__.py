@@ -1,5 +1,5 @@
 """General tools, independent of learning: errors, files, words, settings, locks, interrupts, terminal output.
 
-Everything may import them; they import nothing of PALS but each other. A line that names labels, pictures or methods belongs
+All packages may import them; they import only each other. Code that knows of labels, images or methods belongs to a package
 further down.
 """

@@ -1,8 +1,9 @@
-"""Settings: frozen dataclasses checked by pydantic, read from YAML, changed by `section.key=value`."""
+"""Settings: frozen dataclasses checked by pydantic, read from YAML, changed by assignments `section.key=value`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -20,33 +21,42 @@ STRICT: ConfigDict = {"extra": "forbid", "use_attribute_docstrings": True, "allo
 """For `@dataclass(frozen=True, config=STRICT)` of pydantic: unknown keys, NaN and infinity are errors, the text under a field
 describes it."""
 
-MEND = "Fix it, or restore it from a copy."
-MOST_VALUES = 1_000_000  # in one file of settings
+SETTINGS_HINT = "Fix it, or restore it from a copy."
+MAX_YAML_VALUES = 1_000_000  # in one file of settings
 
-SEEDS = 2**32  # as many as every generator used here can tell apart
+SEEDS = 2**32  # numpy's legacy generator takes no more
 
 T = TypeVar("T")
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """A settings object from plain values, every value checked; errors name the key."""
-    from pydantic import TypeAdapter, ValidationError  # which commands that read no settings do without
+    """Builds a settings object from plain values.
+
+    Args:
+        cls: The class of settings.
+        values: Values by key; sections are mappings.
+        where: Section that an error names before the key; default none.
+
+    Raises:
+        InputError: An unknown key, or a value of the wrong type or range; it names the key.
+    """
+    from pydantic import TypeAdapter, ValidationError  # only here: commands without settings start faster
 
     _refuse_unknown(cls, values, where)
     try:
         return TypeAdapter(cls).validate_python(dict(values))
     except ValidationError as error:
         first, *others = error.errors()
-        if not first["loc"]:  # a rule between settings, which says itself what is wrong
+        if not first["loc"]:  # a rule between settings, with a message of its own
             raise InputError(first["msg"].removeprefix("Value error, ")) from None
         place = _place(first["loc"], values)
-        kinds = [first, *(other for other in others if _place(other["loc"], values) == place)]  # of value that it may be
+        kinds = [first, *(other for other in others if _place(other["loc"], values) == place)]  # of a union of types
         key, reason = ".".join([where, *map(str, place)]).strip("."), ", or: ".join(kind["msg"] for kind in kinds)
         raise InputError(f"Setting {key} = {quoted(first['input'])}: {reason}.") from None
 
 
 def _place(location: tuple[int | str, ...], values: Any) -> tuple[int | str, ...]:
-    """The keys of an error's location, without the name of the kind of value that was tried."""
+    """The keys of an error's location, without the name of the type that pydantic tried."""
     found: list[int | str] = []
     for part in location:
         if not (part in values if isinstance(values, Mapping) else isinstance(part, int)):
@@ -70,14 +80,14 @@ def describe(config: type[Any]) -> Iterator[tuple[str, Any, str]]:
     """(name, default, meaning) of each setting in a class of settings; a required one has the default None."""
     levels: list[Mapping[str, FieldInfo]] = [vars(level).get("__pydantic_fields__", {}) for level in config.__mro__]
     for field in fields(config):
-        found = [level[field.name] for level in levels if field.name in level]  # a text is not inherited
+        found = [level[field.name] for level in levels if field.name in level]  # subclasses do not inherit a description
         default = None if found[0].is_required() else found[0].get_default(call_default_factory=True)
         meaning = next((info.description for info in found if info.description), "")
-        yield field.name, default, " ".join(meaning.split())  # without the source's line breaks
+        yield field.name, default, " ".join(meaning.split())
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """The same values with each `section.key=value` put in; the value is read as YAML."""
+    """A copy of the values with each assignment `section.key=value` applied; the value is read as YAML."""
     result: dict[str, Any] = _copy(values)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
@@ -96,7 +106,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Later layers win; sections are merged key by key."""
+    """One mapping from several: later layers override earlier ones, and sections are merged key by key."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -106,15 +116,16 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings in a file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read the settings file {path}: {error}. {MEND}") from None
-    values = _parse(text, str(path), f" {MEND}")
+        raise InputError(f"Cannot read the settings file {path}: {error}. {SETTINGS_HINT}") from None
+    values = _parse(text, str(path), f" {SETTINGS_HINT}")
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(f"{path} should hold sections such as `train:`; found {type(values).__name__}. {MEND}")
+        raise InputError(f"{path} should hold sections such as `train:`; found {type(values).__name__}. {SETTINGS_HINT}")
     return values
 
 
@@ -137,7 +148,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
             yield f"{prefix}{key}", a, b
 
 
-def _parse(text: str, where: str, remedy: str = "") -> Any:
+def _parse(text: str, where: str, hint: str = "") -> Any:
     try:
         value = yaml.safe_load(text)
     except RecursionError:
@@ -146,29 +157,26 @@ def _parse(text: str, where: str, remedy: str = "") -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise InputError(f"Cannot read {where}{line}: {reason}.{remedy}") from None
-    _refuse_endless(value, where)
-    return _number(value) if isinstance(value, str) else value
+        raise InputError(f"Cannot read {where}{line}: {reason}.{hint}") from None
+    _check_size(value, where)
+    if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
+        with suppress(ValueError):
+            return float(value)
+    return value
 
 
-def _refuse_endless(value: Any, where: str) -> None:
-    """References (`*name`) can make a few lines stand for billions of values, or for themselves."""
+def _check_size(value: Any, where: str) -> None:
+    """With references (`*name`), a few lines can expand to billions of values, or refer to themselves."""
     waiting, count = [value], 0
     while waiting:
         found = waiting.pop()
         inside = list(found.values()) if isinstance(found, dict) else found if isinstance(found, list) else []
         waiting += inside
         count += len(inside)
-        if count > MOST_VALUES:
-            raise InputError(f"Cannot read {where}: it stands for more than {MOST_VALUES:,} values. Write them without `*`.")
-
-
-def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-3 as a word; people mean the number."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+        if count > MAX_YAML_VALUES:
+            raise InputError(
+                f"Cannot read {where}: it stands for more than {MAX_YAML_VALUES:,} values. Write them without `*`."
+            )
 
 
 def _copy(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the command line shows while it works: a live bar in a terminal, a plain line now and then elsewhere."""
+"""Progress on the command line: live bars in a terminal, plain lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -21,14 +22,15 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-LINES = 8  # plain lines per run
-SECONDS_BETWEEN_LINES = 60.0  # at least, where how many there are is not known
+MAX_RUN_LINES = 8  # plain lines per run
+MIN_SHOWN_COUNT = 1000  # shorter counts get no line at each quarter
+SECONDS_BETWEEN_LINES = 60.0
 
 Words = Callable[[Mapping[str, Any]], str]
 
 
 class Reporter:
-    """Shows records of epochs as they come."""
+    """Shows the records of epochs of one or several runs."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -37,6 +39,7 @@ class Reporter:
 
     @contextmanager
     def showing(self) -> Iterator[Reporter]:
+        """Live bars within the block, in a terminal."""
         if not self.live:
             yield self
             return
@@ -47,27 +50,26 @@ class Reporter:
             yield self
 
     def follow(self, name: str, records: Iterable[Mapping[str, Any]], total: int, done: int = 0) -> Mapping[str, Any] | None:
-        """Go through all records of a run and show them; gives the last."""
-        shown = self.begin(name, total, done)
+        """Shows all records of a run and returns the last."""
+        display = self.begin(name, total, done)
         last = None
         for last in records:
-            shown.record(last)
+            display.record(last)
         return last
 
-    def begin(self, name: str, total: int, done: int = 0, words: Words | None = None) -> Shown:
-        """A run of which records will come; several may be shown at once. `words`: what is said of a record, if not its
-        numbers."""
+    def begin(self, name: str, total: int, done: int = 0, words: Words | None = None) -> RunDisplay:
+        """A display for a run of `total` epochs, of which `done` are done. `words` describes a record; default `note`."""
         task = None if self.progress is None else self.progress.add_task(name, total=total, completed=done, note="")
-        return Shown(self, name, total, task, words or note)
+        return RunDisplay(self, name, total, task, words or note)
 
     def line(self, text: str) -> None:
-        """A line that stays, above the bars if there are any."""
+        """Prints a permanent line, above the bars if there are any."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One run on display."""
+class RunDisplay:
+    """The bar or the lines of one run."""
 
     reporter: Reporter
     name: str
@@ -76,18 +78,18 @@ class Shown:
     words: Words
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """In a method with several phases each is counted by itself: how many there will be it may not know yet."""
+        """Shows an epoch. Each phase of a method is counted by itself, since the number of later phases may be unknown."""
         phase, epoch, epochs = record["phase"], record["epoch"], record["epochs"]
         part = "" if phase == "main" else f" {phase}"
         if self.reporter.progress is not None and self.task is not None:
-            shown = {"description": f"{self.name}{part}", "completed": epoch, "total": epochs, "note": self.words(record)}
-            self.reporter.progress.update(self.task, **shown)
-        elif record["total_epoch"] % max(1, self.total // LINES) == 0 or epoch == epochs:
-            said = self.words(record)
-            self.reporter.line(f"{self.name}:{part} epoch {epoch}/{epochs}{', ' if said else ''}{said}")
+            title = f"{self.name}{part}"
+            self.reporter.progress.update(self.task, description=title, completed=epoch, total=epochs, note=self.words(record))
+        elif record["total_epoch"] % max(1, self.total // MAX_RUN_LINES) == 0 or epoch == epochs:
+            words = self.words(record)
+            self.reporter.line(f"{self.name}:{part} epoch {epoch}/{epochs}{', ' if words else ''}{words}")
 
     def end(self, text: str) -> None:
-        """Take the bar away; a line stays in its place."""
+        """Replaces the bar by a permanent line."""
         if self.reporter.progress is not None and self.task is not None:
             self.reporter.progress.remove_task(self.task)
         self.reporter.line(text)
@@ -95,103 +97,93 @@ class Shown:
 
 @contextmanager
 def showing_bytes(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A function to tell how much of a download is there, of how much."""
+    """Shows a download: yields a function to call with the bytes loaded and the bytes in all (None: unknown)."""
     if console.is_terminal:
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
             task = bar.add_task(name, total=None)
-            yield lambda there, total: bar.update(task, completed=there, total=total)
+            yield lambda loaded, total: bar.update(task, completed=loaded, total=total)
         return
-    told = -1
+    last_tenth = -1
 
-    def tell(there: int, total: int | None) -> None:
-        nonlocal told
-        tenth = 10 * there // total if total else -1
-        if tenth > told:
-            told = tenth
-            console.print(f"{name}: {there / 2**20:.0f} MiB, {10 * tenth}%", highlight=False)
+    def print_line(loaded: int, total: int | None) -> None:
+        nonlocal last_tenth
+        tenth = 10 * loaded // total if total else -1
+        if tenth > last_tenth:
+            last_tenth = tenth
+            console.print(f"{name}: {loaded / 2**20:.0f} MiB, {10 * tenth}%", highlight=False)
 
-    yield tell
+    yield print_line
 
 
 @contextmanager
-def showing_count(console: Console, name: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to tell how many are done, of how many; it says nothing where there is nothing to wait for."""
+def showing_count(console: Console, name: str, *, rate: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows a count: yields a function to call with the number done and the total (None: unknown).
+
+    Args:
+        console: A terminal gets a bar from the first call on; any other console a line at each quarter of a long count, and
+            each minute.
+        name: What is counted.
+        rate: Whether to show the number per second too; the number of the first call was then done by an earlier process.
+    """
+    count = _Count(rate)
     if console.is_terminal:
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns: list[ProgressColumn] = [TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn()]
+        columns += [TextColumn("{task.fields[rate]}"), TimeRemainingColumn()] if rate else [TimeRemainingColumn()]
         with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(name, total=None, visible=False)
-            yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-        return
-    told = 0
+            task = bar.add_task(name, total=None, visible=False, rate="")
 
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        quarter = 4 * done // max(total, 1)
-        if quarter > told and total >= 1000:
-            told = quarter
-            console.print(f"{name}: {done:,} of {total:,}", highlight=False)
-
-    yield tell
-
-
-@contextmanager
-def showing_pace(console: Console, name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A function to tell how many are done, and of how many, if that is known; how many a second is added. What is told first
-    was done before."""
-    pace = _Pace()
-    if console.is_terminal:
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(name, total=None, visible=False, pace="")
-
-            def show(done: int, total: int | None) -> None:
-                if pace.begins(done) and done:
+            def update(done: int, total: int | None) -> None:
+                if count.resumes(done):
                     bar.console.print(f"Resuming: {done:,} {name} are done", highlight=False)
-                bar.update(task, completed=done, total=total, visible=True, pace=pace.words(done))
+                bar.update(task, completed=done, total=total, visible=True, rate=count.rate_of(done))
 
-            yield show
+            yield update
         return
 
-    def tell(done: int, total: int | None) -> None:
-        if pace.begins(done) and done:
+    def print_line(done: int, total: int | None) -> None:
+        if count.resumes(done):
             console.print(f"Resuming: {done:,} {name} are done", highlight=False)
-        if pace.is_news(done, total):
+        if count.is_line_due(done, total):
             of = "" if total is None else f" of {total:,}"
-            console.print(f"{name}: {done:,}{of}{pace.words(done)}", highlight=False)
+            console.print(f"{name}: {done:,}{of}{count.rate_of(done)}", highlight=False)
 
-    yield tell
+    yield print_line
 
 
-class _Pace:
-    """How many a second since the first call, and when a plain line is due: each quarter of a long count, and each minute."""
+class _Count:
+    """Number per second since the first call, and when the next plain line is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: bool) -> None:
+        self.rate = rate
         self.first: int | None = None
         self.quarter = 0
+        self.start = self.last_line = time.monotonic()
 
-    def begins(self, done: int) -> bool:
+    def resumes(self, done: int) -> bool:
+        """Whether this is the first call and some were done before."""
         if self.first is not None:
             return False
-        self.first, self.since = done, time.monotonic()
-        self.told = self.since
-        return True
+        self.first, self.start = done, time.monotonic()
+        self.last_line = self.start
+        return self.rate and done > 0
 
-    def words(self, done: int) -> str:
-        seconds = time.monotonic() - self.since
-        return f", {(done - (self.first or 0)) / seconds:,.0f}/s" if seconds > 0 and done != self.first else ""
+    def rate_of(self, done: int) -> str:
+        seconds = time.monotonic() - self.start
+        new = done - (self.first or 0)
+        return f", {new / seconds:,.0f}/s" if self.rate and seconds > 0 and new else ""
 
-    def is_news(self, done: int, total: int | None) -> bool:
-        quarter = 4 * done // total if total and total >= 1000 else 0
+    def is_line_due(self, done: int, total: int | None) -> bool:
+        quarter = 4 * done // total if total and total >= MIN_SHOWN_COUNT else 0
         now = time.monotonic()
-        if done == self.first or (quarter <= self.quarter and now - self.told < SECONDS_BETWEEN_LINES):
+        if (self.rate and done == self.first) or (quarter <= self.quarter and now - self.last_line < SECONDS_BETWEEN_LINES):
             return False
-        self.quarter, self.told = quarter, now
+        self.quarter, self.last_line = quarter, now
         return True
 
 
 def note(record: Mapping[str, Any]) -> str:
-    """The numbers of an epoch in a few words."""
+    """The main numbers of an epoch: accuracy, items selected, loss, recall of the neighbour search."""
     words = []
     if record.get("test_accuracy") is not None:
         words.append(f"accuracy {100 * record['test_accuracy']:.2f}")

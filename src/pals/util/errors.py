@@ -1,4 +1,4 @@
-"""The one error for input that a person can mend."""
+"""The error for bad input."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Bad input: the message says where, what was found, and what to do. The command line prints it and exits with code 2."""
+    """Bad input: the message gives the place, the value and a remedy. The command line prints it and exits with code 2.
+
+    >>> from pals import InputError, Truth
+    >>> try:
+    ...     Truth.of([0, 3], ["cat", "dog"])
+    ... except InputError as error:
+    ...     print(error)
+    True label 3 of item 1 lies outside the 2 classes (0 to 1). Number the classes from 0, or name all of them.
+    """
 
 
-MOST_NAMES = 40  # in one message
-LONGEST = 60  # characters of a word in one message
+MAX_LISTED_NAMES = 40  # in one message
+MAX_WORD_CHARS = 60  # in one message
 
 
-def unknown(kind: str, found: object, known: Iterable[str], most: int = MOST_NAMES) -> InputError:
-    """An error that names the nearest known word, and `most` of them, or all where there are fewer."""
+def unknown(kind: str, found: object, known: Iterable[str], most: int = MAX_LISTED_NAMES) -> InputError:
+    """An error for an unknown word: it suggests the nearest known one and lists at most `most` of them."""
     names, word = sorted(known), str(found)
-    near = difflib.get_close_matches(word[:LONGEST].lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word[:MAX_WORD_CHARS].lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {_cut(near[0])!r}? " if near else ""
     listed = ", ".join(_cut(name) for name in names[:most]) or "none"
     rest = f" and {len(names) - most} more" if len(names) > most else ""
@@ -25,4 +33,4 @@ def unknown(kind: str, found: object, known: Iterable[str], most: int = MOST_NAM
 
 
 def _cut(word: str) -> str:
-    return word if len(word) <= LONGEST else f"{word[: LONGEST - 3]}..."
+    return word if len(word) <= MAX_WORD_CHARS else f"{word[: MAX_WORD_CHARS - 3]}..."

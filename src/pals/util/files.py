@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside the target, then put in its place in one step."""
+"""Atomic files, written beside the target and renamed in one step; JSON; cells of tables for spreadsheets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,26 @@ UNFINISHED = ".part"
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 ALLOWED = "choose a folder that you may write to"
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""How a cell begins that a spreadsheet would take for a formula, with whatever marks it as text already."""
+"""Start of a cell that a spreadsheet would run as a formula, after any marks that it has already."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 PATTERN = re.compile(r"[{*?\[]")
-"""What a name holds that stands for several files, as for a shell."""
+"""Characters of a name that stands for several files, as in a shell."""
 
 
 @contextmanager
 def replacing(path: Path, size: str = "", within: Path | None = None) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of `path` once the block has ended. On any failure the old file is untouched and
-    nothing half-written stays behind. `size`: what the message about a full disk says of it. `within`: a folder on the same
-    disk where it lies until then, and where a killed process leaves it; else beside `path`."""
+    """A temporary file to write, renamed to `path` at the end of the block.
+
+    After any failure the old file is unchanged, and no half-written file is left.
+
+    Args:
+        path: The file to replace; missing folders are made.
+        size: Added to the name in the message about a full disk; default "".
+        within: Folder of the temporary file, on the same disk; a killed process leaves the file there. Default: beside `path`.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,20 +51,20 @@ def replacing(path: Path, size: str = "", within: Path | None = None) -> Iterato
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except BaseException as error:  # a key pressed to stop it must not leave half a file behind either
+    except BaseException as error:  # KeyboardInterrupt too must leave no half-written file
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        remedy = "make room or choose another folder, then run the same command again to continue"
+        hint = "make room or choose another folder, then run the same command again to continue"
         raise InputError(
             f"Could not write {path}{size}: {error.strerror or error}. What was there before is intact; "
-            f"{ALLOWED if error.errno in FORBIDDEN else remedy}."
+            f"{ALLOWED if error.errno in FORBIDDEN else hint}."
         ) from None
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Say so before the work begins, not when its results are to be written. What is missing of the folder is made later."""
+    """Raises before the work begins if its results could not be written; the folder need not exist yet."""
     try:
         there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     except (OSError, ValueError) as error:  # a name that no file can have
@@ -65,8 +74,12 @@ def refuse_unwritable(folder: Path) -> None:
 
 
 def check_readable(path: Path, what: str) -> os.stat_result:
-    """Refuse `what` a user named, "the file with the answers", if it is not there, or is a pipe or a device: that might never
-    say anything, or never stop. Folders pass."""
+    """Raises if a file is missing, or is a pipe or a device, from which reading may block or never end. Folders pass.
+
+    Args:
+        path: The file.
+        what: Its role in the message, such as "the file with the answers".
+    """
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -79,12 +92,12 @@ def check_readable(path: Path, what: str) -> os.stat_result:
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """An error about a file that the system does not hand out."""
+    """The error for a file that the system cannot read."""
     return InputError(f"{path}: it cannot be read ({_reason(error)}). Make the file readable, or name a copy of it.")
 
 
 def without_advice(error: Exception) -> str:
-    """What numpy says of a file that it cannot read, on one line; not its advice to run the file's own code."""
+    """Numpy's reason why it cannot read a file, on one line, without its advice to allow pickles, which would run code."""
     reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return "no numbers, but perhaps Python objects, which are never loaded" if "pickle" in reason else reason
 
@@ -94,13 +107,13 @@ def _reason(error: Exception) -> str:
 
 
 def write_bytes(path: Path, data: bytes | memoryview) -> None:
-    """Replace `path` by `data`, wholly or not at all."""
+    """Replaces `path` by `data`, entirely or not at all."""
     with replacing(path, f" ({len(data):,} bytes)") as file:
         file.write(data)
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a killed process left this behind while it was writing."""
+    """Whether this is the temporary file of a killed process."""
     return path.name.startswith(".") and path.name.endswith(UNFINISHED)
 
 
@@ -134,7 +147,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """One object per line; a last line cut off by a crash is passed over."""
+    """One object per line; a last line that was cut off by a crash is skipped."""
     if not path.exists():
         return
     try:
@@ -152,7 +165,7 @@ def read_json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
             raise InputError(f"{path}, line {number} is not JSON. The file was changed by hand: fix or delete it.")
 
 
-# ---- cells of a table that a person may open in a spreadsheet
+# ---- cells of a table that may be opened in a spreadsheet
 
 
 def mark_as_text(cell: str) -> str:
@@ -161,5 +174,5 @@ def mark_as_text(cell: str) -> str:
 
 
 def without_mark(cell: str) -> str:
-    """What `mark_as_text` made the cell from."""
+    """The inverse of `mark_as_text`."""
     return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell

@@ -1,4 +1,4 @@
-"""Stopping without losing anything: asked once, a run ends after the epoch it is in; asked twice, at once."""
+"""Stopping a run without loss: at the first signal it ends after the current epoch, at the second at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Stopped(KeyboardInterrupt):
-    """By Ctrl-C, or by a polite request of the system (SIGTERM); `code` is what a shell calls that."""
+    """Ended by SIGINT (Ctrl-C) or SIGTERM; `code` is the exit status, 128 + the number of the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -19,48 +19,48 @@ class Stopped(KeyboardInterrupt):
 
 
 class Interrupt:
-    """Whether the user has asked to stop."""
+    """A request to stop. Subclasses may pass it on to other processes."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._number: int = signal.SIGINT
 
     @property
     def stopped(self) -> Stopped:
-        """To be raised once all that was asked for is done."""
+        """The exception to raise once the work is saved."""
         return Stopped(self._number)
 
-    def ask(self) -> None:
-        self._asked = True
+    def request(self) -> None:
+        self._requested = True
 
     @property
-    def asked(self) -> bool:
-        return self._asked
+    def requested(self) -> bool:
+        return self._requested
 
-    def forget(self) -> None:
-        """Nobody looks any more."""
+    def clear(self) -> None:
+        """Called when the work has ended."""
 
     @contextmanager
     def on_signal(self, first: Callable[[], None]) -> Iterator[Self]:
-        """Ctrl-C, or a polite request of the system, asks; `first` is told. The second raises `Stopped`."""
+        """Within the block, the first SIGINT or SIGTERM requests a stop and calls `first`; the second raises `Stopped`."""
 
         def interrupted(number: int, frame: FrameType | None) -> None:
-            if self.asked:
+            if self.requested:
                 raise Stopped(number)
             self._number = number
-            self.ask()
+            self.request()
             first()
 
         try:
             with _handled(interrupted, signal.SIGINT, signal.SIGTERM):
                 yield self
         finally:
-            self.forget()
+            self.clear()
 
 
 @contextmanager
 def ending_politely() -> Iterator[None]:
-    """A request of the system to end raises `Stopped` as Ctrl-C raises KeyboardInterrupt: nothing stays half-written."""
+    """Within the block, SIGTERM raises `Stopped`, as Ctrl-C raises KeyboardInterrupt, so that no file stays half-written."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
@@ -71,8 +71,8 @@ def ending_politely() -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
-    """These signals come to `handler`; afterwards to whoever they came to before."""
-    if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+    """These signals go to `handler` within the block, and to the handlers of before afterwards."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     before = {number: signal.signal(number, handler) for number in numbers}

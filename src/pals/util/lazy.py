@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when first asked for, so that whoever needs one light module of them pays for no other."""
+"""Packages that import a module when one of its names is first used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 
 def lazily(package: str, names_of: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that offers names of its modules: `names_of` lists them by module."""
+    """The `__getattr__` of a package that exports names of its modules.
+
+    Args:
+        package: Name of the package.
+        names_of: Exported names by module.
+    """
     home = {name: module for module, names in names_of.items() for name in names}
 
     def load(name: str) -> Any:

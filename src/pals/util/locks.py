@@ -1,7 +1,7 @@
-"""One process at a time, by `filelock`: the system takes a lock back from whoever is killed.
+"""Locks between processes, by `filelock`: the system releases the lock of a process that is killed.
 
-Locks of the system also hold between machines wherever the file system supports `flock` (NFS does). Where it does not, a run
-folder is marked by a file that only one process can create, and the cache of pictures goes without.
+They also work between machines if the file system supports `flock`, as NFS does. If not, a run folder is marked by a file that
+only one process can create, and the cache of images is not locked.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 from pals.util.errors import InputError
 from pals.util.files import write_json
 
-POLL = 0.05  # seconds between two attempts
+LOCK_POLL_SECONDS = 0.05
 LOCK, MARKER, OWNER = ".lock", ".lock-marker", "lock.json"
-"""In a folder: what the system locks, what takes its place where it cannot, and who holds it, for people to read."""
+"""Files in a folder: the one that is locked, its replacement without `flock`, and a record of the owner for messages."""
 
 
 class BusyError(InputError):
-    """Another process is at work there; `who` says which."""
+    """The folder is locked by another process, which `who` describes."""
 
     def __init__(self, folder: Path, who: str) -> None:
         super().__init__(f"{folder} is in use: {who}. Wait for it to end, or choose another --out.")
@@ -37,8 +37,10 @@ class BusyError(InputError):
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Wait until nobody else is in here with the same file. False if the place supports no locks (some network file systems)
-    or may not be written to: then others may be at work."""
+    """Waits for the lock on a file and holds it within the block.
+
+    Yields False if there can be no lock (some network file systems, or a read-only folder), so other processes may be active.
+    """
     lock = _take(FileLock, path, timeout=-1)
     try:
         yield lock is not None
@@ -48,8 +50,11 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 class FolderLock:
-    """Held by the process that works on a folder; a second one is told at once by whom. May be entered again once left. Work
-    that fails before it has written anything leaves no trace of the lock, nor of a folder that was made for it."""
+    """The lock of the process that works on a folder; a second process gets a `BusyError` at once.
+
+    It can be acquired again after its release. Work that fails before it has written anything leaves neither files of the lock
+    nor a folder that was made for it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,8 +63,7 @@ class FolderLock:
         self._before = frozenset[str]()
 
     def acquire(self) -> None:
-        """Nothing is done where this very object holds it. A folder that cannot be written to is not locked: whatever is
-        written to it next says so."""
+        """Takes the lock, unless this object has it. A read-only folder is not locked: the first write to it raises."""
         if self._lock is not None:
             return
         with suppress(OSError):
@@ -71,11 +75,11 @@ class FolderLock:
         except Timeout:
             raise BusyError(self.folder, self._holder()) from None
         since = datetime.now().astimezone().isoformat(timespec="seconds")
-        with suppress(InputError):  # only people read it
+        with suppress(InputError):  # the record serves messages alone
             write_json(self.folder / OWNER, {"host": socket.gethostname(), "pid": os.getpid(), "since": since})
 
     def release(self) -> None:
-        """The file itself stays, so that whoever tries for it meanwhile finds the same one."""
+        """Releases the lock. The locked file stays, so that all waiting processes lock the same one."""
         if self._lock is None:
             return
         with suppress(OSError):
@@ -84,7 +88,7 @@ class FolderLock:
         self._lock = None
 
     def _remove_traces(self) -> None:
-        """Where nothing but the lock has come into the folder."""
+        """Deletes the files of the lock if no other file was written to the folder."""
         if self._lock is None or LOCK in self._before or _names_in(self.folder) - {LOCK, OWNER} != self._before:
             return
         with suppress(OSError):
@@ -120,19 +124,19 @@ def _names_in(folder: Path) -> frozenset[str]:
 
 
 def is_lock(path: Path) -> bool:
-    """Whether a file is one of those that a lock leaves behind when its process is killed."""
+    """Whether this is a file that the lock of a killed process leaves behind."""
     return path.name in (LOCK, MARKER, OWNER)
 
 
 def _take(kind: type[BaseFileLock], path: Path, timeout: float = 0) -> BaseFileLock | None:
-    """The lock, or None where this kind cannot be had; `Timeout` if another process holds it."""
+    """The lock, or None if this kind is not supported there. Raises `Timeout` if another process has it."""
     options: dict[str, Any] = {"thread_local": False}  # a generator may be closed by another thread
-    if "fallback_to_soft" in inspect.signature(BaseFileLock.__init__).parameters:  # newer versions; the choice is made here
+    if "fallback_to_soft" in inspect.signature(BaseFileLock.__init__).parameters:  # in newer versions; decided here
         options["fallback_to_soft"] = False
     lock = kind(path, **options)
     try:
-        lock.acquire(timeout=timeout, poll_interval=POLL)
-    except Timeout:
+        lock.acquire(timeout=timeout, poll_interval=LOCK_POLL_SECONDS)
+    except Timeout:  # an OSError too
         raise
     except (OSError, NotImplementedError):
         return None

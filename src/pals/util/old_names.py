@@ -1,4 +1,4 @@
-"""Names of version 0.2 in the files of a run, read under their names of today: here and nowhere else."""
+"""Names of version 0.2 in the files of a run, replaced by the current names when they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OldRunWarning(UserWarning):
 
 
 def current_names(path: Path, names: Iterable[str]) -> list[str]:
-    """The columns of a table of a run by their names of today."""
+    """The current names of the columns of a run's table."""
     names = list(names)
     old = [name for name in names if name in OLD_NAMES and OLD_NAMES[name] not in names]
     for name in old:
@@ -25,7 +25,7 @@ def current_names(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def with_current_keys(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object of a run with its keys by their names of today, on every level."""
+    """A JSON object of a run with the current names of its keys, on every level."""
     used: set[str] = set()
 
     def renamed(value: Any) -> Any:

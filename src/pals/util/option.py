@@ -1,4 +1,4 @@
-"""Options of a command, declared once: a dataclass that the command line, the Python API and the docs read.
+"""Options of a command, declared once: a dataclass for the command line, the Python API and the docs.
 
     @dataclass(frozen=True)
     class TrainOptions:
@@ -22,7 +22,7 @@ class Option:
     Args:
         help: One sentence for `--help`, the API and the docs.
         key: Dotted setting of a run that the option gives ("train.epochs"); empty for an option that is no setting.
-        flag: Its name on the command line, where that is not made from the field's name ("--deterministic").
+        flag: Its name on the command line ("--deterministic"); default made from the field's name.
         min: Smallest allowed number.
         max: Largest allowed number.
         complete: Name of the function in `pals.cli.completion` that lists its values.

@@ -1,8 +1,9 @@
-"""A batch that several processes put through a network together: each computes its rows, and all get the output of all rows.
-The exact search for neighbours is shared likewise.
+"""Batches shared by several processes: each computes its rows, and all get the output of all rows.
 
-So whatever is made of an output (a loss, labels, confidences, queues, prototypes) is made by every process, of the whole batch
-and in the same way, and stays the same in all of them. A method need not know how many there are.
+Losses, labels, queues and prototypes are then computed by every process from the whole batch, so they stay equal in all, and a
+method need not know the number of processes. The exact search for neighbours is shared in the same way.
+
+Shape letters: B rows of the batch, M rows of this process.
 """
 
 from __future__ import annotations
@@ -16,41 +17,43 @@ if TYPE_CHECKING:
 
 
 class Team(Protocol):
-    """The processes; `training.distributed` has the real one."""
+    """A process group; implemented by `training.distributed`."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def sync_norms(self) -> bool:
-        """Whether batch statistics are those of the whole batch, or each process takes those of its rows."""
+        """Whether batch statistics are computed over the whole batch, not over the rows of each process."""
         ...
 
     def rows(self, x_B: Tensor) -> Tensor:
-        """This process's part of a batch that all of them hold."""
+        """This process's rows of a batch that all processes have."""
         ...
 
     def gathered(self, own_M: Tensor, rows: int) -> Tensor:
-        """The parts of all, in the order of the batch; for a loss that all processes compute alike."""
+        """The rows of all processes, in the order of the batch, for a loss that every process computes."""
         ...
 
     def stacked(self, own: Tensor) -> Tensor:
-        """The tensors of all, one above the other; the gradients of all come back to each."""
+        """The tensors of all processes along a new first dimension; gradients flow back to each process."""
         ...
 
 
-_team: Team | None = None  # an ordinary variable: compilers see through it, and a process is in one team at most
+_team: Team | None = None  # a plain variable, which compilers can trace; a process is in one group at most
 
 
 def team_for(x_B: Tensor) -> Team | None:
-    """Those who share the work on this batch; None where it is not shared. A batch with fewer rows than there are processes is
-    computed whole by each of them."""
+    """The process group that shares this batch; None if it is not shared.
+
+    If a batch has fewer rows than there are processes, each process computes all of it.
+    """
     return None if _team is None or len(x_B) < _team.size else _team
 
 
 @contextmanager
 def working(team: Team | None) -> Iterator[None]:
-    """Networks and searches called within share their batches with this team."""
+    """Networks and searches called within the block share their batches with this group."""
     global _team
     before, _team = _team, team
     try:

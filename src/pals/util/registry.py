@@ -1,7 +1,7 @@
-"""Things by name: built-in ones, those of installed packages (entry points), and those that a program or a file adds.
+"""Tables of names: built-in entries, entry points of installed packages, and entries added by a program or a plug-in file.
 
-Packages are not looked at until a name is asked for that is not built in, or all names are. So a usual command does not pay for
-them, and a package that is broken harms those only who ask for it.
+Packages are loaded only for a name that is not built in, or to list all names, so most commands do not pay for them, and a
+broken package affects only the commands that use it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,31 @@ class PluginWarning(UserWarning):
 
 
 class Added(NamedTuple, Generic[T]):
-    """What a program or a plug-in file put in."""
+    """An entry added by a program or a plug-in file."""
 
     value: T
     origin: str
 
 
 class Registry(MutableMapping[str, T]):
-    """A table to which anybody may add, `table["mine"] = Mine`, under a name that nobody else has."""
+    """A table that can be extended, `table["mine"] = Mine`, under a name that is not in use.
+
+    Args:
+        kind: What the entries are, for messages: "method".
+        group: Group of the entry points.
+        built_in: Built-in entries.
+        check: Raises an InputError for a value that cannot be an entry; default none.
+
+    >>> from pals.util.registry import Registry
+    >>> colours = Registry("colour", "pals.colours", {"red": 1})
+    >>> colours["green"] = 2
+    >>> sorted(colours), colours["green"]
+    (['green', 'red'], 2)
+    """
 
     def __init__(
         self, kind: str, group: str, built_in: Mapping[str, T], check: Callable[[str, Any], None] = lambda name, value: None
     ) -> None:
-        """`group` is that of the entry points; `check` raises an InputError for what cannot be such a thing."""
         self.kind, self.group = kind, group
         self._built_in, self._check = dict(built_in), check
         self._added: dict[str, Added[T]] = {}
@@ -51,7 +63,7 @@ class Registry(MutableMapping[str, T]):
         TABLES.append(self)
 
     def find(self, name: str) -> T:
-        """The one of this name; if there is none, an error that says why."""
+        """The entry of this name; raises an InputError with the reason if there is none."""
         if name in self:
             return self[name]
         if name in self._broken:
@@ -72,7 +84,7 @@ class Registry(MutableMapping[str, T]):
 
     def __setitem__(self, name: str, value: T) -> None:
         origin, owner = _origin.get(), self.owner(name)
-        if owner is not None and not owner == origin == PROGRAM:  # a cell of a notebook may be run again
+        if owner is not None and not owner == origin == PROGRAM:  # a notebook cell may run twice
             raise InputError(f"Two {self.kind}s are called {name!r}: one from {owner}, one from {origin}. Rename one of them.")
         self._check(name, value)
         self._added[name] = Added(value, origin)
@@ -93,7 +105,7 @@ class Registry(MutableMapping[str, T]):
         return len(list(iter(self)))
 
     def owner(self, name: str) -> str | None:
-        """Who has this name, in words."""
+        """The origin of the entry of this name, for messages."""
         if name in self._built_in:
             return BUILT_IN
         if name in self._added:
@@ -104,16 +116,16 @@ class Registry(MutableMapping[str, T]):
         return [name for name, entry in self._added.items() if entry.origin == origin]
 
     def forget(self, origin: str) -> None:
-        """Take out what was added from there."""
+        """Removes the entries of this origin."""
         for name in self.added_by(origin):
             del self._added[name]
 
     def look_again(self) -> None:
-        """Forget what the installed packages offer."""
+        """Looks up the installed packages again at the next access."""
         self._offers, self._loaded, self._broken, self._warned = None, {}, {}, set()
 
     def _packaged(self) -> dict[str, list[EntryPoint]]:
-        """By name, what installed packages offer; a list, because two may offer the same."""
+        """Entry points of installed packages by name; lists, because two packages may use one name."""
         if self._offers is None:
             self._offers = {}
             unique = {(entry.name, entry.value, _whose(entry)): entry for entry in entry_points(group=self.group)}
@@ -122,7 +134,7 @@ class Registry(MutableMapping[str, T]):
         return self._offers
 
     def _load(self, name: str) -> bool:
-        """Whether an installed package has it; imports that package the first time."""
+        """Whether an installed package has this name; imports that package the first time."""
         if name in self._loaded or name in self._broken or name not in self._packaged():
             return name in self._loaded
         owners = [*([BUILT_IN] if name in self._built_in else []), *map(_whose, self._packaged()[name])]
@@ -136,7 +148,7 @@ class Registry(MutableMapping[str, T]):
             self._loaded[name] = cast(T, value)
         except InputError as error:
             self._broken[name] = str(error)
-        except Exception as error:  # somebody else's code
+        except Exception as error:  # code of another package
             reason = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
             self._broken[name] = (
                 f"The {self.kind} {name!r} from {owners[0]} cannot be loaded ({reason}). Update or uninstall that package."
@@ -150,7 +162,7 @@ def _whose(entry: EntryPoint) -> str:
 
 @contextmanager
 def registering(origin: str) -> Iterator[None]:
-    """What is added meanwhile is from there."""
+    """Entries added within the block are of this origin."""
     token = _origin.set(origin)
     try:
         yield

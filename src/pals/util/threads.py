@@ -1,4 +1,4 @@
-"""Work that threads do ahead of whoever wants its results, in order, and never far ahead."""
+"""Work by threads, a bounded number of results ahead, given in order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-AHEAD = 2
-"""Results that wait, or are in the making, while one is in use."""
+READ_AHEAD = 2
+"""Results that are computed, or waiting, while one is in use."""
 
 
 def in_order(pool: Executor, work: Callable[[T], R], parts: Iterable[T], most: int) -> Iterator[R]:
-    """`work` on each part by the pool; at most this many results are waiting, in the making, or about to be given. An error
-    of the work is raised where its result would be given; what has not begun by then is dropped."""
+    """Results of `work` on each part, computed by the pool and given in the order of the parts.
+
+    An error of the work is raised in place of its result; parts that have not begun by then are dropped.
+
+    Args:
+        pool: Threads or processes.
+        work: Function of a part.
+        parts: Read as far as needed.
+        most: Most results that are computed, waiting, or about to be given.
+    """
     waiting: deque[Future[R]] = deque()
     try:
         for part in parts:
@@ -30,7 +38,7 @@ def in_order(pool: Executor, work: Callable[[T], R], parts: Iterable[T], most: i
             future.cancel()
 
 
-def read_ahead(read: Callable[[T], R], parts: Iterable[T], ahead: int = AHEAD) -> Iterator[R]:
-    """`read` each part, in order, in one thread that is at most `ahead` parts ahead. The thread ends with the iterator."""
+def read_ahead(read: Callable[[T], R], parts: Iterable[T], ahead: int = READ_AHEAD) -> Iterator[R]:
+    """Results of `read` on each part, in order, from one thread at most `ahead` parts ahead. It ends with the iterator."""
     with ThreadPoolExecutor(1, "pals-read") as pool:
         yield from in_order(pool, read, parts, ahead + 1)

@@ -1,4 +1,4 @@
-"""Numbers, names and what a file held, in sentences."""
+"""Numbers, names and values of files, as parts of sentences."""
 
 from __future__ import annotations
 
@@ -16,26 +16,22 @@ def how_many(count: int, thing: str, things: str | None = None) -> str:
 
 
 def duration(seconds: float | None, *, exact: bool = False) -> str:
-    """ "46 s", "13 min", "2.5 h", "unknown"; of what was measured, if `exact`, also "13 min 14 s" and "2 h 05 min"."""
+    """ "46 s", "13 min", "2.5 h", "unknown"; if `exact`, also "13 min 14 s" and "2 h 05 min"."""
     if seconds is None:
         return "unknown"
     if exact:
-        return _to_the_second(round(seconds))
+        minutes, rest = divmod(round(seconds), 60)
+        if minutes < 1:
+            return f"{rest} s"
+        return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds < 119.5:
         return f"{max(1, round(seconds))} s"
     hours = seconds / 3600
     return f"{seconds / 60:.0f} min" if seconds < 7170 else f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
 
 
-def _to_the_second(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    if minutes < 1:
-        return f"{rest} s"
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def pip_install(extra: str) -> str:
-    """The command that installs an extra of this package; in quotes, as some shells take brackets for a pattern."""
+    """The command that installs an extra of this package, quoted because brackets are a pattern in some shells."""
     return f"pip install 'pals-learn[{extra}]'"
 
 
@@ -45,12 +41,12 @@ def one_line(text: str) -> str:
 
 
 def in_short(reason: object, longest: int = 120) -> str:
-    """What a library says is wrong, or a name from a damaged file, on one line and cut where it is longer than that."""
+    """A library's message, or a name from a damaged file, on one line and truncated."""
     return " ".join(str(reason)[: 100 * longest].split()).rstrip(".")[:longest]
 
 
 def quoted(value: object, longest: int = 60) -> str:
-    """The value as Python writes it, cut in the middle where it is longer than a message can bear."""
+    """The value as Python writes it, shortened in the middle."""
     brief = Repr()
     brief.maxlevel = brief.maxlist = brief.maxdict = 2
     brief.maxstring = brief.maxlong = brief.maxother = longest
@@ -58,14 +54,14 @@ def quoted(value: object, longest: int = 60) -> str:
 
 
 def in_brief(thing: Any) -> str:
-    """An object of a data class as Python writes it, each field cut short: some hold a name for every item."""
+    """The `repr` of a dataclass with each field shortened, as some have a name for every item."""
     return (
         f"{type(thing).__name__}({', '.join(f'{field.name}={quoted(getattr(thing, field.name))}' for field in fields(thing))})"
     )
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
-    """The first few names, quoted: "'a', 'b', ..."; "none" where there are none."""
+    """The first few names, quoted: "'a', 'b', ..."; "none" if there are none."""
     first = list(islice(names, most + 1))
     shown = [quoted(name, 24) for name in first[:most]]
     return ", ".join(shown + ["..."] * (len(first) > most)) or "none"
