@@ -21,16 +21,16 @@ VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
 Batch Context DATASETS Dataset ENCODERS Group Items KnownEncoder Loader
-METHODS Method Model NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
+METHODS Method NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
 RunConfig Selection Source Table View Votes closed_form dawid_skene
-estimator fit load_dataset load_model
-majority_vote nearest next_answers predict_folder prune pseudo_label
+estimator fit load_dataset
+majority_vote nearest next_answers prune pseudo_label
 read_votes update
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
 closed_form dawid_skene fit load_dataset
-load_model majority_vote nearest next_answers predict_folder
+majority_vote nearest next_answers
 prune pseudo_label read_votes update
 """
 """Functions whose parameters are still to be listed; no name may be added."""

@@ -115,7 +115,7 @@ def test_one_file_that_says_what_it_is(exported: tuple[Model, ExportReport]) -> 
 def test_the_module_that_is_exported(make: Callable[[], Model]) -> None:
     """One module does all that the classifier does, for pixels as whole numbers and as floats."""
     model = make()
-    inputs = export._noise(model, 5, "uint8")
+    inputs = export.check_inputs(model)
     module = export.Exported(model).eval()
     with torch.no_grad():
         torch.testing.assert_close(module(inputs), model.probabilities(inputs))
@@ -130,7 +130,7 @@ def test_other_kinds(tmp_path: Path, make: Callable[[], Model], numbers: Any) ->
     model = make()
     model.save(tmp_path / FILE_NAME)
     report = export_onnx(tmp_path / FILE_NAME, tmp_path / "m.onnx", numbers=numbers)
-    inputs = export._smooth(model, 5, numbers if model.about.is_image else "float32")
+    inputs = export.check_inputs(model, numbers)
     own = model.probabilities(inputs.to(torch.uint8) if model.about.is_image else inputs)
     np.testing.assert_allclose(answers(report.path, inputs), own.numpy(), atol=1e-4)
     assert report.input_type == ("float32" if make is vector_model else numbers)

@@ -24,8 +24,8 @@ from pals.data import Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.methods import Problem, find_method, method_options
 from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
-from pals.model.calibrate import COLDEST, HOTTEST
-from pals.model.saved import TEXT, checksum
+from pals.model.calibrate import MAX_TEMPERATURE, MIN_TEMPERATURE
+from pals.model.saved import METADATA_KEY, checksum
 from pals.training.engine import Engine, EngineConfig
 from pals.training.extract import encode
 from pals.training.optim import TrainConfig
@@ -326,10 +326,10 @@ def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
 def rewritten(path: Path, **changes: Any) -> None:
     """The file with another description, checksum and all: what a careful forger, or another version, would write."""
     with safe_open(str(path), framework="pt") as file:
-        about = json.loads(file.metadata()[TEXT])
+        about = json.loads(file.metadata()[METADATA_KEY])
     tensors = load_file(path)
     values = {key: value for key, value in {**about, **changes}.items() if key != "sha256"}
-    save_file(tensors, path, metadata={TEXT: json.dumps({**values, "sha256": checksum(values, tensors)})})
+    save_file(tensors, path, metadata={METADATA_KEY: json.dumps({**values, "sha256": checksum(values, tensors)})})
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_a_changed_weight_or_word_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its checksum is wrong"):
         Model.load(path)
     tensors["classifier.classifier.bias"][0] -= 1e-3
-    save_file(tensors, path, metadata={TEXT: metadata[TEXT].replace('"a"', '"x"')})
+    save_file(tensors, path, metadata={METADATA_KEY: metadata[METADATA_KEY].replace('"a"', '"x"')})
     with pytest.raises(InputError, match="its checksum is wrong"):
         Model.load(path)
 
@@ -420,9 +420,9 @@ def test_a_temperature_by_hand() -> None:
     assert fit_temperature(logits, target) == pytest.approx(2 / math.log(3), rel=1e-5)
     assert fit_temperature(logits[:1], torch.tensor([[0.75, 0.25]])) == pytest.approx(2 / math.log(3), rel=1e-5)
     weights = torch.tensor([1.0, 1.0, 1.0, 0.0])  # the wrong one does not count, so nothing speaks against being sure
-    assert fit_temperature(logits, target, weights) == COLDEST
+    assert fit_temperature(logits, target, weights) == MIN_TEMPERATURE
     doubled = torch.tensor([1.0, 0.0, 0.0, 1.0])  # one right, one wrong: a coin
-    assert fit_temperature(logits, target, doubled) == HOTTEST
+    assert fit_temperature(logits, target, doubled) == MAX_TEMPERATURE
 
 
 def test_a_modest_network_is_made_bolder() -> None:
@@ -446,9 +446,9 @@ def test_no_other_temperature_is_better(seed: int, classes: int, count: int, sca
     target = target / target.sum(dim=1, keepdim=True) if soft else (target == target.max(dim=1, keepdim=True)[0]).double()
     weight = torch.rand(count, generator=generator, dtype=torch.float64) + 0.1
     found = fit_temperature(logits, target, weight)
-    assert COLDEST <= found <= HOTTEST
+    assert MIN_TEMPERATURE <= found <= MAX_TEMPERATURE
     best = cross_entropy(logits, target, found, weight)
-    for other in np.geomspace(COLDEST, HOTTEST, 25):
+    for other in np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 25):
         assert best <= cross_entropy(logits, target, float(other), weight) + 1e-6 * (1 + abs(best))
 
 

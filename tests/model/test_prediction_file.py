@@ -23,7 +23,7 @@ from _shards import png, write_folder, write_pictures, write_samples
 from _slow import rest_slow
 from _toy import Answer
 from pals.labels.taxonomy import Taxonomy
-from pals.model import FILE_NAME, Description, Model, Part, Written, predict_folder, predict_to_file
+from pals.model import FILE_NAME, Description, Model, Part, WrittenPredictions, predict_folder, predict_to_file
 from pals.model import resumable_table as model_parts
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
@@ -60,10 +60,10 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_parts, "ROWS", 8)
+    monkeypatch.setattr(model_parts, "MAX_PART_ROWS", 8)
 
 
-def predict(run: Path, items: Any, out: Path, **options: Any) -> Written:
+def predict(run: Path, items: Any, out: Path, **options: Any) -> WrittenPredictions:
     return predict_to_file(run, items, out, **{"device": "cpu", "batch": 3, **options})
 
 
@@ -84,8 +84,8 @@ def test_the_file_is_the_frame(run: Path, photos: Path, tmp_path: Path, ending: 
         pd.testing.assert_frame_equal(pd.read_parquet(out), frame, check_dtype=False)
     else:
         assert out.read_text(encoding="utf-8") == csv_text(frame)
-    assert 0 < written.tally.abstained == frame["abstained"].sum() < COUNT
-    assert (written.out, written.tally.items, written.tally.bad, written.resumed) == (out, COUNT, 0, 0)
+    assert 0 < written.counts.abstained == frame["abstained"].sum() < COUNT
+    assert (written.out, written.counts.items, written.counts.bad, written.resumed) == (out, COUNT, 0, 0)
     assert told == [(0, COUNT), *((min(done, COUNT), COUNT) for done in range(3, COUNT + 3, 3))]
     assert left(out) == [out.name]
 
@@ -103,7 +103,7 @@ def test_row_groups_and_types_of_a_parquet_file(run: Path, photos: Path, tmp_pat
 
 
 def test_wide_tables_have_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_parts, "ROWS", 65_536)
+    monkeypatch.setattr(model_parts, "MAX_PART_ROWS", 65_536)
     assert model_parts.rows_of_part(pd.DataFrame(columns=range(11))) == 65_536
     assert model_parts.rows_of_part(pd.DataFrame(columns=range(2005))) == (1 << 20) // 2005
 
@@ -172,7 +172,7 @@ def test_stopped_anywhere_it_comes_to_the_same(run: Path, tmp_path: Path, ending
     write_pictures(tmp_path / "b.parquet", range(9))
     items = [f"{tmp_path}/a-{{0..2}}.tar", tmp_path / "b.parquet"]
     expected = predict(run, items, tmp_path / f"whole.{ending}", skip_bad=True)
-    assert (expected.tally.items, expected.tally.bad) == (7 + 13 + 9, 2)
+    assert (expected.counts.items, expected.counts.bad) == (7 + 13 + 9, 2)
     for calls in (1, 3, 4, 8):
         out, resumed, stops = tmp_path / f"{calls}.{ending}", [0], 0
         while True:
@@ -187,7 +187,7 @@ def test_stopped_anywhere_it_comes_to_the_same(run: Path, tmp_path: Path, ending
                 if resumed[-1] == resumed[-2]:  # it stops before a part is finished, each time: go on to the end
                     calls = 1000
         assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
-        assert written.tally == expected.tally and left(out) == [out.name, f"{out.name}.bad.csv"]
+        assert written.counts == expected.counts and left(out) == [out.name, f"{out.name}.bad.csv"]
         bad = [path.with_name(f"{path.name}.bad.csv").read_bytes() for path in (out, tmp_path / f"whole.{ending}")]
         assert bad[0] == bad[1]
 
@@ -204,7 +204,7 @@ def test_what_was_done_is_not_done_again(run: Path, photos: Path, tmp_path: Path
     told: list[int] = []
     written = predict(run, photos, out, progress=lambda done, total: told.append(done))
     assert told[0] == written.resumed == 9 and sum(asked) == COUNT - 9  # parts end with a batch: 9 rows, not 8
-    assert written.tally.items == COUNT and len(pd.read_csv(out)) == COUNT
+    assert written.counts.items == COUNT and len(pd.read_csv(out)) == COUNT
 
 
 def test_a_part_counts_only_with_its_record(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,15 +225,15 @@ def test_what_a_kill_leaves_behind_lies_with_the_parts(
 ) -> None:
     """In the midst of joining, too; so it goes with them."""
     seen: list[list[str]] = []
-    join = model_parts.CsvFormat.join
-    monkeypatch.setattr(model_parts.CsvFormat, "join", lambda *given: seen.append(left(tmp_path / "p.csv")) or join(*given))
+    join = model_parts.join_csv
+    monkeypatch.setattr(model_parts, "join_csv", lambda *given: seen.append(left(tmp_path / "p.csv")) or join(*given))
     predict(run, photos, tmp_path / "p.csv")
     assert seen == [["p.csv.parts"]] and left(tmp_path / "p.csv") == ["p.csv"]
 
 
 def test_a_part_is_finished_after_some_time(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(run, photos, tmp_path / "whole.parquet")
-    monkeypatch.setattr(model_parts, "SECONDS", 0.0)
+    monkeypatch.setattr(model_parts, "MAX_PART_SECONDS", 0.0)
     with pytest.raises(StopError):
         predict(run, photos, tmp_path / "p.parquet", progress=stop_after(3))
     assert predict(run, photos, tmp_path / "p.parquet").resumed == 9
@@ -270,7 +270,7 @@ def killed_and_resumed(tmp_path: Path, kills: int) -> None:
         before, done = done, len(list((tmp_path / "p.parquet.parts").glob("0*.json")))
         assert done >= before + 2
     written = predict(tmp_path / "run", tmp_path / "x.npy", out, batch=64)
-    assert written.resumed == 64 * done < 3000 and written.tally.items == 3000
+    assert written.resumed == 64 * done < 3000 and written.counts.items == 3000
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes() and left(out) == [out.name]
 
 
@@ -332,7 +332,7 @@ def test_two_at_once_are_refused(run: Path, photos: Path, tmp_path: Path) -> Non
         pytest.raises(InputError, match=f"is in use: process {other.pid} on"),
     ):
         predict(run, photos, tmp_path / "p.csv")
-    assert predict(run, photos, tmp_path / "p.csv").tally.items == COUNT  # it was killed, and holds nothing any more
+    assert predict(run, photos, tmp_path / "p.csv").counts.items == COUNT  # it was killed, and holds nothing any more
 
 
 def test_damaged_parts_are_refused(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -393,12 +393,12 @@ def test_bad_items_are_left_out_and_listed(run: Path, photos: Path, tmp_path: Pa
         predict(run, photos, out, skip_bad=True, progress=stop_after(5))
     with pytest.raises(InputError, match=r"started with --skip-bad and left out 0004\.png .*Continue with --skip-bad"):
         predict(run, photos, out)
-    tally = predict(run, photos, out, skip_bad=True).tally
+    tally = predict(run, photos, out, skip_bad=True).counts
     assert (tally.items, tally.bad, len(tally.first_bad)) == (7, COUNT - 7, 10)
     bad = pd.read_csv(tmp_path / "p.csv.bad.csv")
     assert bad["name"].tolist() == [f"{number:04}.png" for number in range(4, COUNT - 3)]
     assert set(bad["reason"]) == {"not an image of a known format"}
-    assert predict(run, photos / "0000.png", out).tally.items == 1 and left(out) == ["p.csv"]  # the old list goes, too
+    assert predict(run, photos / "0000.png", out).counts.items == 1 and left(out) == ["p.csv"]  # the old list goes, too
 
 
 def test_a_bad_picture_in_a_shard_is_named_with_it(run: Path, tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_bad_picture_in_a_shard_is_named_with_it(run: Path, tmp_path: Path) ->
     (tmp_path / "x.tar").write_bytes(data)
     with pytest.raises(InputError, match=r"x\.tar: 0000: not an image of a known format\. Fix or remove"):
         predict(run, tmp_path / "x.tar", tmp_path / "p.csv")
-    assert predict(run, tmp_path / "x.tar", tmp_path / "p.csv", skip_bad=True).tally.first_bad[0].name == "0000"
+    assert predict(run, tmp_path / "x.tar", tmp_path / "p.csv", skip_bad=True).counts.first_bad[0].name == "0000"
 
 
 # ---- shares
@@ -423,7 +423,7 @@ def test_shares_together_are_the_whole(vectors: Path, tmp_path: Path, of: int) -
         written = predict(flat, vectors, tmp_path / f"{number}.csv", batch=1, shard=(number, of))
         head, _, more = (tmp_path / f"{number}.csv").read_text().partition("\n")
         rows += more
-        assert written.tally.items == more.count("\n")
+        assert written.counts.items == more.count("\n")
     assert f"{head}\n{rows}" == (tmp_path / "whole.csv").read_text()
     predict(flat, vectors, tmp_path / "none.parquet", shard=(1, 1000))
     assert pd.read_parquet(tmp_path / "none.parquet").columns.tolist() == head.split(",")
@@ -433,7 +433,7 @@ def test_shares_together_are_the_whole(vectors: Path, tmp_path: Path, of: int) -
 
 
 def test_memory_does_not_grow_with_the_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_parts, "ROWS", 500)
+    monkeypatch.setattr(model_parts, "MAX_PART_ROWS", 500)
     save_model(tmp_path / "flat", "linear", (4,))
 
     def peak(rows: int, ending: str) -> int:
@@ -455,7 +455,7 @@ from pals.model import predict_to_file
 room = 400 << 20
 size = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmData"))) << 10
 resource.setrlimit(resource.RLIMIT_DATA, (size + room, size + room))
-print(predict_to_file(sys.argv[1], sys.argv[2], sys.argv[3], device="cpu").tally.items)
+print(predict_to_file(sys.argv[1], sys.argv[2], sys.argv[3], device="cpu").counts.items)
 """
 
 

@@ -316,7 +316,7 @@ def predict(
             shard=_share(shard),
             progress=progress,
         )
-    tally = written.tally
+    tally = written.counts
     for name, reason in tally.first_bad:
         say(f"Left out: {name}: {reason}")
     without = f"; {tally.abstained:,} without a label" if threshold is not None else ""

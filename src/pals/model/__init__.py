@@ -1,6 +1,7 @@
-"""The saved classifier: saving and loading, calibration, predictions for folders, export.
+"""The saved classifier: what is needed to use a classifier after its training.
 
-All that is needed to use a classifier once it is trained. Nothing here trains one, and nothing knows of run folders.
+`saved` writes and loads it, `calibrate` fits its temperature, `predict` and `prediction_file` apply it to files (the latter
+through `resumable_table`), `export` writes ONNX. Shapes: N items, C classes, D features, K likeliest classes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from pals.model.calibrate import expected_calibration_error, fit_temperature
 from pals.model.export import ExportReport, export_onnx
 from pals.model.predict import predict_folder
-from pals.model.prediction_file import Written, predict_to_file
+from pals.model.prediction_file import WrittenPredictions, predict_to_file
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
 
 __all__ = [
@@ -19,7 +20,7 @@ __all__ = [
     "ExportReport",
     "Model",
     "Part",
-    "Written",
+    "WrittenPredictions",
     "check_saveable",
     "expected_calibration_error",
     "export_onnx",
@@ -32,5 +33,24 @@ __all__ = [
 
 
 def load_model(path: Path | str, device: str = "auto") -> Model:
-    """The classifier that `pals fit` saved, from a run folder or a file: `load_model("run").probabilities(images)`."""
+    """Load the classifier that `pals fit` or `pals train --encoder` saved.
+
+    Args:
+        path: the run folder, or its model.safetensors.
+        device: "cpu", "cuda", or "auto", the default.
+
+    Returns:
+        The classifier; `probabilities` takes images or vectors.
+
+    Raises:
+        InputError: there is no classifier, or the file is damaged or of a newer version.
+
+    Example:
+        >>> from pals.model import Description, Model, Part
+        >>> from pals.vision.networks import build_network
+        >>> about = Description(("cat", "dog"), Part("mlp", (2,), (0, 0), (1, 1)))
+        >>> Model(about, build_network("mlp", (2,), 2), device="cpu").save("model.safetensors")
+        >>> pals.load_model("model.safetensors", device="cpu").class_names
+        ('cat', 'dog')
+    """
     return Model.load(path, device)

@@ -1,4 +1,12 @@
-"""How sure is sure? One temperature that makes a network's probabilities honest, and a measure of how honest they are."""
+"""Temperature scaling and the expected calibration error (ECE) of a classifier.
+
+    p_NC = softmax(logits_NC / T)
+    T    = argmin_T  - sum_i w_i sum_c t_ic log p_ic(T)                    (targets t may be soft)
+    ECE  = sum_b |sum_{i in b} (1[y_i = argmax p_i] - max_c p_ic)| / N     (bins b of equal width on max_c p_ic)
+
+Symbols: N items, C classes, K bins.
+References: Guo et al. 2017, arXiv:1706.04599.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +18,52 @@ from torch import Tensor
 
 from pals.util.errors import InputError
 
-COLDEST, HOTTEST = 0.05, 20.0
-"""Where a temperature is looked for. Logits that separate all targets would be best at 0, those that mislead at infinity."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+"""The minimum is at 0 for logits that separate all targets, and at infinity for misleading ones."""
 
 
 def fit_temperature(logits_NC: Tensor, target_NC: Tensor, weight_N: Tensor | None = None) -> float:
-    """The T for which softmax(logits / T) has the least cross-entropy to the targets, which may be soft.
+    """The temperature with the least cross-entropy to the targets.
 
-    The loss is convex in b = 1 / T; its slope, the sum over items of weight times (mean logit under softmax(b logits) minus
-    mean logit under the target), grows with b, so that its only zero is found by bisection. Training with label smoothing
-    makes networks too modest; a temperature below 1 is normal then.
+    The loss is convex in b = 1 / T. Its slope, sum_i w_i sum_c (softmax(b z_i)_c - t_ic) z_ic, grows with b, so its only zero
+    is found by bisection. Label smoothing makes networks underconfident; a temperature below 1 is normal then.
+
+    Args:
+        logits_NC: N x C.
+        target_NC: N x C probabilities or one-hot rows.
+        weight_N: of the items; default: 1.
+
+    Returns:
+        T, from 0.05 to 20; 1 where the logits of every item are equal.
+
+    Raises:
+        InputError: shapes differ, a number is not finite, a target or weight is negative, or all are zero.
+
+    Example:
+        >>> import torch
+        >>> from pals.model import fit_temperature
+        >>> round(fit_temperature(torch.tensor([[2.0, 0.0]] * 4), torch.eye(2)[[0, 0, 0, 1]]), 3)  # 2 / log 3
+        1.82
     """
     logits_NC, target_NC = logits_NC.detach().double().cpu(), target_NC.detach().double().cpu()
     weight_N = torch.ones(len(logits_NC)) if weight_N is None else weight_N.detach().cpu()
     weight_N = weight_N.double()
     _check(logits_NC, target_NC, weight_N)
-    # Only differences of logits within a row count; centred ones lose no digits in the sums.
-    logits_NC = logits_NC - logits_NC.mean(dim=1, keepdim=True)
+    logits_NC = logits_NC - logits_NC.mean(dim=1, keepdim=True)  # no effect on the softmax, more digits in the sums
     mass_N = weight_N * target_NC.sum(dim=1)
-    wanted = float((weight_N[:, None] * target_NC * logits_NC).sum())
+    target_sum = float((weight_N[:, None] * target_NC * logits_NC).sum())
 
     def slope(log_b: float) -> float:
-        share_NC = (logits_NC * math.exp(log_b)).softmax(dim=1)
-        return float((mass_N * (share_NC * logits_NC).sum(dim=1)).sum()) - wanted
+        p_NC = (logits_NC * math.exp(log_b)).softmax(dim=1)
+        return float((mass_N * (p_NC * logits_NC).sum(dim=1)).sum()) - target_sum
 
     if not logits_NC.abs().max() > 0:
-        return 1.0  # every temperature says the same
-    low, high = -math.log(HOTTEST), -math.log(COLDEST)
+        return 1.0  # every temperature gives the same probabilities
+    low, high = -math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE)
     if slope(low) >= 0:
-        return HOTTEST
+        return MAX_TEMPERATURE
     if slope(high) <= 0:
-        return COLDEST
+        return MIN_TEMPERATURE
     return math.exp(-brentq(slope, low, high, xtol=1e-6))
 
 
@@ -60,15 +83,32 @@ def _check(logits_NC: Tensor, target_NC: Tensor, weight_N: Tensor) -> None:
 
 
 def expected_calibration_error(probability_NC: Tensor, label_N: Tensor, bins: int = 15) -> float:
-    """The mean, over items, of |share right - mean confidence| in the item's bin; bins of equal width on the largest
-    probability, each with its upper end."""
+    """The expected calibration error.
+
+    Args:
+        probability_NC: N x C.
+        label_N: the true class of each item.
+        bins: of equal width; a bin includes its upper end; default: 15.
+
+    Returns:
+        From 0 (calibrated) to 1.
+
+    Raises:
+        InputError: the shapes differ, or there is no item.
+
+    Example:
+        >>> import torch
+        >>> from pals.model import expected_calibration_error
+        >>> expected_calibration_error(torch.tensor([[0.75, 0.25]] * 4), torch.tensor([0, 0, 0, 1]))
+        0.0
+    """
     if probability_NC.ndim != 2 or label_N.shape != probability_NC.shape[:1] or not len(label_N):
         raise InputError(
             f"A calibration error needs probabilities, items by classes, and a label per item; found "
             f"{tuple(probability_NC.shape)} and {tuple(label_N.shape)}."
         )
-    confidence_N, chosen_N = probability_NC.double().max(dim=1)
-    gap_N = (chosen_N == label_N).double() - confidence_N
+    confidence_N, predicted_N = probability_NC.double().max(dim=1)
+    gap_N = (predicted_N == label_N).double() - confidence_N
     bin_N = ((confidence_N * bins).ceil().long() - 1).clamp(0, bins - 1)
     gap_K = torch.zeros(bins, dtype=torch.float64, device=gap_N.device).index_add_(0, bin_N, gap_N)
     return float(gap_K.abs().sum() / len(label_N))

@@ -1,11 +1,10 @@
-"""Predictions for pictures or vectors, a stretch at a time, wherever they lie: memory does not grow with their number."""
+"""Predictions of a saved classifier for images or vectors, batch by batch, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +16,15 @@ from torch import Tensor
 
 from pals.data.shards import STREAM_START, ArrayShard, EncodedImage, FolderShard, Stream, StreamPart, StreamPosition
 from pals.model.saved import Description, Model
-from pals.training.inference import INFERENCE_BATCH
+from pals.training.inference import INFERENCE_BATCH, OnBatch
 from pals.util.errors import InputError
-from pals.vision.images import MIN_SIDE, BadImage, BadImageError, How, decode, decode_bytes, survey
-
-Progress = Callable[[int, int], None]
+from pals.util.threads import read_ahead
+from pals.vision.images import MIN_SIDE, BadImage, BadImageError, decode, decode_bytes, survey
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of a classifier about each item; `predict_folder` says what the words mean."""
+class PredictionOptions:
+    """What is predicted for each item, as in `predict_folder`."""
 
     top: int = 3
     threshold: float | None = None
@@ -41,18 +39,23 @@ class Question:
         if self.batch < 1:
             raise InputError(f"A batch of {self.batch} items: give at least 1.")
 
+    def check(self, model: Model, run: Path | str) -> None:
+        """Refuse options that the classifier does not support."""
+        if self.sure is not None and model.about.taxonomy is None:
+            raise InputError(
+                f"sure = {self.sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first."
+            )
 
-class Predicted(NamedTuple):
-    """What the classifier says of some items, in order, and where in the stream they end."""
+
+class PredictedPart(NamedTuple):
+    """Predictions for consecutive items."""
 
     frame: pd.DataFrame
+    "One row per item, see `prediction_rows`."
     bad: tuple[BadImage, ...]
+    "Images that cannot be read."
     end: StreamPosition
-
-    @property
-    def seen(self) -> int:
-        """Items, good or bad."""
-        return len(self.frame) + len(self.bad)
+    "The position in the stream after these items."
 
 
 def predict_folder(
@@ -65,51 +68,62 @@ def predict_folder(
     device: str = "auto",
     skip_bad: bool = False,
     batch: int = INFERENCE_BATCH,
-    progress: Progress | None = None,
+    progress: OnBatch | None = None,
 ) -> pd.DataFrame:
-    """Predictions of a run's classifier (its folder, or its model.safetensors) for new items, one row for each.
-
-    The columns are item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then label_1, p_1, ... for the
-    `top` likeliest classes. With a taxonomy also rolled_up, the deepest node that is sure enough, and rolled_up_probability.
-    All rows are held in memory; `pals predict` writes them to a file as they come.
+    """Predictions of a run's classifier for new items. All rows are in memory; `pals predict` writes them to a file instead.
 
     Args:
-        images: A folder of pictures with its subfolders, one picture, or an .npy file with one input per row, whose items are
-            named by row number, from 0; also WebDataset tar files and Parquet files with pictures, a folder of them, or a
-            pattern.
-        threshold: Below this confidence the label is empty and `abstained` is true.
-        sure: With a taxonomy, how likely a node must be for `rolled_up`; by default as in the run.
-        skip_bad: Leave out pictures that cannot be read; they are listed in `frame.attrs["bad"]`, each with name and reason.
-        progress: Called now and then with the number of items done and the total.
+        run: the run folder, or its model.safetensors.
+        images: a folder of images with its subfolders, one image, or an .npy file with one input per row, whose items are
+            named by row number from 0; also WebDataset tar files and Parquet files with images, a folder of them, or a
+            pattern such as shards-*.tar.
+        top: how many of the likeliest classes have columns of their own; default: 3.
+        threshold: below this confidence the label is empty and `abstained` is true; default: never.
+        sure: with a taxonomy, how likely a node must be for `rolled_up`; default: as in the run.
+        device: "cpu", "cuda", or "auto", the default.
+        skip_bad: leave out images that cannot be read, and list name and reason of each in `frame.attrs["bad"]`.
+        batch: items per batch; default: 256.
+        progress: called after each batch with the number of items done and the total.
+
+    Returns:
+        One row per item with the columns item, label, confidence, abstained, top ("cat 0.91; dog 0.05; deer 0.01"), then
+        label_1, p_1, label_2, p_2, ...; with a taxonomy also rolled_up, the deepest node that is likely enough, and
+        rolled_up_probability.
+
+    Raises:
+        InputError: the run has no classifier, an option is invalid, no item can be read, or, unless `skip_bad`, one cannot.
+
+    Example:
+        >>> import numpy as np
+        >>> from pals.model import Description, Model, Part
+        >>> from pals.vision.networks import build_network
+        >>> about = Description(("cat", "dog"), Part("mlp", (2,), (0, 0), (1, 1)))
+        >>> Model(about, build_network("mlp", (2,), 2), device="cpu").save("model.safetensors")
+        >>> np.save("new.npy", np.zeros((3, 2)))
+        >>> pals.predict_folder("model.safetensors", "new.npy", device="cpu", top=1).columns.tolist()
+        ['item', 'label', 'confidence', 'abstained', 'top', 'label_1', 'p_1']
     """
-    question = Question(top, threshold, sure, batch)
+    options = PredictionOptions(top, threshold, sure, batch)
     model = Model.load(run, device)
-    check_question(model, question, run)
+    options.check(model, run)
     stream = Stream.of(images)
     total = stream.count() if progress is not None else 0
     frames, bad, done = list[pd.DataFrame](), list[BadImage](), 0
-    for part in predictions(model, stream, question, skip_bad=skip_bad):
+    for part in predictions(model, stream, options, skip_bad=skip_bad):
         if len(part.frame):
             frames.append(part.frame)
         bad += part.bad
-        done += part.seen
+        done += len(part.frame) + len(part.bad)
         if progress is not None:
             progress(done, total)
     if not frames:
-        raise nothing_left(stream, bad, len(bad))
+        raise no_items_error(stream, bad, len(bad))
     frame = pd.concat(frames, ignore_index=True)
     frame.attrs["bad"] = tuple(bad)
     return frame
 
 
-def check_question(model: Model, question: Question, run: Path | str) -> None:
-    if question.sure is not None and model.about.taxonomy is None:
-        raise InputError(
-            f"sure = {question.sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first."
-        )
-
-
-def nothing_left(stream: Stream, first_bad: Sequence[BadImage], count: int) -> InputError:
+def no_items_error(stream: Stream, first_bad: Sequence[BadImage], count: int) -> InputError:
     if not first_bad:
         return InputError(f"{stream.name} holds no item. Name another folder, or other shards.")
     first = first_bad[0]
@@ -117,40 +131,60 @@ def nothing_left(stream: Stream, first_bad: Sequence[BadImage], count: int) -> I
 
 
 def predictions(
-    model: Model, stream: Stream, question: Question, *, at: StreamPosition = STREAM_START, skip_bad: bool = False
-) -> Iterator[Predicted]:
-    """What the classifier says of the items from a place on, stretch by stretch. The stretches, and so the numbers to their
-    last bit, are the same whether one starts at the beginning or at the end of one of them."""
-    for names, inputs, bad, end in _inputs(model.about, stream, question.batch, at, skip_bad):
-        yield Predicted(answers(model, question, names, inputs), bad, end)
+    model: Model, stream: Stream, options: PredictionOptions, *, at: StreamPosition = STREAM_START, skip_bad: bool = False
+) -> Iterator[PredictedPart]:
+    """Predict the items of a stream from one position on.
+
+    Each batch is decoded by as many threads as there are cores while the network computes the one before. Batches, and so the
+    probabilities to the last bit, are the same whether one starts at the beginning or at the end of any part.
+    """
+    size = _check_inputs(model.about, stream)
+
+    def load(part: StreamPart) -> tuple[StreamPart, np.ndarray | list[np.ndarray | BadImageError]]:
+        names, inputs = part.chunk
+        if isinstance(inputs, np.ndarray):
+            return part, inputs
+        shard = stream.ranges[part.end.shard].shard.path if names else ""
+        return part, list(pool.map(lambda name, image: _decode(image, f"{shard}: {name}", size, model.about), names, inputs))
+
+    with ThreadPoolExecutor(os.cpu_count() or 1, "pals-predict") as pool:
+        for part, loaded in read_ahead(load, stream.parts(options.batch, at, skip_bad=skip_bad), 1):
+            if isinstance(loaded, np.ndarray):
+                rows = _finite_rows(model.about, stream, part, loaded)
+                yield PredictedPart(prediction_rows(model, options, part.chunk.names, rows), part.bad, part.end)
+                continue
+            names, images, bad = list[str](), list[np.ndarray](), list(part.bad)
+            for name, image in zip(part.chunk.names, loaded, strict=True):
+                if not isinstance(image, BadImageError):
+                    names.append(name)
+                    images.append(image)
+                elif skip_bad:
+                    bad.append(BadImage(name, image.reason))
+                else:
+                    raise InputError(
+                        f"{image} Fix or remove this picture, or skip unreadable ones with --skip-bad (skip_bad=True)."
+                    )
+            pixels = np.stack(images) if images else np.empty((0, *model.about.input_shape), dtype=np.uint8)
+            frame = prediction_rows(model, options, names, torch.from_numpy(pixels))
+            yield PredictedPart(frame, tuple(bad), part.end)
 
 
-def answers(model: Model, question: Question, names: Sequence[str], inputs: Tensor) -> pd.DataFrame:
-    """One row for each input."""
+def prediction_rows(model: Model, options: PredictionOptions, names: Sequence[str], inputs: Tensor) -> pd.DataFrame:
+    """The table of `predict_folder` for some inputs.
+
+    Args:
+        model: the classifier.
+        options: what is predicted.
+        names: of the N items.
+        inputs: N x the input shape of the classifier.
+    """
     tree = model.about.taxonomy
-    probability_NC = model.probabilities(inputs, question.batch)
-    probability_NK, class_NK = probability_NC.topk(min(question.top, len(model.class_names)), dim=1)
-    frame = tabulate(names, probability_NK, class_NK, model.class_names, question.threshold)
-    if tree is None:
-        return frame
-    rolled = tree.roll_up(probability_NC.numpy(), model.about.sure if question.sure is None else question.sure)
-    return frame.assign(rolled_up=tree.names_of(rolled.node_N), rolled_up_probability=rolled.probability_N.round(6))
-
-
-def no_answers(model: Model, question: Question) -> pd.DataFrame:
-    """The same columns without a row."""
-    kind = torch.uint8 if model.about.is_image else torch.float32
-    return answers(model, question, (), torch.empty(0, *model.about.input_shape, dtype=kind))
-
-
-def tabulate(
-    names: Sequence[str], probability_NK: Tensor, class_NK: Tensor, class_names: Sequence[str], threshold: float | None
-) -> pd.DataFrame:
-    """Rows in words from the likeliest classes of each item, the likeliest first."""
-    p_NK = probability_NK.double().numpy().round(6)
-    label_NK = np.array(class_names, dtype=object)[class_NK.numpy()]
-    abstained_N = p_NK[:, 0] < (0.0 if threshold is None else threshold)
-    words = [
+    probability_NC = model.probabilities(inputs, options.batch)
+    top_NK = probability_NC.topk(min(options.top, len(model.class_names)), dim=1)
+    p_NK = top_NK.values.double().numpy().round(6)
+    label_NK = np.array(model.class_names, dtype=object)[top_NK.indices.numpy()]
+    abstained_N = p_NK[:, 0] < (0.0 if options.threshold is None else options.threshold)
+    text_N = [
         "; ".join(f"{label} {p:.2f}" for label, p in zip(labels, row, strict=True))
         for labels, row in zip(label_NK, p_NK, strict=True)
     ]
@@ -159,92 +193,59 @@ def tabulate(
         "label": np.where(abstained_N, "", label_NK[:, 0]),
         "confidence": p_NK[:, 0],
         "abstained": abstained_N,
-        "top": words,
+        "top": text_N,
     }
-    for place in range(p_NK.shape[1]):
-        columns |= {f"label_{place + 1}": label_NK[:, place], f"p_{place + 1}": p_NK[:, place]}
+    for k in range(p_NK.shape[1]):
+        columns |= {f"label_{k + 1}": label_NK[:, k], f"p_{k + 1}": p_NK[:, k]}
+    if tree is not None:
+        rolled = tree.roll_up(probability_NC.numpy(), model.about.sure if options.sure is None else options.sure)
+        columns |= {"rolled_up": tree.names_of(rolled.node_N), "rolled_up_probability": rolled.probability_N.round(6)}
     return pd.DataFrame(columns)
 
 
-class _Inputs(NamedTuple):
-    """Items that the network can be given, and those that cannot be read."""
-
-    names: Sequence[str]
-    inputs: Tensor
-    bad: tuple[BadImage, ...]
-    end: StreamPosition
+def empty_rows(model: Model, options: PredictionOptions) -> pd.DataFrame:
+    """The table of `predict_folder` without a row."""
+    kind = torch.uint8 if model.about.is_image else torch.float32
+    return prediction_rows(model, options, (), torch.empty(0, *model.about.input_shape, dtype=kind))
 
 
-def _inputs(about: Description, stream: Stream, batch: int, at: StreamPosition, skip_bad: bool) -> Iterator[_Inputs]:
-    """Pictures are decoded by as many threads as there are cores, one stretch ahead of the network."""
-    for span in stream.ranges:
-        if isinstance(span.shard, ArrayShard):
-            _check_rows(about, span.shard)
-        elif isinstance(span.shard, FolderShard):
-            _refuse_tiny(span.shard.path, span.shard.names)
-    size = 0 if all(isinstance(span.shard, ArrayShard) for span in stream.ranges) else _side(about, stream.name)
-    pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="pals-predict")
-    ahead: deque[tuple[StreamPart, list[Future[np.ndarray]]]] = deque()
+def _decode(image: EncodedImage, label: str, size: int, about: Description) -> np.ndarray | BadImageError:
+    if isinstance(image, BadImageError):
+        return image
     try:
-        for stretch in stream.parts(batch, at, skip_bad=skip_bad):
-            ahead.append((stretch, _begin(pool, stream, stretch, size, about.resize)))
-            if len(ahead) > 1:
-                yield _finish(about, stream, *ahead.popleft(), size, skip_bad)
-        while ahead:
-            yield _finish(about, stream, *ahead.popleft(), size, skip_bad)
-    finally:
-        pool.shutdown(cancel_futures=True)
+        if isinstance(image, Path):
+            return decode(image, size, how=about.resize)
+        return decode_bytes(image, label, size, how=about.resize)
+    except BadImageError as error:
+        return error
 
 
-def _begin(pool: ThreadPoolExecutor, stream: Stream, stretch: StreamPart, size: int, how: How) -> list[Future[np.ndarray]]:
-    names, inputs = stretch.chunk
-    if isinstance(inputs, np.ndarray) or not names:
-        return []
-    shard = stream.ranges[stretch.end.shard].shard.path
-    return [pool.submit(_decode, picture, f"{shard}: {name}", size, how) for name, picture in zip(names, inputs, strict=True)]
-
-
-def _decode(picture: EncodedImage, called: str, size: int, how: How) -> np.ndarray:
-    if isinstance(picture, BadImageError):
-        raise picture
-    return decode(picture, size, how=how) if isinstance(picture, Path) else decode_bytes(picture, called, size, how=how)
-
-
-def _finish(
-    about: Description, stream: Stream, stretch: StreamPart, decoded: Sequence[Future[np.ndarray]], size: int, skip_bad: bool
-) -> _Inputs:
-    names, inputs = stretch.chunk
-    if isinstance(inputs, np.ndarray):
-        return _Inputs(names, _numbers(about, stream, inputs, stretch), stretch.bad, stretch.end)
-    good, good_names, bad = list[np.ndarray](), list[str](), list(stretch.bad)
-    for name, future in zip(names, decoded, strict=True):
-        try:
-            good.append(future.result())
-            good_names.append(name)
-        except BadImageError as error:
-            if not skip_bad:
-                raise InputError(
-                    f"{error} Fix or remove this picture, or skip unreadable ones with --skip-bad (skip_bad=True)."
-                ) from None
-            bad.append(BadImage(name, error.reason))
-    pixels = np.stack(good) if good else np.empty((0, *about.input_shape), dtype=np.uint8)
-    return _Inputs(good_names, torch.from_numpy(pixels), tuple(bad), stretch.end)
-
-
-def _numbers(about: Description, stream: Stream, rows: np.ndarray, stretch: StreamPart) -> Tensor:
-    with np.errstate(over="ignore"):  # too large for float32 is infinite, which is refused here
-        part = np.array(rows, dtype=np.uint8 if about.is_image else np.float32)
-    bad = np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
+def _finite_rows(about: Description, stream: Stream, part: StreamPart, rows: np.ndarray) -> Tensor:
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinity, which is refused here
+        array = np.array(rows, dtype=np.uint8 if about.is_image else np.float32)
+    bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
     if len(bad):
-        path, row = stream.ranges[stretch.end.shard].shard.path, stretch.chunk.names[bad[0]]
+        path, row = stream.ranges[part.end.shard].shard.path, part.chunk.names[bad[0]]
         raise InputError(f"{path}, row {row} (from 0) holds NaN or infinity; drop it, or fill the gap.")
-    return torch.from_numpy(part)
+    return torch.from_numpy(array)
 
 
-def _side(about: Description, source: str) -> int:
-    """The pixels a side that pictures are brought to."""
+def _check_inputs(about: Description, stream: Stream) -> int:
+    """Refuse inputs that the classifier does not read.
+
+    Returns:
+        Pixels per side of the images it reads; 0 where there are none.
+    """
+    shards = [span.shard for span in stream.ranges]
+    for shard in shards:
+        if isinstance(shard, ArrayShard):
+            _check_array(about, shard)
+        elif isinstance(shard, FolderShard):
+            _refuse_tiny(shard.path, shard.names)
+    if all(isinstance(shard, ArrayShard) for shard in shards):
+        return 0
     if not about.is_image:
-        raise InputError(f"The classifier reads vectors of width {about.input_shape[0]}: give an .npy file, not {source}.")
+        raise InputError(f"The classifier reads vectors of width {about.input_shape[0]}: give an .npy file, not {stream.name}.")
     channels, height, width = about.input_shape
     if channels != 3 or height != width:
         raise InputError(
@@ -257,7 +258,7 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
     try:
         side = survey(folder, names).shorter_side
     except InputError:
-        return  # none can be read, which is said when they are decoded
+        return  # no image can be read, which is an error when they are decoded
     if side < MIN_SIDE:
         raise InputError(
             f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
@@ -265,7 +266,7 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
         )
 
 
-def _check_rows(about: Description, rows: ArrayShard) -> None:
+def _check_array(about: Description, rows: ArrayShard) -> None:
     array = rows.array
     right = array.dtype == np.uint8 if about.is_image else array.dtype.kind in "fiu"
     if array.shape[1:] != about.input_shape or not right or not len(array):

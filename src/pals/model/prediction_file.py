@@ -1,4 +1,4 @@
-"""Predictions written to a file as they come: any number of items, resumed after a kill, divided among machines."""
+"""Predictions written to a file part by part: for any number of items, resumable, and divisible among machines."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pals.data.shards import Stream
-from pals.model.predict import Question, check_question, no_answers, nothing_left, predictions
-from pals.model.resumable_table import Parts, Tally
+from pals.model.predict import PredictionOptions, empty_rows, no_items_error, predictions
+from pals.model.resumable_table import ResumableTable, RowCounts
 from pals.model.saved import Model, find_model
 from pals.training.inference import INFERENCE_BATCH
 from pals.util.errors import InputError
 
-Pace = Callable[[int, int | None], None]
+OnItems = Callable[[int, int | None], None]
+"""Called with the number of items done and the total, None where it is unknown."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What is in the file."""
+class WrittenPredictions:
+    """A finished file of predictions."""
 
     out: Path
-    tally: Tally
+    counts: RowCounts
     resumed: int
-    "Items that were done before."
+    "Items that were done before this call."
     bad_file: Path
 
 
@@ -40,53 +41,65 @@ def predict_to_file(
     skip_bad: bool = False,
     batch: int = INFERENCE_BATCH,
     shard: tuple[int, int] | None = None,
-    progress: Pace | None = None,
-) -> Written:
-    """The table of `predict_folder` as a file, CSV or, by its name, Parquet. Memory does not grow with the number of items.
+    progress: OnItems | None = None,
+) -> WrittenPredictions:
+    """Write the table of `predict_folder` as CSV or, by its name, Parquet. Memory does not grow with the number of items.
 
-    items: what `predict_folder` takes, or several such.
-    shard: (i, n) for the i-th of n shares, from 1; shares follow each other, and together they are all items.
-    progress: called with how many items are done, and of how many, if known; at first with how many were done before.
+    Finished parts are kept in a folder beside the file. The same call resumes after the last of them and writes the same
+    bytes as one that was never stopped; a call with another classifier, other items or options is refused.
 
-    Finished parts lie in a folder beside the file. The same call goes on after the last of them, and comes to the same file,
-    byte for byte, as one that was never stopped; a call with another classifier, other items or options is refused.
+    Args:
+        run: the run folder, or its model.safetensors.
+        items: what `predict_folder` takes, or several of these.
+        out: the file to write.
+        top: as in `predict_folder`.
+        threshold: as in `predict_folder`.
+        sure: as in `predict_folder`.
+        device: as in `predict_folder`.
+        skip_bad: leave out images that cannot be read, and list them in `OUT.bad.csv`.
+        batch: items per batch; default: 256.
+        shard: (i, n) for the i-th of n consecutive shares of the items, from 1; default: all items.
+        progress: called with the number of items done and the total, first with those done before.
+
+    Returns:
+        The file, its counts, and how many items were done before.
+
+    Raises:
+        InputError: as in `predict_folder`, or because the parts beside the file belong to another call.
     """
-    question, out = Question(top, threshold, sure, batch), Path(out)
-    if out.is_dir():  # better now than after hours
+    options, out = PredictionOptions(top, threshold, sure, batch), Path(out)
+    if out.is_dir():  # found now rather than after hours
         raise InputError(f"{out} is a folder: name the file to write in it, such as {out / 'labels.csv'}.")
     model = Model.load(run, device)
-    check_question(model, question, run)
+    options.check(model, run)
     stream = Stream.of(items)
     if shard is not None:
         stream = stream.share(*shard)
+    with find_model(run).open("rb") as file:
+        model_mark = hashlib.file_digest(file, "sha256").hexdigest()
     about = {
-        "model": _sha256(find_model(run)),
+        "model": model_mark,
         "items": stream.fingerprint(),
         "shard": None if shard is None else "/".join(map(str, shard)),
         "device": model.engine.device.type,
-        **asdict(question),
+        **asdict(options),
     }
-    total, tell = stream.known_count, progress or (lambda done, total: None)
-    with Parts(out, about, no_answers(model, question)) as parts:
-        resumed = parts.seen
-        if parts.tally.bad and not skip_bad:
-            first = parts.tally.first_bad[0]
+    total, report = stream.known_count, progress or (lambda done, total: None)
+    with ResumableTable(out, about, empty_rows(model, options)) as table:
+        resumed = table.seen
+        if table.counts.bad and not skip_bad:
+            first = table.counts.first_bad[0]
             raise InputError(
-                f"{parts.folder} was started with --skip-bad and left out {first.name} ({first.reason}). Continue with "
+                f"{table.folder} was started with --skip-bad and left out {first.name} ({first.reason}). Continue with "
                 f"--skip-bad (skip_bad=True), or delete that folder to start again."
             )
-        tell(resumed, total)
-        for part in predictions(model, stream, question, at=parts.end, skip_bad=skip_bad):
-            parts.add(part.frame, part.bad, part.end)
-            tell(parts.seen, total)
-        tally = parts.flush()
-        if not tally.items and (tally.bad or shard is None):
-            parts.forget()
-            raise nothing_left(stream, tally.first_bad, tally.bad)
-        parts.finish()
-    return Written(out, tally, resumed, parts.bad_file)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        report(resumed, total)
+        for part in predictions(model, stream, options, at=table.end, skip_bad=skip_bad):
+            table.add(part.frame, part.bad, part.end)
+            report(table.seen, total)
+        counts = table.flush()
+        if not counts.items and (counts.bad or shard is None):
+            table.discard()
+            raise no_items_error(stream, counts.first_bad, counts.bad)
+        table.finish()
+    return WrittenPredictions(out, counts, resumed, table.bad_file)

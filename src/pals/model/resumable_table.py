@@ -1,7 +1,7 @@
-"""A long table that is written part by part, so that a program that was killed goes on after the last part.
+"""A long table written part by part, so that a killed program resumes after the last part.
 
-Parts lie in a folder beside the table, `labels.parquet.parts`: each is a table of some rows and a record of what it holds,
-which is written last and makes it count. At the end they are copied into the one file, which appears whole or not at all.
+Parts lie in a folder beside the table, `labels.parquet.parts`: each is a table of some rows and a record of what it contains,
+which is written last and makes the part count. At the end they are joined into one file, which appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
@@ -26,17 +26,21 @@ from pals.util.files import is_unfinished, read_object, replacing, write_bytes, 
 from pals.util.locks import FolderLock, is_lock
 from pals.vision.images import BadImage
 
-ROWS = 65_536  # of a part, and of a row group
-CELLS = 1 << 20  # of a part: where there are many columns it has fewer rows
-SECONDS = 20.0  # of work that may be lost at most, about
+MAX_PART_ROWS = 65_536
+"""Rows of a part, and of a row group."""
+MAX_PART_CELLS = 1 << 20
+"""Cells of a part; tables with many columns have fewer rows per part."""
+MAX_PART_SECONDS = 20.0
+"""About as much work is lost by a kill."""
 MANIFEST = "manifest.json"
-SHOWN = 10  # left-out items that are remembered by name
-OTHERS = {"model": "another classifier", "items": "other items, or some that have changed since"}
+MAX_NAMED_BAD = 10
+"""Unreadable items whose names are counted in `RowCounts.first_bad`."""
+CHANGED_INPUT = {"model": "another classifier", "items": "other items, or some that have changed since"}
 
 
 @dataclass(frozen=True)
 class PartRecord:
-    """What a part holds, and where in the stream it ends."""
+    """What a part contains, and the stream position after it."""
 
     items: int
     abstained: int
@@ -46,118 +50,93 @@ class PartRecord:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """All parts together."""
+class RowCounts:
+    """The sums over all parts."""
 
     items: int = 0
     abstained: int = 0
     bad: int = 0
     first_bad: tuple[BadImage, ...] = ()
 
-    @property
-    def seen(self) -> int:
-        """Items that are done, good or bad."""
-        return self.items + self.bad
-
-    def with_part(self, record: PartRecord) -> Tally:
-        room = SHOWN - len(self.first_bad)
-        first_bad = (*self.first_bad, *(BadImage(*bad) for bad in record.bad[:room]))
-        return Tally(self.items + record.items, self.abstained + record.abstained, self.bad + len(record.bad), first_bad)
+    def with_part(self, record: PartRecord) -> RowCounts:
+        more_bad = map(BadImage._make, record.bad[: MAX_NAMED_BAD - len(self.first_bad)])
+        abstained, bad = self.abstained + record.abstained, self.bad + len(record.bad)
+        return RowCounts(self.items + record.items, abstained, bad, (*self.first_bad, *more_bad))
 
 
-class Format(Protocol):
-    """Rows as a part, and parts as one file."""
-
-    suffix: str
-
-    def part(self, frame: pd.DataFrame) -> bytes: ...
-
-    def join(self, parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None: ...
+def csv_rows(frame: pd.DataFrame) -> bytes:
+    """CSV without the heading, so that parts can be concatenated."""
+    return csv_text(frame).partition("\n")[2].encode("utf-8")
 
 
-class CsvFormat:
-    """Parts without a heading, so that they only need to be strung together."""
+def parquet_rows(frame: pd.DataFrame) -> bytes:
+    import pyarrow.parquet as pq
 
-    suffix = ".csv"
+    file = io.BytesIO()
+    pq.write_table(_arrow(frame), file)
+    return file.getvalue()
 
-    def part(self, frame: pd.DataFrame) -> bytes:
-        return csv_text(frame).partition("\n")[2].encode("utf-8")
 
-    def join(self, parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None:
-        file.write(csv_text(empty).encode("utf-8"))
+def join_csv(parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None:
+    file.write(csv_text(empty).encode("utf-8"))
+    for path in parts:
+        with path.open("rb") as part:
+            shutil.copyfileobj(part, file)
+
+
+def join_parquet(parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None:
+    """Write row groups of equal size, wherever the parts ended."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting, size = _arrow(empty), rows_of_part(empty)
+    with pq.ParquetWriter(file, waiting.schema) as writer:
         for path in parts:
-            with path.open("rb") as part:
-                shutil.copyfileobj(part, file)
-
-
-class ParquetFormat:
-    """Row groups of the same size, wherever the parts ended."""
-
-    suffix = ".parquet"
-
-    def part(self, frame: pd.DataFrame) -> bytes:
-        import pyarrow.parquet as pq
-
-        file = io.BytesIO()
-        pq.write_table(_arrow(frame), file)
-        return file.getvalue()
-
-    def join(self, parts: Iterable[Path], empty: pd.DataFrame, file: IO[bytes]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        held, rows = _arrow(empty), rows_of_part(empty)
-        with pq.ParquetWriter(file, held.schema) as writer:
-            for path in parts:
-                held = pa.concat_tables([held, pq.read_table(path)])
-                whole = len(held) // rows * rows
-                for start in range(0, whole, rows):
-                    writer.write_table(held.slice(start, rows).combine_chunks())
-                held = held.slice(whole)
-            if len(held):
-                writer.write_table(held.combine_chunks())
+            waiting = pa.concat_tables([waiting, pq.read_table(path)])
+            whole = len(waiting) // size * size
+            for start in range(0, whole, size):
+                writer.write_table(waiting.slice(start, size).combine_chunks())
+            waiting = waiting.slice(whole)
+        if len(waiting):
+            writer.write_table(waiting.combine_chunks())
 
 
 def _arrow(frame: pd.DataFrame) -> Any:
-    """With types that follow from the names of the columns: the same for every part."""
+    """The rows with types that follow from the names of the columns, so that they are the same for every part."""
     import pyarrow as pa
 
-    def kind(name: str) -> Any:
-        if name == "abstained":
-            return pa.bool_()
-        return pa.float64() if name in ("confidence", "rolled_up_probability") or name.startswith("p_") else pa.string()
-
-    schema = pa.schema([(name, kind(name)) for name in frame.columns])
+    numbers = {name: pa.float64() for name in frame.columns if name.startswith("p_")}
+    types = {"abstained": pa.bool_(), "confidence": pa.float64(), "rolled_up_probability": pa.float64(), **numbers}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in frame.columns])
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
 
 
 def rows_of_part(frame: pd.DataFrame) -> int:
-    return max(1, min(ROWS, CELLS // len(frame.columns)))
+    return max(1, min(MAX_PART_ROWS, MAX_PART_CELLS // len(frame.columns)))
 
 
-def format_of(out: Path) -> Format:
-    if out.suffix != ParquetFormat.suffix:
-        return CsvFormat()
-    require_pyarrow(f"Writing {out}")
-    return ParquetFormat()
+class ResumableTable:
+    """A table that one process at a time writes, as CSV or, by its name, Parquet.
 
-
-class Parts:
-    """The parts of one table, held by one process at a time.
-
-    about: what decides which rows there will be. Parts that were begun with something else are refused."""
+    Args:
+        out: the file; parts lie in OUT.parts, and the unreadable items in OUT.bad.csv.
+        about: what determines the rows; parts that were begun with other values are refused.
+        empty: the table without rows.
+    """
 
     def __init__(self, out: Path, about: Mapping[str, Any], empty: pd.DataFrame) -> None:
         self.out, self.about, self.empty = out, dict(about), empty
-        self.format = format_of(out)
+        self.parquet = out.suffix == ".parquet"
+        if self.parquet:
+            require_pyarrow(f"Writing {out}")
         self.folder = out.with_name(f"{out.name}.parts")
         self.bad_file = out.with_name(f"{out.name}.bad.csv")
         self.lock = FolderLock(self.folder)
-        self.tally, self.end, self.count = Tally(), STREAM_START, 0
+        self.counts, self.end, self.parts = RowCounts(), STREAM_START, 0
         self._frames, self._bad = list[pd.DataFrame](), list[BadImage]()
-        self._since = time.monotonic()
+        self._written_at = time.monotonic()
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> ResumableTable:
         self.lock.acquire()
         try:
             self._resume()
@@ -167,118 +146,106 @@ class Parts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if not self.count:
-            self._remove()
+        if not self.parts:
+            self._remove_folder()
         self.lock.release()
 
+    @property
+    def seen(self) -> int:
+        """Items that are done, written or not, readable or not."""
+        return self.counts.items + self.counts.bad + sum(map(len, self._frames)) + len(self._bad)
+
     def add(self, frame: pd.DataFrame, bad: Iterable[BadImage], end: StreamPosition) -> None:
-        """Further rows, and where in the stream they end."""
+        """Add rows and unreadable items; `end` is the stream position after them."""
         if len(frame):
             self._frames.append(frame)
         self._bad += bad
         self.end = end
         rows = sum(map(len, self._frames)) + len(self._bad)
-        if rows >= rows_of_part(self.empty) or time.monotonic() - self._since >= SECONDS:
-            self._write()
+        if rows >= rows_of_part(self.empty) or time.monotonic() - self._written_at >= MAX_PART_SECONDS:
+            self.flush()
 
-    @property
-    def seen(self) -> int:
-        """Items that are done, written or not."""
-        return self.tally.seen + sum(map(len, self._frames)) + len(self._bad)
-
-    def flush(self) -> Tally:
-        """What there is once all rows are written."""
-        if self._frames or self._bad:
-            self._write()
-        return self.tally
+    def flush(self) -> RowCounts:
+        """Write the rows that are not in a part yet."""
+        if not self._frames and not self._bad:
+            return self.counts
+        frame = pd.concat(self._frames, ignore_index=True) if self._frames else self.empty
+        data = parquet_rows(frame) if self.parquet else csv_rows(frame)
+        record = PartRecord(len(frame), int(frame["abstained"].sum()), tuple(self._bad), self.end, len(data))
+        table, description = self._files(self.parts)
+        write_bytes(table, data)
+        write_json(description, asdict(record))  # from here on the part counts
+        self.parts += 1
+        self.counts = self.counts.with_part(record)
+        self._frames, self._bad, self._written_at = [], [], time.monotonic()
+        return self.counts
 
     def finish(self) -> None:
-        """The one file from all parts, which are not needed any more."""
+        """Join all parts into the file, write OUT.bad.csv, and remove the parts."""
         self.flush()
         with replacing(self.out, within=self.folder) as file:
-            self._join(file)
-        self._write_bad()
-        self.forget()
+            try:
+                join = join_parquet if self.parquet else join_csv
+                join((self._files(number)[0] for number in range(self.parts)), self.empty, file)
+            except ValueError as error:  # the base class of pyarrow's errors
+                reason = str(error).partition("\n")[0][:120]
+                raise InputError(f"A part in {self.folder} is damaged ({reason}). Delete that folder to start again.") from None
+        if self.counts.bad:
+            with replacing(self.bad_file, within=self.folder) as file:
+                file.write(csv_text(pd.DataFrame(columns=BadImage._fields)).encode("utf-8"))
+                for _, record in self._records():
+                    file.write(csv_rows(pd.DataFrame(record.bad, columns=BadImage._fields)))
+        else:
+            self.bad_file.unlink(missing_ok=True)  # of an earlier table
+        self.discard()
 
-    def forget(self) -> None:
-        """Nobody will go on from these parts: their folder is removed in the end."""
-        self.count = 0
+    def discard(self) -> None:
+        """Remove the parts at the end."""
+        self.parts = 0
 
-    def _write(self) -> None:
-        frame = pd.concat(self._frames, ignore_index=True) if self._frames else self.empty
-        data = self.format.part(frame)
-        record = PartRecord(len(frame), int(frame["abstained"].sum()), tuple(self._bad), self.end, len(data))
-        write_bytes(self._path(self.count), data)
-        write_json(self._record(self.count), asdict(record))  # from here on the part counts
-        self.count += 1
-        self.tally = self.tally.with_part(record)
-        self._frames, self._bad = [], []
-        self._since = time.monotonic()
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:05d}{self.format.suffix}"
-
-    def _record(self, number: int) -> Path:
-        return self.folder / f"{number:05d}.json"
+    def _files(self, number: int) -> tuple[Path, Path]:
+        """The table and the record of a part."""
+        return self.folder / f"{number:05d}{'.parquet' if self.parquet else '.csv'}", self.folder / f"{number:05d}.json"
 
     def _resume(self) -> None:
         manifest = self.folder / MANIFEST
         if not manifest.exists():
-            strange = [path.name for path in self.folder.glob("*") if not is_lock(path) and not is_unfinished(path)]
-            if strange:
-                raise InputError(f"{self.folder} holds {strange[0]}, which is not a part. Move it, or give another --out.")
+            foreign = [path.name for path in self.folder.glob("*") if not is_lock(path) and not is_unfinished(path)]
+            if foreign:
+                raise InputError(f"{self.folder} holds {foreign[0]}, which is not a part. Move it, or give another --out.")
             write_json(manifest, self.about)
             return
-        self._refuse_others(read_object(manifest))
-        for number, record in self._records():
-            self.count = number + 1
-            self.tally = self.tally.with_part(record)
-            self.end = StreamPosition(*record.end)
-
-    def _refuse_others(self, begun: Mapping[str, Any]) -> None:
+        begun = read_object(manifest)
         changed = [key for key in {**self.about, **begun} if self.about.get(key) != begun.get(key)]
         if changed:
-            words = ", ".join(OTHERS.get(key) or f"{key} = {begun.get(key)} (now {self.about.get(key)})" for key in changed)
+            words = [CHANGED_INPUT.get(key) or f"{key} = {begun.get(key)} (now {self.about.get(key)})" for key in changed]
             raise InputError(
-                f"{self.folder} holds the parts of a table that was started with {words}. Give another --out, or delete that "
-                f"folder to start again."
+                f"{self.folder} holds the parts of a table that was started with {', '.join(words)}. Give another --out, or "
+                f"delete that folder to start again."
             )
+        for number, record in self._records():
+            self.parts = number + 1
+            self.counts = self.counts.with_part(record)
+            self.end = StreamPosition(*record.end)
 
     def _records(self) -> Iterator[tuple[int, PartRecord]]:
         number = 0
-        while (path := self._record(number)).exists():
+        while (path := self._files(number)[1]).exists():
             try:
                 record = TypeAdapter(PartRecord).validate_python(read_object(path))
-                whole = self._path(number).stat().st_size == record.bytes
+                complete = self._files(number)[0].stat().st_size == record.bytes
             except (ValidationError, OSError):
-                whole = False
-            if not whole:
+                complete = False
+            if not complete:
                 raise InputError(f"{path} and its table were changed or damaged. Delete {self.folder} to start again.")
             yield number, record
             number += 1
 
-    def _join(self, file: IO[bytes]) -> None:
-        try:
-            self.format.join(map(self._path, range(self.count)), self.empty, file)
-        except ValueError as error:  # pyarrow's own errors are such
-            reason = str(error).partition("\n")[0][:120]
-            raise InputError(f"A part in {self.folder} is damaged ({reason}). Delete that folder to start again.") from None
-
-    def _write_bad(self) -> None:
-        """All items that were left out, beside the table; a list of an earlier table goes."""
-        if not self.tally.bad:
-            self.bad_file.unlink(missing_ok=True)
-            return
-        with replacing(self.bad_file, within=self.folder) as file:
-            file.write(csv_text(pd.DataFrame(columns=BadImage._fields)).encode("utf-8"))
-            for _, record in self._records():
-                file.write(CsvFormat().part(pd.DataFrame(record.bad, columns=BadImage._fields)))
-
-    def _remove(self) -> None:
-        """Only what was put there."""
+    def _remove_folder(self) -> None:
+        """Remove the folder, unless it contains files that are not of this table."""
         with suppress(OSError):
             for path in sorted(self.folder.iterdir(), key=is_lock):
-                ours = path.stem.isdigit() and path.suffix in (self.format.suffix, ".json")
-                if ours or path.name == MANIFEST or is_unfinished(path) or is_lock(path):
+                of_part = path.stem.isdigit() and path.suffix in (".parquet" if self.parquet else ".csv", ".json")
+                if of_part or path.name == MANIFEST or is_unfinished(path) or is_lock(path):
                     path.unlink()
             self.folder.rmdir()

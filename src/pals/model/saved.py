@@ -1,4 +1,10 @@
-"""The saved classifier: one file with the weights and, as text in its header, all that is needed to ask it."""
+"""The saved classifier: one safetensors file with the weights and, as JSON in its header, everything else to use it.
+
+    features_ND = encoder((x / 255 - mean) / std)                  if there is an encoder
+    p_NC        = softmax(classifier((h - mean) / std) / temperature)
+
+A checksum covers the description and the weights. Loading runs no code of the file.
+"""
 
 from __future__ import annotations
 
@@ -38,27 +44,32 @@ from pals.vision.images import How
 from pals.vision.networks import Network, Output, build_network
 from pals.vision.networks.weight_loading import refuse_not_finite
 
-FORMAT = 1
+MODEL_FORMAT = 1
 FILE_NAME = "model.safetensors"
-TEXT = "pals"  # the one key of the file's metadata: with several, their order would not be the same each time
-LARGEST_INPUT = 2**26  # numbers in one input; a description that says more is not one of ours
+METADATA_KEY = "pals"
+"""The only key of the file's metadata; the order of several would vary."""
+MAX_INPUT_SIZE = 2**26
+"""Numbers in one input."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A network and what it reads: the shape of one input (channels, height, width of uint8 images, or the width of
-    vectors) and how inputs are standardised (per channel, of pixels from 0 to 1, or per feature)."""
+    """A network and its inputs."""
 
     network: str
+    "Name in `NETWORKS`, or timm:NAME."
     input_shape: tuple[int, ...]
+    "Of one input: channels, height, width of uint8 images, or the width of vectors."
     mean: tuple[float, ...]
+    "Per channel, of pixels from 0 to 1, or per feature."
     std: tuple[float, ...]
+    "As `mean`; 0 for a constant feature."
 
     def __post_init__(self) -> None:
-        for name, kind in (("input_shape", int), ("mean", float), ("std", float)):  # numbers of numpy or torch, too
+        for name, kind in (("input_shape", int), ("mean", float), ("std", float)):  # also from numbers of numpy and torch
             object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
         shape = self.input_shape
-        if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > LARGEST_INPUT:
+        if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > MAX_INPUT_SIZE:
             raise InputError(
                 f"The input of {quoted(self.network)} has the shape {quoted(shape)}; give (channels, height, width) or "
                 f"(width,)."
@@ -81,19 +92,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Description:
-    """All about a classifier but its weights. With an encoder the classifier reads the encoder's features."""
+    """Everything about a classifier except its weights. With an encoder the classifier reads the encoder's features."""
 
     class_names: tuple[str, ...]
     classifier: Part
     encoder: Part | None = None
     temperature: float = 1.0
-    "What the logits are divided by before the softmax."
+    "The logits are divided by it before the softmax."
     resize: How = "squash"
-    "How images of another shape are brought to the input's."
+    "How images of another shape are resized."
     taxonomy: Taxonomy | None = None
-    "The tree whose leaves the classes are, where there is one."
+    "The tree whose leaves are the classes."
     sure: float = SURE
-    "How likely a node of it must be for a prediction to be rolled up to it."
+    "How likely a node of the tree must be for a prediction to be rolled up to it."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -110,7 +121,7 @@ class Description:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of what the user gives."""
+        """Of one input of the whole model."""
         return (self.encoder or self.classifier).input_shape
 
     @property
@@ -119,7 +130,27 @@ class Description:
 
 
 class Model:
-    """A trained classifier, for inference only. The network is moved to the device; an encoder is copied to it."""
+    """A trained classifier, for inference only.
+
+    Args:
+        about: classes, inputs, temperature.
+        network: the classifier, which is moved to the device.
+        encoder: of the images, copied to the device; None: the classifier reads the inputs.
+        device: "cpu", "cuda", or "auto", the default.
+        precision: "fp32", "bf16", ... or "auto", the default: bf16 on a GPU that has it.
+
+    Raises:
+        InputError: networks and description do not fit, or the device does not exist.
+
+    Example:
+        >>> import torch
+        >>> from pals.model import Description, Part
+        >>> from pals.vision.networks import build_network
+        >>> about = Description(("cat", "dog"), Part("mlp", (2,), (0, 0), (1, 1)))
+        >>> model = pals.Model(about, build_network("mlp", (2,), 2), device="cpu")
+        >>> model.probabilities(torch.zeros(3, 2)).shape
+        torch.Size([3, 2])
+    """
 
     def __init__(
         self,
@@ -133,41 +164,48 @@ class Model:
         _check_networks(about, network, encoder)
         self.about, self.network, self.encoder = about, network, encoder
         self.engine = inference_engine(device, precision)
-        self.chain = self._quick_links()
-        for link in self.chain:
-            self.engine.place(link.network)
+        *encoders, classifier = self.stages()
+        self._fast_stages = [*(frozen_stage(stage.view, cast(Network, stage.network)) for stage in encoders), classifier]
+        for stage in self._fast_stages:
+            self.engine.place(stage.network)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         return self.about.class_names
 
-    def _quick_links(self) -> list[Stage]:
-        """`links` with an encoder that is a quick copy."""
-        *encoders, classifier = self.links()
-        return [*(frozen_stage(link.view, cast(Network, link.network)) for link in encoders), classifier]
-
-    def links(self) -> list[Stage]:
-        """What inputs pass through: the encoder, if there is one, then the classifier."""
-        links = [Stage(self.about.classifier.standardizer(), self.network)]
+    def stages(self) -> list[Stage]:
+        """The encoder, if there is one, and the classifier, each with the standardisation of its inputs."""
+        stages = [Stage(self.about.classifier.standardizer(), self.network)]
         if self.about.encoder is not None and self.encoder is not None:
-            links.insert(0, Stage(self.about.encoder.standardizer(), self.encoder))
-        return links
+            stages.insert(0, Stage(self.about.encoder.standardizer(), self.encoder))
+        return stages
 
     def outputs(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Output:
-        """Logits, before the temperature, and the features they were computed from: float32, on the host."""
+        """Logits before the temperature, N x C, and the features they are computed from, N x D: float32, on the CPU."""
         with self.engine.memory(OUT_OF_MEMORY_HINT):
-            inputs = self._checked(inputs)
-            if self.encoder is None:
-                return infer(self.engine, self.chain, inputs, batch, device="cpu")
-            batch = min(batch, frozen_batch(self.about.input_shape[1], self.engine.device))
-            return infer(self.engine, self.chain, inputs, batch, device="cpu", threads=batch_threads(self.engine.device))
+            inputs, threads = self._checked(inputs), 1
+            if self.encoder is not None:
+                batch = min(batch, frozen_batch(self.about.input_shape[1], self.engine.device))
+                threads = batch_threads(self.engine.device)
+            return infer(self.engine, self._fast_stages, inputs, batch, device="cpu", threads=threads)
 
     def probabilities(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Tensor:
-        """N x C class probabilities for uint8 images (N x channels x height x width) or vectors (N x width)."""
+        """Class probabilities, softmax(logits / temperature).
+
+        Args:
+            inputs: uint8 images, N x channels x height x width, or float vectors, N x width.
+            batch: items at a time; default: 256.
+
+        Returns:
+            N x C, float32, on the CPU.
+
+        Raises:
+            InputError: type or shape is wrong, or a vector is not finite.
+        """
         return (self.outputs(inputs, batch).logits / self.about.temperature).softmax(dim=1)
 
     def features(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Tensor:
-        """N x D inputs of the classifier's last layer."""
+        """The inputs of the classifier's last layer, N x D."""
         return self.outputs(inputs, batch).features
 
     def _checked(self, inputs: Tensor) -> Tensor:
@@ -187,23 +225,33 @@ class Model:
         return inputs
 
     def save(self, path: Path | str) -> None:
-        """Write one file, completely or not at all."""
+        """Write the classifier to one file, completely or not at all."""
         tensors = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, value in _named_state(self.network, self.encoder)
         }
-        values = {"format": FORMAT, **asdict(self.about)}
+        values = {"format": MODEL_FORMAT, **asdict(self.about)}
         text = json.dumps({**values, "sha256": checksum(values, tensors)}, ensure_ascii=False)
-        write_bytes(Path(path), to_bytes(tensors, {TEXT: text}))
+        write_bytes(Path(path), to_bytes(tensors, {METADATA_KEY: text}))
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto", *, precision: str = "auto") -> Model:
-        """From such a file, or from the run folder that holds one. Reads only text and numbers, no pickle."""
+        """Load a saved classifier.
+
+        Args:
+            path: the file, or the run folder that contains it.
+            device: "cpu", "cuda", or "auto", the default.
+            precision: as in `Model`.
+
+        Raises:
+            InputError: there is no classifier, or the file is damaged or of a newer version.
+        """
         path = find_model(path)
         about, tensors = _read(path)
         network, encoder = _build(path, about)
         own = dict(_named_state(network, encoder))
-        wrong = [name for name in {**own, **tensors} if not _alike(own.get(name), tensors.get(name))]
+        kinds = [{name: (x.shape, x.dtype) for name, x in state.items()} for state in (own, tensors)]
+        wrong = [name for name in {**own, **tensors} if kinds[0].get(name) != kinds[1].get(name)]
         if wrong:
             raise InputError(
                 f"{path} does not fit the network that it names: {in_short(wrong[0])} ({len(wrong)} such). Write it again."
@@ -216,10 +264,12 @@ class Model:
 
 
 def find_model(run: Path | str) -> Path:
-    """The classifier of a run folder; the path of the file itself is taken as it is."""
+    """The file of a run's classifier; `run` may also be the file itself."""
     path = Path(run) / FILE_NAME if Path(run).is_dir() else Path(run)
     if not path.is_file():
-        if _is_of_answers_alone(Path(run)):
+        config = Path(run) / "config.yaml"
+        method = read_yaml(config).get("method") if config.is_file() else None
+        if isinstance(method, Mapping) and method.get("name") == DAWID_SKENE:
             raise InputError(
                 f"{run} has no classifier: it was fitted to answers alone (--no-images). Fit the pictures to have one."
             )
@@ -228,23 +278,17 @@ def find_model(run: Path | str) -> Path:
     return path
 
 
-def _is_of_answers_alone(run: Path) -> bool:
-    config = run / "config.yaml"
-    method = read_yaml(config).get("method") if config.is_file() else None
-    return isinstance(method, Mapping) and method.get("name") == DAWID_SKENE
-
-
 def is_model(path: Path) -> bool:
-    """Whether the file is such a classifier, and not some other file of weights."""
+    """Whether the file is a saved classifier, and not another file of weights."""
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
-            return TEXT in (file.metadata() or {})
+            return METADATA_KEY in (file.metadata() or {})
     except (OSError, SafetensorError, ValueError):
         return False
 
 
 def check_saveable(module: nn.Module) -> None:
-    """Refuse what a `Model` cannot be made of."""
+    """Refuse a predictor that a `Model` cannot save."""
     if not isinstance(module, Network):
         raise InputError(
             f"The predictor ({type(module).__name__}) is not a single network with a linear classifier, and only those "
@@ -253,8 +297,9 @@ def check_saveable(module: nn.Module) -> None:
 
 
 def _check_networks(about: Description, network: Network, encoder: Network | None) -> None:
-    for module in (network, *(() if encoder is None else (encoder,))):
-        check_saveable(module)
+    for module in (network, encoder):
+        if module is not None:
+            check_saveable(module)
     if network.num_classes != len(about.class_names):
         raise InputError(f"The network has {network.num_classes} classes, but {len(about.class_names)} are named.")
     if (encoder is None) != (about.encoder is None):
@@ -266,7 +311,7 @@ def _check_networks(about: Description, network: Network, encoder: Network | Non
 
 
 def _named_state(network: Network, encoder: Network | None) -> Iterator[tuple[str, Tensor]]:
-    """All weights and statistics by name; an encoder's own classifier is not asked and not kept."""
+    """All weights and statistics by name, without an encoder's own classifier, which is not used."""
     for name, value in network.state_dict().items():
         yield f"classifier.{name}", value
     for name, value in ({} if encoder is None else encoder.state_dict()).items():
@@ -274,12 +319,8 @@ def _named_state(network: Network, encoder: Network | None) -> Iterator[tuple[st
             yield f"encoder.{name}", value
 
 
-def _alike(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is not None and b is not None and a.shape == b.shape and a.dtype == b.dtype
-
-
 def checksum(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """Over description, names, types, shapes and numbers: a safetensors file notices a wrong length, not a wrong byte."""
+    """SHA-256 of the description and of names, types, shapes and numbers of all tensors; safetensors itself has none."""
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for name in sorted(tensors):
         value = tensors[name]
@@ -296,9 +337,9 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
     except (OSError, SafetensorError, ValueError) as error:
         reason = in_short(error) or type(error).__name__
         raise InputError(f"{path} is truncated, damaged or not a classifier ({reason}). Restore it, or fit again.") from None
-    if TEXT not in metadata:
+    if METADATA_KEY not in metadata:
         raise InputError(f"{path} holds weights, but not a PALS classifier. Give the {FILE_NAME} that `pals fit` wrote.")
-    values = _parse(path, metadata[TEXT])
+    values = _parse(path, metadata[METADATA_KEY])
     if values.pop("sha256", None) != checksum(values, tensors):
         raise InputError(f"{path} was changed or damaged: its checksum is wrong. Restore it from a copy, or fit again.")
     del values["format"]
@@ -311,18 +352,18 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
-    """The description as plain values. Its format is looked at first: what a newer one holds is not known here."""
+    """The description as plain values. Its format is checked first, because the content of a newer one is unknown."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
-    format_ = values.get("format") if isinstance(values, dict) else None
-    if not isinstance(values, dict) or not isinstance(format_, int):
+    version = values.get("format") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or not isinstance(version, int):
         raise InputError(f"{path} was changed or damaged: its description cannot be read. Restore it, or fit again.")
-    if format_ > FORMAT:
+    if version > MODEL_FORMAT:
         raise InputError(
-            f"{path} was written by a newer PALS (format {format_}; this one reads up to {FORMAT}). Install that version: "
-            f"pip install -U pals-learn."
+            f"{path} was written by a newer PALS (format {version}; this one reads up to {MODEL_FORMAT}). Install "
+            f"that version: pip install -U pals-learn."
         )
     return values
 
@@ -330,7 +371,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 def _build(path: Path, about: Description) -> tuple[Network, Network | None]:
     reads, encodes = about.classifier, about.encoder
     try:
-        with torch.random.fork_rng(devices=[]):  # the first weights are drawn in vain: nobody's random numbers change by it
+        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and replaced by the saved ones
             network = build_network(reads.network, reads.input_shape, len(about.class_names))
             encoder = None if encodes is None else build_network(encodes.network, encodes.input_shape, 2)
     except InputError as error:
