@@ -54,8 +54,8 @@ ALONE = {  # folders and files with a narrower rule than their package: all that
     "readers/formats": ("util", "readers.formats", *(f"readers.{name}" for name in (
         "column_types", "columns", "source", "read_summary", "reader_table", "unsure_answers", "votes"))),
     **{
-        f"bench/report/{name}.py": ("util", *(f"bench.report.{name}" for name in ("plots", "layout", "result_table")))
-        for name in ("result_table", "layout", "markdown_latex", "json_csv", "plots", "speed_plots")  # a table in hand
+        f"bench/report/{name}.py": ("util", *(f"bench.report.{name}" for name in ("plots", "table_text", "result_table")))
+        for name in ("result_table", "table_text", "plots", "speed_plots")  # a table in hand
     },
 }  # fmt: skip
 UNKNOWN_TO_METHODS = ("data", "labels.metrics", "labels.noise", "util.files")
@@ -287,8 +287,8 @@ def test_every_file_says_what_it_is(path: Path) -> None:
         ("methods/bases/holdout.py", "from pals.methods.pico import PiCO", True),
         ("methods/bases/holdout.py", "from pals.methods.method import EpochPlan", False),
         ("methods/parts/losses.py", "from pals.methods.bases.holdout import Robust", True),
-        ("bench/report/layout.py", "from pals.bench.run_records import Result", True),
-        ("bench/report/tabulate.py", "from pals.bench.run_records import Result", False),
+        ("bench/report/table_text.py", "from pals.bench.run_records import Result", True),
+        ("bench/report/results_frame.py", "from pals.bench.run_records import Result", False),
         ("cli/base.py", "from pals import __version__", False),
         ("__init__.py", "from pals.util.errors import InputError", True),
         ("__init__.py", "if TYPE_CHECKING:\n    from pals.util.errors import InputError", False),

@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.axes import Axes
+from _tables import entry, table, timed
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.text import Annotation, Text
 
 from _slow import rest_slow
 from pals.bench.paper.experiments import experiments
 from pals.bench.report.plots import Curve, Marks, bars, heat_map, save, selected
-from pals.bench.report.result_table import Column, Entry, RunLink, Score, Speed, Table
+from pals.bench.report.result_table import Table
 from pals.bench.report.run_curves import paper_points
 from pals.bench.report.speed_plots import speed_figure
 from pals.util.config import merge
@@ -26,42 +25,23 @@ from pals.util.errors import InputError
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
-def score(mean: float, std: float | None = None) -> Score:
-    return Score(mean, std, (RunLink(1, mean, 30, False, "r"),))
-
-
-def column(name: str, group: str = "Set") -> Column:
-    return Column(f"{group}, {name}", group, "g1", 0.3, 0.3)
-
-
-GRID = Table(
-    "1",
-    "A title that is much longer than the picture of a small table is wide, so that it must go on in a second line of it",
-    (
-        Entry("A", "Set, q=1", "Set", score(90.0), (91.0, 0.5), "worse"),
-        Entry("A", "Set, q=2", "Set", None, (80.0, 0.5), "not run"),
-        Entry("B", "Set, q=1", "Set", score(70.2), (70.0, 0.5), "within"),
-    ),
-    (column("q=1"), column("q=2")),
+GRID = table(
+    entry("A", "Set, q=1", 90.0, paper=(91.0, 0.5), mark="worse"),
+    entry("A", "Set, q=2", paper=(80.0, 0.5)),
+    entry("B", "Set, q=1", 70.2, paper=(70.0, 0.5), mark="within"),
+    title="A title that is much longer than the picture of a small table is wide, so that it must go on in a second line of it",
 )
-ABLATION = Table(
-    "7",
-    "Ablations",
-    (
-        Entry("K = 1", "Set, q=1", "K", score(70.0, 0.5), (71.0, None), "worse"),
-        Entry("K = 2", "Set, q=1", "K", None, (72.0, None), "not run"),
-        Entry("Long-ResNet-34x10", "Set, q=1", "Net", None, (73.0, None), "not run"),
-    ),
-    (column("q=1"),),
+ABLATION = table(
+    entry("K = 1", "Set, q=1", 70.0, 0.5, paper=(71.0, None), mark="worse", group="K"),
+    entry("K = 2", "Set, q=1", paper=(72.0, None), group="K"),
+    entry("Long-ResNet-34x10", "Set, q=1", paper=(73.0, None), group="Net"),
 )
 
 
 def study(points: Sequence[tuple[str, float, float]], std: float | None = 0.1) -> Table:
-    entries = tuple(
-        Entry(name, "Set, q=1", "Set", score(mean, std), None, "", speed=Speed(s / 30, s, s / 30, 2.0, "X1"))
-        for name, mean, s in points
-    )
-    return Table("s", "Study", entries, (column("q=1"),), study_epochs=30)
+    """Of runs with an accuracy and seconds of 30 epochs."""
+    rows = [entry(name, "Set, q=1", mean, std, **timed(s / 30, s, s / 30, 2.0)) for name, mean, s in points]
+    return table(*rows, study_epochs=30)
 
 
 def words(figure: Figure) -> list[str]:
@@ -110,32 +90,26 @@ def test_bars_show_ours_and_the_papers() -> None:
         bars(ABLATION, "J")
 
 
-def test_names_of_dots_do_not_lie_on_one_another() -> None:
-    crowd = [(f"Method-{k}", 90 + 0.05 * (k % 4), 60 + 1.5 * k) for k in range(9)] + [
-        ("PALS", 90.07, 65.0),
-        ("Slow", 89.0, 600.0),
-    ]
-    figure = speed_figure(study(crowd))
-    axes: Axes = figure.axes[0]
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()
-    names = [text for text in axes.texts if isinstance(text, Annotation)]
-    assert sorted(text.get_text() for text in names) == sorted(name for name, _, _ in crowd)
-    boxes = [Text.get_window_extent(text, renderer) for text in names]
-    for k, box in enumerate(boxes):
-        assert axes.bbox.x0 <= box.x0
-        assert box.x1 <= axes.bbox.x1
-        assert not box.count_overlaps(boxes[:k] + boxes[k + 1 :])
-    assert [text.get_text() for text in names if text.get_fontweight() == "bold"] == ["PALS"]
+def test_the_legend_names_the_dots_the_best_first() -> None:
+    """With as many methods as our largest study has; no two have one marker and colour."""
+    many = [(f"Method-{k:02}", 90 - 0.05 * k, 60 + 1.5 * k) for k in range(16)] + [("PALS", 90.07, 65.0)]
+    axes = speed_figure(study(many, None)).axes[0]
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["PALS", *(name for name, _, _ in many[:-1])]  # type: ignore[union-attr]
+    looks = {
+        (dots.get_paths()[0].vertices.tobytes(), dots.get_facecolor().tobytes())
+        for dots in axes.collections
+        if len(dots.get_offsets())
+    }  # type: ignore[union-attr]
+    assert len(looks) == len(many)
 
 
 def test_the_time_axis_is_logarithmic_and_in_words() -> None:
-    points, epochs = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
+    points, _ = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
     assert points.get_xscale() == "log"
     assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
-    assert [label.get_text() for label in epochs.get_yticklabels()] == ["B", "A"]  # the quickest on top
     with pytest.raises(InputError, match="no runs with times: none is finished, or each shared its device"):
-        speed_figure(replace(study([("A", 1.0, 1.0)]), entries=()))
+        speed_figure(table(entry("A", "Set, q=1", 90.0)))
 
 
 def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
@@ -212,28 +186,18 @@ def test_epochs_are_whole_numbers() -> None:
         assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
-def test_times_stand_beside_their_bars_where_there_is_room() -> None:
-    """Room before the line of the count, none, a line within the bar, no count."""
-    rows = {"far": (3.0, 9.0, "far"), "near": (2.0, 2.2, "line"), "inside": (1.5, 1.0, "far"), "none": (1.0, None, "far")}
-    whole = study([(name, 90.0, 30 * seconds) for name, (seconds, _, _) in rows.items()])
-    speeds = [Speed(s, 30 * s, s, count, "X1") for s, count, _ in rows.values()]
-    entries = tuple(replace(entry, speed=speed) for entry, speed in zip(whole.entries, speeds, strict=True))
-    figure = speed_figure(replace(whole, entries=entries))
-    axes: Axes = figure.axes[1]
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()
-    assert [text.get_text() for text in axes.texts] == ["3.00 s  (3.0×)", "2.00 s  (2.0×)", "1.50 s  (1.5×)", "1.00 s  (1.0×)"]
-    for y, (text, (seconds, count, where)) in enumerate(zip(axes.texts, rows.values(), strict=True)):
-        box = text.get_window_extent(renderer)
-        start = count if where == "line" and count is not None else seconds
-        assert 0 < box.x0 - axes.transData.transform((start, y))[0] < 12 * figure.dpi / 72
-        assert box.y0 < axes.transData.transform((0, y))[1] < box.y1
-        if count is not None:
-            assert not box.x0 < axes.transData.transform((count, y))[0] < box.x1 + 2
+def test_an_epoch_has_its_time_and_the_line_of_the_count() -> None:
+    rows = {"far": (3.0, 9.0), "inside": (1.5, 1.0), "none": (1.0, None)}  # seconds, and as counted
+    whole = table(*[entry(name, "Set, q=1", 90.0, **timed(s, 30 * s, s, count)) for name, (s, count) in rows.items()])
+    axes = speed_figure(whole).axes[1]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["far  3.00 s  (3.0×)", "inside  1.50 s  (1.5×)", "none  1.00 s  (1.0×)"]  # the quickest on top
+    assert [bar.get_width() for bar in axes.patches] == [3.0, 1.5, 1.0]  # type: ignore[attr-defined]
+    assert [set(line.get_xdata()) for line in axes.lines] == [{9.0}, {1.0}]  # type: ignore[arg-type]
 
 
 def test_what_has_no_time_is_named_where_it_is_missing() -> None:
     whole = study([("PALS", 90.0, 45.0), ("B", 80.0, 30.0)])
     assert "not shown" not in speed_figure(whole).get_suptitle()
-    shared = replace(whole, entries=(replace(whole.entries[0], speed=None), whole.entries[1]))
+    shared = table(entry("PALS", "Set, q=1", 90.0), entry("B", "Set, q=1", 80.0, **timed(1.0, 30.0)))
     assert "not shown, since they shared their device: PALS" in speed_figure(shared).get_suptitle()

@@ -144,7 +144,7 @@ def _at_a_time(launcher: str, jobs: int, runs: int, options: Mapping[str, Any]) 
 
 
 def _show_tables(experiments: Sequence[Experiment], out: Path, epochs: int | None) -> None:
-    from pals.bench.report.tabulate import gather, make_table
+    from pals.bench.report.results_frame import gather, make_table
 
     for name in dict.fromkeys(experiment.table for experiment in experiments):
         of_it = [experiment for experiment in experiments if experiment.table == name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table as Grid
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from pals.cli.base import Plugin, app, console, say
@@ -17,8 +17,8 @@ from pals.util.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from pals.bench.paper.experiments import Experiment
-    from pals.bench.report.layout import Line, Part
     from pals.bench.report.result_table import Table
+    from pals.bench.report.table_text import Grid
 
 figure_app = typer.Typer(help="Draw figures from runs and tables.", no_args_is_help=True)
 app.add_typer(figure_app, name="figure")
@@ -148,70 +148,53 @@ def figure_speed(
 
 
 def show(made: Table) -> None:
-    """A table on the screen, in as many pieces as its width asks for."""
-    from pals.bench.report.layout import layout, legend
+    """Print a table, in as many pieces as the width of the screen needs."""
+    from pals.bench.report.table_text import grids, legend
 
     console.print(f"[bold]{escape(made.title)}[/]", highlight=False)
-    for part in layout(made):
-        for first, last in _pieces(part, console.width):
-            console.print(_grid(part, first, last))
+    for grid in grids(made):
+        names = sum(max([len(line[k]) for line in grid.rows], default=0) + 3 for k in ((1, 2) if grid.labelled else (1,)))
+        sections = max(len(line[0]) for line in grid.rows) + 3
+        for first, last in _pieces(grid, console.width - max(names, sections) - 1):
+            console.print(_rich_grid(grid, first, last))
     for sentence in legend(made):
         console.print(Text(sentence, style="dim"), soft_wrap=False)
 
 
-def _pieces(part: Part, width: int) -> list[tuple[int, int]]:
-    """Ranges of columns that fit on the screen beside the names, about as many in each; a name over several columns is not
-    torn."""
-    sizes = [_width(part, number) + 3 for number in range(len(part.columns))]
-    names = max(len(text) for _, rows in part.sections for row in rows for text in _names(row.name, row.labels)) + 4
-    starts = [number for number, (name, _) in enumerate(part.columns) if name or not number]
-    ends = [*starts[1:], len(sizes)]
-    for count in range(1, len(starts) + 1):
-        cuts = [len(starts) * piece // count for piece in range(count + 1)]
-        ranges = [(starts[first], ends[last - 1]) for first, last in pairwise(cuts)]
-        if all(names + sum(sizes[first:last]) <= width for first, last in ranges):
+def _pieces(grid: Grid, width: int) -> list[tuple[int, int]]:
+    """Ranges of columns that fit into a width, about as many in each."""
+    sizes = [
+        max([*(len(str(cells[k])) for *_, cells in grid.rows), *map(len, _head(*head))]) + 3
+        for k, head in enumerate(grid.columns)
+    ]
+    for count in range(1, len(sizes) + 1):
+        cuts = [len(sizes) * piece // count for piece in range(count + 1)]
+        ranges = list(pairwise(cuts))
+        if all(sum(sizes[first:last]) <= width for first, last in ranges):
             break
     return ranges
 
 
-def _width(part: Part, number: int) -> int:
-    lines = [len(_plain(line)) for _, rows in part.sections for row in rows for line in row.cells[number]]
-    return max([*lines, *map(len, _head(*part.columns[number]))])
-
-
 def _head(name: str, under: str) -> list[str]:
     """A heading in short lines."""
-    first, bracket, rest = name.partition(" (")
-    return [*first.split(", "), *([f"({rest}"] if bracket else []), *([under] if under else [])]
+    return [*name.split(", "), *([under] if under else [])]
 
 
-def _grid(part: Part, first: int, last: int) -> Grid:
-    grid = Grid(title=escape(part.heading) or None, title_justify="left", title_style="bold")
-    grid.add_column("")
-    for name, under in part.columns[first:last]:
-        grid.add_column(escape("\n".join(_head(name, under))), justify="right", no_wrap=True)
-    for number, (heading, rows) in enumerate(part.sections):
-        if heading:
+def _rich_grid(grid: Grid, first: int, last: int) -> RichTable:
+    table = RichTable(title=escape(grid.heading) or None, title_justify="left", title_style="bold")
+    table.add_column("")
+    if grid.labelled:
+        table.add_column("")
+    for name, under in grid.columns[first:last]:
+        table.add_column(escape("\n".join(_head(name, under))), justify="right", no_wrap=True)
+    for number, (section, row, label, cells) in enumerate(grid.lines()):
+        if section:
             if number:
-                grid.add_section()
-            grid.add_row(Text(heading, style="italic"))
-        for row in rows:
-            cells = [Text("\n").join(_styled(line) for line in cell) for cell in row.cells[first:last]]
-            grid.add_row("\n".join(map(escape, _names(row.name, row.labels))), *cells)
-    return grid
-
-
-def _names(name: str, labels: tuple[str, ...]) -> list[str]:
-    """Beside each line of the cells, what it is."""
-    return [f"{name}, {labels[0]}" if labels[0] else name, *[f"  {label}" for label in labels[1:]]]
-
-
-def _plain(line: Line) -> str:
-    return "".join(piece.text + piece.count for piece in line)
-
-
-def _styled(line: Line) -> Text:
-    return Text.assemble(*[(piece.text + piece.count, "bold" if piece.strong else "") for piece in line])
+                table.add_section()
+            table.add_row(Text(section, style="italic"))
+        texts = [Text(str(cell), "bold" if cell.links else "") for cell in cells[first:last]]
+        table.add_row(*[escape(name) for name in ((row, label) if grid.labelled else (row,))], *texts)
+    return table
 
 
 def _form(given: str | None, out: Path | None) -> str:
@@ -248,7 +231,7 @@ def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cell
 
 
 def _table(experiments: list[Experiment], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
-    from pals.bench.report.tabulate import gather, make_table
+    from pals.bench.report.results_frame import gather, make_table
 
     return make_table(experiments, gather(experiments, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
 
@@ -269,13 +252,13 @@ def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone
 
 
 def _text(tables: list[Table], form: str, standalone: bool) -> str:
-    from pals.bench.report import json_csv, markdown_latex
+    from pals.bench.report.table_text import to_csv, to_json, to_latex, to_markdown
 
     if form == "latex":
-        return markdown_latex.to_latex(tables, standalone)
+        return to_latex(tables, standalone)
     if form == "csv":
-        return json_csv.to_csv(tables)
-    return json_csv.to_json(tables) if form == "json" else "\n".join(markdown_latex.to_markdown(one) for one in tables)
+        return to_csv(tables)
+    return to_json(tables) if form == "json" else "\n".join(to_markdown(one) for one in tables)
 
 
 def _draw_table(made: Table, out: Path | None) -> None:
@@ -287,7 +270,7 @@ def _draw_table(made: Table, out: Path | None) -> None:
     assert out is not None
     if made.name == "figure2":
         raise InputError("Figure 2 is drawn from the folders of its runs: `pals figure selected RUN...`.")
-    if not any(entry.published for entry in made.entries):
+    if made.entries["paper_mean"].isna().all():
         picture = speed_figure(made)
     else:
         picture = bars(made) if made.row_groups or made.quantity == "seconds" else heat_map(made)

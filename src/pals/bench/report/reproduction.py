@@ -1,4 +1,4 @@
-"""The page that says which numbers of the paper were obtained again, from which runs, and how to obtain the others."""
+"""The page on reproduction: the numbers of the paper with our runs beside them, and the commands for those without a run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from pathlib import Path
 
 from pals.bench.paper.experiments import Experiment, select, table_names
 from pals.bench.paper.published import PAPER_RUNS, numbers, selected_pairs
-from pals.bench.report.markdown_latex import escape_markdown, markdown_row, to_markdown
 from pals.bench.report.result_table import Entry, Table
+from pals.bench.report.results_frame import folder_of, gather, link, make_table
 from pals.bench.report.run_curves import read_curve
-from pals.bench.report.tabulate import folder_of, gather, link, make_table
+from pals.bench.report.table_text import escape_markdown, markdown_row, to_markdown
 from pals.bench.run_records import Result
 
 FIGURE = "figure2"
 
 
 def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) -> list[Table]:
-    """Every table of the paper and every study, with what was run of it."""
+    """Every table of the paper and of our studies.
+
+    Args:
+        runs: folder of a bench, or a file of records (.jsonl).
+        epochs: show runs shortened to this many epochs.
+        page: the file that will show the tables.
+    """
     return [table for table, _, _ in _tables(runs, epochs, page)]
 
 
 def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple[Table, list[Experiment], list[Result]]]:
-    """With their experiments, and all runs that they are made of."""
+    """Each table with its experiments and all runs in it."""
     for name in table_names():
         experiments = select(name)
         results = gather(experiments, runs, epochs)
@@ -31,7 +37,13 @@ def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple
 
 
 def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
-    """Markdown. Tables are shown without rows and columns of which nothing was run; `pals table` shows them whole."""
+    """The page as Markdown, with the rows and columns of which something was run; `pals table` shows whole tables.
+
+    Args:
+        runs: folder of a bench, or a file of records (.jsonl).
+        page: the file that will hold the page: its links start there.
+        epochs: show runs shortened to this many epochs.
+    """
     found = list(_tables(runs, epochs, page))
     tables = [table for table, _, _ in found]
     results = {result.run: result for _, _, part in found for result in part}
@@ -59,9 +71,10 @@ def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
 
 
 def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path) -> str:
-    """How much there is, in a paragraph."""
-    entries = [entry for table in tables for entry in table.entries if entry.published and table.quantity == "accuracy"]
-    done = [entry for entry in entries if entry.ours]
+    """A paragraph with the number of accuracies that were run, and how they compare."""
+    shown = [table for table in tables if table.quantity == "accuracy"]
+    entries = [entry for table in shown for entry in table.rows() if entry.paper_mean is not None]
+    done = [entry for entry in entries if entry.n]
     marks = [entry.mark for entry in done]
     where = f"[`{records.name}`]({link(records, page)})" if records.is_file() else f"`{records.as_posix()}`"
     source = numbers()["source"]
@@ -79,19 +92,20 @@ def _overview(found: Sequence[tuple[Table, list[Experiment], list[Result]]], len
     yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)"])
     yield "|---|---:|---:|---|"
     for table, experiments, _ in found:
-        ours = [entry for entry, experiment in zip(table.entries, experiments, strict=True) if experiment.method == "pals"]
-        missing = any(len(entry.ours.runs) < PAPER_RUNS if entry.ours else True for entry in table.entries)
+        entries = table.rows()
+        ours = [entry for entry, experiment in zip(entries, experiments, strict=True) if experiment.method == "pals"]
+        missing = any(entry.n < PAPER_RUNS for entry in entries)
         command = f"`pals bench --table {table.name} --seeds {PAPER_RUNS}{length}`" if missing else "nothing is missing"
-        yield markdown_row([escape_markdown(table.title), _of(table.entries), _of(ours), command])
+        yield markdown_row([escape_markdown(table.title), _of(entries), _of(ours), command])
 
 
 def _of(entries: Sequence[Entry]) -> str:
-    return f"{sum(entry.ours is not None for entry in entries)} of {len(entries)}"
+    return f"{sum(entry.n > 0 for entry in entries)} of {len(entries)}"
 
 
 def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
-    """Figure 2 in numbers: what each run selected in its first and last epoch, and its picture."""
-    pictures = []
+    """Figure 2 in numbers: the pairs that each run selected in its first and last epoch, and its figure."""
+    figures = []
     yield markdown_row(["", "first epoch: selected", "right", "last epoch: selected", "right"])
     yield "|---|---:|---:|---:|---:|"
     points = [value for when in selected_pairs().values() for value in (when["selected"], when["right"])]
@@ -103,15 +117,15 @@ def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
             curve = read_curve(source)
             values = (curve.selected[0], curve.correct[0], curve.selected[-1], curve.correct[-1])
             yield markdown_row([f"[seed {result.seed}]({link(place, page)})", *[f"{value:,.0f}" for value in values]])
-            pictures += [link(place.with_suffix(".png"), page)] if place.is_file() else []
+            figures += [link(place.with_suffix(".png"), page)] if place.is_file() else []
     yield ""
     yield "`pals figure selected RUN` draws all epochs."
-    for picture in filter(None, pictures):
-        yield f"\n![Selected and right pairs by epoch]({picture})"
+    for figure in filter(None, figures):
+        yield f"\n![Selected and right pairs by epoch]({figure})"
 
 
 def _runs(results: Mapping[str, Result], runs: Path, page: Path) -> Iterator[str]:
-    """Each run: where, from which state of the code, on what, by which command. No time where it shared its device."""
+    """Each run with its folder, commit, hardware and command; no time if it shared its device."""
     yield markdown_row(["run", "accuracy", "seconds per epoch", "hardware", "versions", "commit", "command"])
     yield "|---|---:|---:|---|---|---|---|"
     for name, result in sorted(results.items()):

@@ -13,7 +13,7 @@ from pals.bench.jobs import changes
 from pals.bench.paper.experiments import Experiment, select
 from pals.bench.paper.published import selected_pairs
 from pals.bench.report.plots import Curve, Marks
-from pals.bench.report.tabulate import folder_of
+from pals.bench.report.results_frame import folder_of
 from pals.bench.run_records import read_records
 from pals.runs.run_folder import load_run_config
 from pals.training.run_log import read_epochs

@@ -1,11 +1,11 @@
-"""From recipes and runs to tables: the toy grid, records, schedules, comparisons, the page on what is reproduced."""
+"""From experiments and runs to tables: the toy grid, records, schedules, comparisons, the page on what is reproduced."""
 
 from __future__ import annotations
 
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from _latex import columns_of, environments
 from _toy import Answer
 from pals.bench.paper.experiments import experiments, find, select
 from pals.bench.report.reproduction import reproduction_page
+from pals.bench.report.results_frame import BASELINE_RUN, gather, link, make_table
 from pals.bench.report.run_curves import read_curve, read_curves
-from pals.bench.report.tabulate import YARDSTICK, gather, link, make_table
 from pals.bench.run_records import Result, read_records
 from pals.util.errors import InputError
 from pals.util.files import read_json
@@ -68,7 +68,7 @@ ALIM_CELL = "table1/cifar10-q0.1-eta0.1/alim-scale"
 
 
 def entry_of(made: Any, row: str, column: str = "CIFAR-10, q=0.1, eta=0.1") -> Any:
-    (found,) = [entry for entry in made.entries if (entry.row, entry.column) == (row, column)]
+    (found,) = [entry for entry in made.rows() if (entry.row, entry.column) == (row, column)]
     return found
 
 
@@ -95,10 +95,10 @@ MARKDOWN = """\
 Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). \
 Columns name the protocol of the candidate sets and the share of sets without the true label. Hardware: cpu, fp32.
 
-|  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
-|---|---:|---:|
-| PALS, ours | {pals_few} | {pals_many} |
-| Average, ours | {average_few} | {average_many} |
+|  |  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
+|---|---|---:|---:|
+| PALS | ours | {pals_few} | {pals_many} |
+| Average | ours | {average_few} | {average_many} |
 """
 LATEX = r"""
 \begin{{tabular}}{{@{{}}llrr@{{}}}}
@@ -107,6 +107,7 @@ LATEX = r"""
 &  & g1, {few:.4g} & g1, {many:.4g} \\
 \midrule
 PALS & ours & {pals_few} & {pals_many} \\
+\addlinespace
 Average & ours & {average_few} & {average_many} \\
 \bottomrule
 \end{{tabular}}
@@ -156,20 +157,18 @@ def test_the_toy_grid_on_the_screen_against_a_row(
 def test_recipes_with_the_same_settings_share_their_run(tmp_path: Path) -> None:
     """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in table 7 as what is left as it is."""
     runs = write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55))
-    assert sum(entry.ours is not None for entry in table(runs, "7").entries) == 6
-    assert sum(entry.ours is not None for entry in table(runs, "figure2").entries) == 1
-    assert sum(entry.ours is not None for entry in table(runs, "1").entries) == 1
+    assert [table(runs, name).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
 
 
 def test_marks(tmp_path: Path) -> None:
     """Published: 96.28 ± 0.05."""
     for accuracy, mark in ((96.34, "within"), (96.54, "better"), (96.0, "worse")):
         entry = entry_of(table(write(tmp_path / "r.jsonl", record(PALS_CELL, accuracy=accuracy)), "1"), "PALS")
-        assert (entry.mark, entry.published) == (mark, (96.28, 0.05))
+        assert (entry.mark, entry.paper_mean, entry.paper_std) == (mark, 96.28, 0.05)
         assert entry.difference == pytest.approx(accuracy - 96.28)
     assert entry_of(table(tmp_path / "r.jsonl", "1"), "RC").mark == "not run"
     unknown = table(write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals")), "7")
-    assert {entry.mark for entry in unknown.entries if entry.ours} == {""}  # one run, and no deviation published
+    assert {entry.mark for entry in unknown.rows() if entry.n} == {""}  # one run, and no deviation published
 
 
 def test_a_shortened_run_is_in_no_other_table(tmp_path: Path) -> None:
@@ -178,25 +177,34 @@ def test_a_shortened_run_is_in_no_other_table(tmp_path: Path) -> None:
     )
     for epochs, seed in ((None, 2), (50, 1), (30, 3)):
         made = table(runs, "1", epochs)
-        assert [[run.seed for run in entry.ours.runs] for entry in made.entries if entry.ours] == [[seed]]
+        assert [[run["seed"] for run in entry.runs] for entry in made.rows() if entry.n] == [[seed]]
         assert made.epochs == epochs
+
+
+@pytest.mark.parametrize(("of_the_run", "of_the_table"), [(50, None), (500, 50), (30, 50)])
+def test_schedules_are_never_mixed(of_the_run: int, of_the_table: int | None, tmp_path: Path) -> None:
+    """Also where the folder of a run and its settings contradict each other."""
+    wrong = replace(record(PALS_CELL, epochs=of_the_table), epochs=of_the_run)
+    with pytest.raises(InputError, match="never mixed"):
+        table(write(tmp_path / "r.jsonl", wrong), "1", of_the_table)
 
 
 def test_a_full_run_is_not_in_a_table_of_shortened_ones(tmp_path: Path) -> None:
     """PALS has 500 epochs and ALIM 1000: in a table of 500, PALS would be the only one with its whole schedule."""
     runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(ALIM_CELL, epochs=500))
     made = table(runs, "1", 500)
-    assert entry_of(made, "PALS").ours is None
-    assert entry_of(made, "ALIM-Scale").ours is not None
+    assert (entry_of(made, "PALS").n, entry_of(made, "ALIM-Scale").n) == (0, 1)
 
 
 def test_rows_are_compared_over_seeds_that_they_share(tmp_path: Path) -> None:
     ours = [record(PALS_CELL, seed, value) for seed, value in ((1, 96.0), (2, 97.0), (3, 98.0))]
     theirs = [record(ALIM_CELL, seed, value) for seed, value in ((2, 96.0), (3, 95.0), (4, 10.0))]
     made = table(write(tmp_path / "r.jsonl", *ours, *theirs), "1", against="pals")
-    mean, low, high = entry_of(made, "ALIM-Scale").against
-    assert mean == pytest.approx(-2.0)  # of -1 and -3; the half width is 12.7062 (t, one degree of freedom) times 1
-    assert (low, high) == (pytest.approx(-14.7062, abs=1e-3), pytest.approx(10.7062, abs=1e-3))
+    found = entry_of(made, "ALIM-Scale")
+    assert found.against_mean == pytest.approx(
+        -2.0
+    )  # of -1 and -3; the half width is 12.7062 (t, one degree of freedom) times 1
+    assert (found.against_low, found.against_high) == (pytest.approx(-14.7062, abs=1e-3), pytest.approx(10.7062, abs=1e-3))
     assert entry_of(made, "PALS").against is None
     with pytest.raises(InputError, match="Unknown row"):
         table(tmp_path / "r.jsonl", "1", against="nobody")
@@ -204,20 +212,20 @@ def test_rows_are_compared_over_seeds_that_they_share(tmp_path: Path) -> None:
 
 def test_a_study_counts_in_supervised_epochs_of_the_same_machine(tmp_path: Path) -> None:
     name = "noisy-comparison/cifar10-q0.3-eta0.3/pals"
-    plain = record(YARDSTICK, epoch_seconds=0.8, protocol=None, nominal_noise=None, effective_noise=None)
+    plain = record(BASELINE_RUN, epoch_seconds=0.8, protocol=None, nominal_noise=None, effective_noise=None)
     runs = write(tmp_path / "r.jsonl", record(name), plain)
     column = "CIFAR-10, q=0.3, eta=0.3"
     for epochs in (None, 30):  # its own length is not a shortened one
         made = table(runs, "noisy-comparison", epochs)
-        speed = entry_of(made, "PALS", column).speed
+        found = entry_of(made, "PALS", column)
         assert (made.epochs, made.study_epochs) == (None, 30)
-        assert (speed.times_supervised, speed.cost, speed.total_seconds) == (pytest.approx(2.5), 2.33, 60.0)
-        assert made.columns[0].effective_noise == 0.3
+        assert (found.times_supervised, found.cost, found.total_seconds) == (pytest.approx(2.5), 2.33, 60.0)
+        assert found.effective_noise == 0.3
     elsewhere = write(tmp_path / "r.jsonl", record(name, hardware="Y2"), plain)
-    assert entry_of(table(elsewhere, "noisy-comparison"), "PALS", column).speed.times_supervised is None
+    assert entry_of(table(elsewhere, "noisy-comparison"), "PALS", column).times_supervised is None
     other = write(tmp_path / "r.jsonl", record("partial-check/cifar10-q0.3-eta0.2/pals"), plain)
-    speed = entry_of(table(other, "partial-check"), "PALS", "CIFAR-10, q=0.3, eta=0.2").speed
-    assert speed.times_supervised == pytest.approx(2.5)
+    found = entry_of(table(other, "partial-check"), "PALS", "CIFAR-10, q=0.3, eta=0.2")
+    assert found.times_supervised == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("epochs", [60, 31])
@@ -227,7 +235,7 @@ def test_a_study_of_another_length_shows_methods_in_two_phases_too(epochs: int, 
     runs = write(tmp_path / "r.jsonl", *[record(name, epochs=epochs) for name in names])
     made = table(runs, "noisy-comparison", epochs)
     assert made.epochs == epochs
-    assert [entry.row for entry in made.entries if entry.ours] == ["PALS", "FREDIS"]
+    assert [entry.row for entry in made.rows() if entry.n] == ["PALS", "FREDIS"]
 
 
 def test_a_study_says_how_far_a_schedule_was_shortened(tmp_path: Path) -> None:
@@ -243,8 +251,7 @@ def test_a_study_says_how_far_a_schedule_was_shortened(tmp_path: Path) -> None:
 def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:
     made = table(write(tmp_path / "r.jsonl", record("timing/resnet18/pals", epoch_seconds=1.5)), "timing")
     entry = entry_of(made, "PALS", "ResNet-18")
-    assert (entry.ours.mean, entry.published, entry.mark) == (1.5, (40.0, None), "")
-    assert made.columns[0].protocol == ""
+    assert (entry.mean, entry.paper_mean, entry.mark, entry.protocol) == (1.5, 40.0, "", "")
 
 
 def test_training_times_are_compared_as_times(tmp_path: Path) -> None:
@@ -255,7 +262,7 @@ def test_training_times_are_compared_as_times(tmp_path: Path) -> None:
         for seed, at_a_time in ((1, 1), (2, 2))
     ]
     made = table(write(tmp_path / "r.jsonl", *pals, *alim), "timing", against="PALS")
-    assert entry_of(made, "ALIM", "ResNet-18").against == (1.0, None, None)
+    assert entry_of(made, "ALIM", "ResNet-18").against_mean == 1.0
 
 
 def test_a_whole_schedule_asked_for_by_its_length_is_whole(tmp_path: Path) -> None:
@@ -264,7 +271,7 @@ def test_a_whole_schedule_asked_for_by_its_length_is_whole(tmp_path: Path) -> No
     runs = write(tmp_path / "r.jsonl", record(PALS_CELL))
     made = make_table(recipes, gather(recipes, runs, 500), runs=runs, epochs=500)
     assert (made.epochs, made.schedule) == (None, "full schedule")
-    assert entry_of(made, "PALS").ours is not None
+    assert entry_of(made, "PALS").n == 1
 
 
 def test_records_of_changed_settings_are_refused(grid: Path, pals: Pals, tmp_path: Path) -> None:
@@ -324,7 +331,7 @@ def test_without_runs_the_papers_numbers_are_shown(pals: Pals) -> None:
     answer = pals("table", "2")
     assert answer.code == 0
     assert "81.46 ± 0.13" in answer.out
-    assert "PALS, paper ·" in answer.out
+    assert "81.46 ± 0.13" in answer.out and "ours" not in answer.out
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 300])
@@ -339,7 +346,7 @@ def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.
 
 
 def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:
-    names = ["noisy-comparison/cifar10-q0.3-eta0.3/pals", YARDSTICK]
+    names = ["noisy-comparison/cifar10-q0.3-eta0.3/pals", BASELINE_RUN]
     runs = write(tmp_path / "r.jsonl", *[record(name) for name in names])
     assert pals("figure", "speed", "--runs", runs, "--out", "s.svg").code == 0
     assert "PALS" in (tmp_path / "s.svg").read_text(encoding="utf-8")
