@@ -204,7 +204,13 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`runs/ponds`, of the example."""
     folder = tmp_path_factory.mktemp("fitted")
     bring_example(folder)
-    fit(folder / "photos", folder / "answers.csv", out=folder / "runs" / "ponds", encoder="patches", mirror=False, device="cpu")
+    fit(
+        folder / "photos",
+        folder / "answers.csv",
+        out=folder / "runs" / "ponds",
+        encoder="patches",
+        settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
+    )
     return folder
 
 

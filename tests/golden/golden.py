@@ -99,14 +99,30 @@ def fits(inputs: Path) -> dict[str, dict[str, Any]]:
     """Arguments of `pals.fit` for the fits; the first of them, to the answers alone, is run by the command line."""
     answers, images = inputs / "answers.csv", {"images": inputs / "images"}
     vectors = {"images": None, "features": inputs / "features.npy", "names": inputs / "names.txt"}
-    quick = {"epochs": 2, "folds": 2, "settings": {"method": {"neighbors": 5}, "data": {"fold_epochs": 1}}}
+    quick = {"data": {"folds": 2, "fold_epochs": 1}, "train": {"epochs": 2}, "method": {"neighbors": 5}}
+    cpu = {"engine": {"device": "cpu"}}
     return {
         "answers-alone": {},
-        "closed-form": {**images, "votes": answers, "encoder": "patches", "all_probabilities": True},
-        "trained": {**images, "votes": answers, "network": "small-cnn", "method": "pals", **quick},
-        "taxonomy": {**vectors, "votes": inputs / "coarse.csv", "taxonomy": inputs / "taxonomy.csv", "sure": 0.8},
-        "unsure": {**vectors, "votes": inputs / "unsure.csv"},
-        "unnamed": {**vectors, "votes": inputs / "unnamed.csv"},
+        "closed-form": {
+            **images,
+            "votes": answers,
+            "encoder": "patches",
+            "settings": {**cpu, "files": {"all_probabilities": True}},
+        },
+        "trained": {
+            **images,
+            "votes": answers,
+            "method": "pals",
+            "settings": {**cpu, **quick, "network": {"name": "small-cnn"}},
+        },
+        "taxonomy": {
+            **vectors,
+            "votes": inputs / "coarse.csv",
+            "taxonomy": inputs / "taxonomy.csv",
+            "settings": {**cpu, "data": {"sure": 0.8}},
+        },
+        "unsure": {**vectors, "votes": inputs / "unsure.csv", "settings": cpu},
+        "unnamed": {**vectors, "votes": inputs / "unnamed.csv", "settings": cpu},
     }
 
 
@@ -116,7 +132,7 @@ def record_fits(inputs: Path, runs: Path, folder: Path) -> None:
     for name, given in fits(inputs).items():
         out, truth, found = runs / name, inputs / "truth.csv", folder / name
         if given:
-            fit(**given, truth=truth, out=out, device="cpu")
+            fit(**given, truth=truth, out=out)
         else:
             call = ["-m", "pals", "fit", "--no-images", str(inputs / "answers.csv"), "--truth", str(truth), "--out", str(out)]
             subprocess.run([sys.executable, *call], check=True, stdout=subprocess.DEVNULL)

@@ -36,7 +36,7 @@ def answers() -> pd.DataFrame:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     folder = tmp_path_factory.mktemp("answers")
     answers().to_csv(folder / "votes.csv", index=False)
-    return fit(None, folder / "votes.csv", out=folder / "run", no_images=True, all_probabilities=True)
+    return fit(None, folder / "votes.csv", out=folder / "run", no_images=True, settings={"files": {"all_probabilities": True}})
 
 
 def test_tables_and_report(found: Findings) -> None:
@@ -146,7 +146,7 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     assert len(queue) == 5 and set(queue["item"]) <= set(found.labels["item"])
     more = pd.DataFrame({"item": [queue["item"][0], "new"], "annotator": "dora", "label": ["a", "b"]})
     more.to_csv(tmp_path / "more.csv", index=False)
-    updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", trust="dora")
+    updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", settings={"data": {"trusted": ("dora",)}})
     (tmp_path / "list.txt").write_text("new")
     with pytest.raises(InputError, match=r"has none\. Fit the pictures with --encoder auto"):
         update(found.folder, add_class="d", items=tmp_path / "list.txt", out=tmp_path / "more")
@@ -167,13 +167,18 @@ def test_there_is_no_classifier(found: Findings, tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:
-    for given in ({"encoder": "patches"}, {"epochs": 3}, {"features": "x.npy"}, {"method": "pals"}):
-        with pytest.raises(InputError, match=f"fits the answers alone: leave out {next(iter(given))}"):
+    for name, given in (
+        ("encoder", {"encoder": "patches"}),
+        ("epochs", {"settings": {"train": {"epochs": 3}}}),
+        ("features", {"features": "x.npy"}),
+        ("method", {"method": "pals"}),
+    ):
+        with pytest.raises(InputError, match=f"fits the answers alone: leave out {name}"):
             fit(None, answers(), out=tmp_path / "run", no_images=True, **given)  # type: ignore[arg-type]
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 3)))
     numbered = answers().assign(item=answers()["item"].str.removeprefix("=item "))
     fit(None, numbered, features=tmp_path / "x.npy", out=tmp_path / "other")
-    with pytest.raises(InputError, match="holds a run with pictures or vectors"):
+    with pytest.raises(InputError, match="holds a run with images or vectors"):
         fit(None, numbered, out=tmp_path / "other", no_images=True)
     with pytest.raises(InputError, match="with no_images=True, give neither"):
         fit(None, answers(), out=tmp_path / "run")

@@ -22,9 +22,8 @@ def test_new_items_are_predicted_as_surely_as_rightly(folds: int, tmp_path: Path
     """With the temperature of the fold networks, which have another scale, it was 45% off; against the answers alone 16%."""
     x_ND, y_N, votes = answered_digits(ITEMS)
     np.save(tmp_path / "x.npy", x_ND[:ITEMS])
-    settings = {"data": {"fold_epochs": 10}}
-    found = fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", folds=folds, epochs=20, device="cpu",
-                settings=settings)  # fmt: skip
+    settings = {"data": {"folds": folds, "fold_epochs": 10}, "train": {"epochs": 20}, "engine": {"device": "cpu"}}
+    found = fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", settings=settings)
     probability_NC = found.model.probabilities(torch.from_numpy(x_ND[ITEMS:]))
     label_N = torch.tensor([found.model.class_names.index(f"d{label}") for label in y_N[ITEMS:]])
     assert (probability_NC.argmax(dim=1) == label_N).double().mean() > 0.95
@@ -44,8 +43,14 @@ def test_people_who_share_mistakes_do_not_make_it_modest(tmp_path: Path) -> None
     rows = {"item": np.repeat(np.arange(ITEMS), 3), "annotator": np.tile(["ann", "bob", "cho"], ITEMS)}
     votes = pd.DataFrame(rows | {"label": [f"d{label}" for label in label_R]})
     np.save(tmp_path / "x.npy", x_ND[:ITEMS])
-    found = fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", method="pals", folds=0, epochs=8,
-                device="cpu")  # fmt: skip
+    found = fit(
+        None,
+        votes,
+        features=tmp_path / "x.npy",
+        out=tmp_path / "run",
+        method="pals",
+        settings={"data": {"folds": 0}, "train": {"epochs": 8}, "engine": {"device": "cpu"}},
+    )
     assert found.trained.fusion.correlation > 0.1 and found.model is not None
 
     def logits(rows_ND: np.ndarray) -> torch.Tensor:

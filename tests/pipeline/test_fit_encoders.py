@@ -48,10 +48,15 @@ def data(place: Path) -> Path:
     return make_pictures(place / "data", items=30)
 
 
+def settings(data: Path, **values: Any) -> dict[str, Any]:
+    return {"data": values, "files": {"cache": data.parent / "cache"}, "engine": {"device": "cpu"}}
+
+
 def run(data: Path, out: str, **options: Any) -> tuple[Findings, list[str]]:
     lines: list[str] = []
-    more = {"columns": COLUMNS, "device": "cpu", "cache": data.parent / "cache", "progress": lines.append, **options}
-    return fit(data / "images", data / "votes.csv", out=data.parent / out, **more), lines
+    given = merge(settings(data, columns=COLUMNS), options.pop("settings", {}))
+    images, votes = data / "images", data / "votes.csv"
+    return fit(images, votes, out=data.parent / out, settings=given, progress=lines.append, **options), lines
 
 
 @pytest.fixture(scope="module")
@@ -109,18 +114,20 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
 
     monkeypatch.setattr(feature_cache, "BLOCK_IMAGES", 8)
     monkeypatch.setattr(stage, "encode_cached", counted)
-    in_turn, _ = run(data, "in_turn", encoder=LITE0, cache=tmp_path / "in_turn")
+    in_turn, _ = run(data, "in_turn", encoder=LITE0, settings={"files": {"cache": tmp_path / "in_turn"}})
     monkeypatch.setattr(
         "pals.pipeline.stages.load.find_device", lambda _: torch.device("cuda")
     )  # there is none: a CPU does its work
-    ahead, lines = run(data, "ahead", encoder=LITE0, cache=tmp_path / "ahead")
+    ahead, lines = run(data, "ahead", encoder=LITE0, settings={"files": {"cache": tmp_path / "ahead"}})
     assert left == [30, 6]
     assert torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
     assert any(line.startswith("Encoded 30 pictures at 64 px in ") for line in lines)
 
 
 def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:
-    other, lines = run(data, "other", encoder=LITE0, method="pals", epochs=1, settings={"method": {"neighbors": 5}})
+    other, lines = run(
+        data, "other", encoder=LITE0, method="pals", settings={"method": {"neighbors": 5}, "train": {"epochs": 1}}
+    )
     assert "All 30 pictures were encoded earlier." in lines
     assert other.numbers["training"]["method"] == "pals"
     assert any("the closed form" in line.lower() for line in other.summary)
@@ -138,12 +145,17 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     pd.DataFrame({"item": findings.labels["item"][:4], "annotator": "eve", "label": other}).to_csv(
         tmp_path / "q.csv", index=False
     )
-    options: dict[str, Any] = {"cache": data.parent / "cache", "progress": lines.append, "device": "cpu"}
-    updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", trust="eve", **options)
+    updated = update(
+        findings.folder,
+        tmp_path / "q.csv",
+        out=tmp_path / "run",
+        settings=settings(data, trusted=("eve",)),
+        progress=lines.append,
+    )
     assert "All 30 pictures were encoded earlier." in lines
     after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
     assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
-    further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", columns=COLUMNS, **options)
+    further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", settings=settings(data, columns=COLUMNS))
     assert further.labels.set_index("item").loc[after.index, "label"].tolist() == other  # nor later
 
 
@@ -154,7 +166,7 @@ def test_an_update_on_patches_does_not_cut_them_again(data: Path, tmp_path: Path
     )
     monkeypatch.setattr("pals.runs.extractor.learn_patches", lambda *_: pytest.fail("patches are cut again"))
     for out, before in (("second", first.folder), ("third", tmp_path / "second")):
-        updated = update(before, tmp_path / "q.csv", out=tmp_path / out, cache=data.parent / "cache", device="cpu")
+        updated = update(before, tmp_path / "q.csv", out=tmp_path / out, settings=settings(data))
         assert torch.equal(updated.trained.encoded.inputs, first.trained.encoded.inputs)
 
 
@@ -204,7 +216,7 @@ def test_patches_that_were_compared_on_all_pictures_are_cut_once(
 
 
 def test_what_the_comparison_looked_at_is_not_known_from_before(data: Path, tmp_path: Path) -> None:
-    _, lines = run(data, "first", encoder="auto", cache=tmp_path)
+    _, lines = run(data, "first", encoder="auto", settings={"files": {"cache": tmp_path}})
     if any(line.startswith(f"Encoder: {LITE0}") for line in lines):
         assert "Encoded 30 of 30 when encoders were compared." in lines
     assert not any("encoded earlier" in line for line in lines)
@@ -260,8 +272,8 @@ def test_a_second_opinion_is_trained_no_longer_than_the_classifier(given: dict[s
 
 @pytest.mark.slow
 def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
-    settings = {"train": {"lr": 1e-9}, "method": {"neighbors": 5}}
-    findings, lines = run(data, "tuned", encoder=LITE0, frozen=False, epochs=1, folds=0, settings=settings)
+    tuned = {"train": {"lr": 1e-9, "epochs": 1}, "method": {"neighbors": 5}, "network": {"frozen": False}, "data": {"folds": 0}}
+    findings, lines = run(data, "tuned", encoder=LITE0, settings=tuned)
     assert f"Training {LITE0} further, from the given weights." in lines
     assert findings.trained.plan.config.train.encoder_lr_scale == 0.1
     assert findings.trained.loaded.statistics.mean == (127 / 255,) * 3
@@ -340,5 +352,5 @@ def test_grey_pictures_and_one_that_cannot_be_read(tmp_path: Path) -> None:
     for path in sorted((data / "images").glob("*.png"))[:3]:
         Image.fromarray(np.asarray(Image.open(path).convert("L"))).save(path)
     (data / "images" / "torn.png").write_bytes(b"\x89PNG")
-    findings, lines = run(data, "run", encoder=LITE0, skip_bad=True)
+    findings, lines = run(data, "run", encoder=LITE0, settings={"data": {"skip_bad": True}})
     assert len(findings.labels) == 12 and any("torn.png" in line for line in lines)

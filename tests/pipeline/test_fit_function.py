@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,20 @@ from pals.model import Model
 from pals.pipeline import Findings, fit, update
 from pals.readers import read_votes
 from pals.report.data import command_text
-from pals.util.config import read_yaml
+from pals.runs.run_config import VotesConfig
+from pals.training.engine import EngineConfig
+from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_json
 from pals.vision.networks import build_network
 
 COLUMNS = {"item": "picture", "annotator": "who", "label": "class"}
 QUICK: dict[str, Any] = {
-    "network": "small-cnn",
-    "folds": 2,
-    "epochs": 2,
-    "device": "cpu",
-    "settings": {"method": {"neighbors": 5}, "data": {"fold_epochs": 1}},
+    "data": {"columns": COLUMNS, "folds": 2, "fold_epochs": 1},
+    "network": {"name": "small-cnn"},
+    "train": {"epochs": 2},
+    "engine": {"device": "cpu"},
+    "method": {"neighbors": 5},
 }
 WORDS = ("--network", "small-cnn", "--folds", "2", "--epochs", "2", "--device", "cpu",
          "--set", "method.neighbors=5", "--set", "data.fold_epochs=1")  # fmt: skip
@@ -42,7 +45,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(data: Path, votes: Any = None, **options: Any) -> Findings:
     votes = data / "votes.csv" if votes is None else votes
-    return fit(data / "images", votes, **{"out": data.parent / "python", "columns": COLUMNS, **QUICK, **options})
+    settings = merge(QUICK, options.pop("settings", {}))
+    return fit(data / "images", votes, **{"out": data.parent / "python", "settings": settings, **options})
 
 
 def test_the_same_as_the_command_and_not_a_word(
@@ -91,33 +95,41 @@ def test_answers_in_memory(data: Path) -> None:
         run(data, frame.iloc[:-1], out=data.parent / "frame")
     more = pd.DataFrame({"item": [frame["picture"][0]], "annotator": ["eve"], "label": ["dark"]})
     more.to_csv(data / "more.csv", index=False)
-    updated = update(data.parent / "frame", data / "more.csv", device="cpu")
+    updated = update(data.parent / "frame", data / "more.csv", settings={"engine": {"device": "cpu"}})
     assert updated.folder == data.parent / "frame-updated"
     assert updated.numbers["answers"] == 91
 
 
 def test_pictures_or_vectors(data: Path) -> None:
     for images, features in ((None, None), (data / "images", data / "x.npy")):
-        with pytest.raises(InputError, match="either a folder of pictures or feature vectors"):
+        with pytest.raises(InputError, match="either a folder of images or feature vectors"):
             fit(images, data / "votes.csv", out=data / "run", features=features)
     np.save(data / "x.npy", np.random.default_rng(0).normal(size=(30, 4)))
     votes = pd.DataFrame({"item": range(30), "annotator": "ann", "label": ["a", "b", "c"] * 10})
-    found = fit(None, votes, features=data / "x.npy", out=data.parent / "run", epochs=1, device="cpu")
+    found = fit(
+        None,
+        votes,
+        features=data / "x.npy",
+        out=data.parent / "run",
+        settings={"train": {"epochs": 1}, "engine": {"device": "cpu"}},
+    )
     assert found.labels["item"].tolist() == [str(row) for row in range(30)]
 
 
 def test_weights_are_found_by_name(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the data folder, frozen or not; the command made a path of every name."""
-    network = build_network("imagenet-resnet18", (3, 32, 32), 2)
+    resnet = build_network("imagenet-resnet18", (3, 32, 32), 2)
     (tmp_path / "sets" / "weights").mkdir(parents=True)
-    torch.save(network.state_dict(), tmp_path / "sets" / "weights" / "mine.pth")
+    torch.save(resnet.state_dict(), tmp_path / "sets" / "weights" / "mine.pth")
     monkeypatch.setenv("PALS_DATA", str(tmp_path / "sets"))
-    found = run(data, network="imagenet-resnet18", weights="mine.pth", folds=0, epochs=1)
+    network = {"name": "imagenet-resnet18", "weights": "mine.pth"}
+    settings = {"network": network, "data": {"folds": 0}, "train": {"epochs": 1}}
+    found = run(data, settings=settings)
     assert found.trained.plan.config.network.weights == str(tmp_path / "sets" / "weights" / "mine.pth")
     encoder = Model.load(found.folder, "cpu").encoder
-    assert encoder is not None and torch.equal(encoder.state_dict()["conv1.weight"], network.state_dict()["conv1.weight"])
+    assert encoder is not None and torch.equal(encoder.state_dict()["conv1.weight"], resnet.state_dict()["conv1.weight"])
     with pytest.raises(InputError, match=r"no weights file nowhere\.pth"):
-        run(data, out=data.parent / "other", network="imagenet-resnet18", weights="nowhere.pth")
+        run(data, out=data.parent / "other", settings={"network": {**network, "weights": "nowhere.pth"}})
 
 
 @pytest.mark.parametrize(
@@ -151,3 +163,26 @@ def test_in_a_notebook(data: Path) -> None:
     assert agreed.doubtful.empty and "&lt;b&gt;1" in agreed._repr_html_()
     read = read_votes(data / "<run>" / "votes.csv")
     assert len(repr(read)) < 3000 and len(repr(read.to_candidates())) < 1000
+
+
+def test_old_keywords_work_and_warn(tmp_path: Path) -> None:
+    """With the settings that replace them, and config objects for sections, the result and the stored settings are the same."""
+    votes = pd.DataFrame({"item": list("aabbcc"), "annotator": list("xyxyxy"), "label": list("pqppqq")})
+    with pytest.warns(DeprecationWarning, match=r"pals\.fit\(trust=\.\.\.\) is now settings=\{'data': \{'trusted'"):
+        fit(None, votes, out=tmp_path / "old", no_images=True, trust="x", seed=None)
+    given = {"data": VotesConfig(votes=(), trusted=("x",)), "engine": EngineConfig()}
+    fit(None, votes, out=tmp_path / "new", no_images=True, settings=given)
+    for name in ("labels.csv", "config.yaml"):
+        assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
+    votes.assign(annotator="z").to_csv(tmp_path / "more.csv", index=False)
+    with pytest.warns(DeprecationWarning, match=r"pals\.update\(device="):
+        assert update(tmp_path / "new", tmp_path / "more.csv", device="cpu").folder == tmp_path / "new-updated"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        fit(None, votes, out=tmp_path / "other", colour="red")
+    with pytest.raises(InputError, match=r"An update keeps network\.name of the run"):
+        update(tmp_path / "new", tmp_path / "more.csv", settings={"network": {"name": "mlp"}})
+
+
+def test_at_most_a_dozen_parameters() -> None:
+    for function in (fit, update):
+        assert len(inspect.signature(function).parameters) <= 12 + 1  # the last are the old keywords

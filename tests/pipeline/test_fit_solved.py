@@ -113,7 +113,7 @@ def noise(items: int, tmp_path: Path, **options: Any) -> Findings:
     np.save(tmp_path / "x.npy", rng.normal(size=(items, 8)))
     rows = [(i, w, "abc"[t if rng.random() < 0.8 else rng.integers(3)]) for i, t in enumerate(truth_N) for w in "uvw"]
     votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
-    return fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", device="cpu", **options)
+    return fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", **options)
 
 
 def test_vectors_that_tell_nothing_have_no_weight_and_it_is_said(tmp_path: Path) -> None:
@@ -128,7 +128,14 @@ def test_training_says_which_predicts_answers_better(
     digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame], tmp_path: Path
 ) -> None:
     folder, *_, votes = digits
-    trained = fit(None, votes, features=folder / "x.npy", out=tmp_path / "run", method="pals", epochs=1, device="cpu")
+    trained = fit(
+        None,
+        votes,
+        features=folder / "x.npy",
+        out=tmp_path / "run",
+        method="pals",
+        settings={"train": {"epochs": 1}, "engine": {"device": "cpu"}},
+    )
     assert any("the closed form" in line.lower() and "a typical probability of" in line.lower() for line in trained.summary)
     assert trained.numbers["training"]["method"] == "pals"
 

@@ -22,14 +22,17 @@ from pals.data import FileImages
 from pals.data.shards import ShardImages
 from pals.pipeline import Findings
 from pals.training.engine import Engine
+from pals.util.config import merge
 from pals.util.errors import InputError
 
 TRAINED: dict[str, Any] = {
-    "network": "small-cnn",
     "method": "pals",
-    "epochs": 2,
-    "folds": 2,
-    "settings": {"data": {"fold_epochs": 1}, "method": {"neighbors": 5}, "train": {"batch_size": 8, "feature_batch": 8}},
+    "settings": {
+        "data": {"folds": 2, "fold_epochs": 1},
+        "network": {"name": "small-cnn"},
+        "method": {"neighbors": 5},
+        "train": {"epochs": 2, "batch_size": 8, "feature_batch": 8},
+    },
 }
 SOLVED: dict[str, Any] = {"encoder": "patches"}
 WAYS = {"trained": TRAINED, "solved": SOLVED}
@@ -56,11 +59,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_pictures(tmp_path_factory.mktemp("data"), items=ITEMS)
 
 
-def fitted(data: Path, out: Path, said: list[str] | None = None, images: Path | None = None, **options: Any) -> Findings:
+def fitted(
+    data: Path,
+    out: Path,
+    said: list[str] | None = None,
+    images: Path | None = None,
+    stream: bool | None = None,
+    skip_bad: bool = False,
+    **options: Any,
+) -> Findings:
     columns = {"item": "picture", "annotator": "who", "label": "class"}
-    tell = (lambda line: None) if said is None else said.append
-    paths = {"images": images or data / "images", "votes": data / "votes.csv", "out": out, "cache": out.parent / "cache"}
-    return fit(**paths, columns=columns, device="cpu", progress=tell, **options)
+    given = {
+        "data": {"columns": columns, "skip_bad": skip_bad},
+        "engine": {"device": "cpu"},
+        "files": {"cache": out.parent / "cache", "stream": stream},
+    }
+    settings, progress = merge(given, options.pop("settings", {})), None if said is None else said.append
+    return fit(images or data / "images", data / "votes.csv", out=out, settings=settings, progress=progress, **options)
 
 
 def assert_alike(one: Path, other: Path) -> None:

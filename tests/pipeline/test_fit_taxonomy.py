@@ -68,7 +68,14 @@ def inputs(place: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found(place: Path) -> Findings:
-    return fit(None, place / "votes.csv", out=place / "run", taxonomy=place / "tree.csv", sure=0.8, **inputs(place))
+    return fit(
+        None,
+        place / "votes.csv",
+        out=place / "run",
+        taxonomy=place / "tree.csv",
+        settings={"data": {"sure": 0.8}},
+        **inputs(place),
+    )
 
 
 def test_labels_are_rolled_up(found: Findings, place: Path) -> None:
@@ -324,4 +331,4 @@ def test_a_report_of_any_tree_is_drawn() -> None:
 
 def test_sure_without_a_tree_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sure = 0.8: there is no taxonomy to roll labels up in\. Name one with --taxonomy"):
-        fit(None, place / "votes.csv", out=tmp_path / "run", no_images=True, sure=0.8)
+        fit(None, place / "votes.csv", out=tmp_path / "run", no_images=True, settings={"data": {"sure": 0.8}})

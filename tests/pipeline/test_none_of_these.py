@@ -54,10 +54,7 @@ def found(digits: tuple[Path, np.ndarray]) -> Findings:
         folder / "votes.csv",
         out=folder / "run",
         encoder="patches",
-        size=16,
-        mirror=False,
-        device="cpu",
-        cache=folder / "cache",
+        settings={"data": {"size": 16, "mirror": False}, "engine": {"device": "cpu"}, "files": {"cache": folder / "cache"}},
     )
 
 
@@ -135,7 +132,9 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
     assert named_N[hidden_N].mean() > 0.1 and named_N[~hidden_N].mean() < 0.02
     assert (found.folder / "labels.csv").read_text().count("d3") == 0  # the old run stays as it is
     (tmp_path / "more.csv").write_text(f"item,annotator,label\n{others.index[0]},eve,d3\n")
-    again = update(tmp_path / "new", tmp_path / "more.csv", out=tmp_path / "again", cache=folder / "cache")
+    again = update(
+        tmp_path / "new", tmp_path / "more.csv", out=tmp_path / "again", settings={"files": {"cache": folder / "cache"}}
+    )
     assert "d3" in again.result.votes.class_names and read_yaml(again.folder / "config.yaml")["data"]["added"] == {}
     assert (again.labels.set_index("item").loc[listed, "status"] == "gold").all()
 
@@ -166,9 +165,18 @@ def test_what_does_not_go_together(found: Findings, digits: tuple[Path, np.ndarr
         update(found.folder, out=tmp_path / "new")
     folder, _ = digits
     trained = fit(
-        folder / "images", folder / "votes.csv", out=tmp_path / "cnn", network="small-cnn", size=8, method="soft-votes",
-        epochs=1, folds=0, device="cpu", cache=folder / "cache",
-    )  # fmt: skip
+        folder / "images",
+        folder / "votes.csv",
+        out=tmp_path / "cnn",
+        method="soft-votes",
+        settings={
+            "network": {"name": "small-cnn"},
+            "data": {"size": 8, "folds": 0},
+            "train": {"epochs": 1},
+            "engine": {"device": "cpu"},
+            "files": {"cache": folder / "cache"},
+        },
+    )
     assert trained.labels["none_of_these"].isna().all() and trained.numbers["none_of_these"] is None
     (tmp_path / "list.txt").write_text("001.png\n")
     with pytest.raises(InputError, match=r"needs frozen features .* Fit the pictures with --encoder auto"):

@@ -22,7 +22,13 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("pals.crowd.error_estimate.SWEEPS", 20)
         patch.setattr("pals.crowd.error_estimate.COMPARED", 10)
         patch.setattr("pals.crowd.gibbs.BURN_IN", 5)
-        fit(folder / "images", folder / "votes.csv", out=folder / "run", encoder="patches", mirror=False, device="cpu")
+        fit(
+            folder / "images",
+            folder / "votes.csv",
+            out=folder / "run",
+            encoder="patches",
+            settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
+        )
         yield folder / "run"
 
 

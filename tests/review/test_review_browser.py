@@ -51,7 +51,13 @@ Serve = Callable[..., Server]
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_digits(tmp_path_factory.mktemp("sixty"), 60)
-    fit(folder / "images", folder / "votes.csv", out=folder / "digits", encoder="patches", mirror=False, device="cpu")
+    fit(
+        folder / "images",
+        folder / "votes.csv",
+        out=folder / "digits",
+        encoder="patches",
+        settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
+    )
     return folder / "digits"
 
 
@@ -236,7 +242,14 @@ def test_many_classes_are_found_by_typing(tmp_path: Path, browsers: Browsers, se
     ]
     (folder / "tree.csv").write_text("\n".join(tree))
     out = folder / "run"
-    fit(folder / "images", folder / "votes.csv", out=out, taxonomy=folder / "tree.csv", encoder="patches", mirror=False)
+    fit(
+        folder / "images",
+        folder / "votes.csv",
+        out=out,
+        taxonomy=folder / "tree.csv",
+        encoder="patches",
+        settings={"data": {"mirror": False}},
+    )
     server, page = serve(out), browsers()
     page.open(server.address)
     first = page.item

@@ -359,7 +359,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     assert pals("update", run).code == 2  # nobody has answered: files are needed
     AnswerStore(run).close()
     empty: Answer = pals("update", run)
-    assert empty.code == 2 and "nobody has answered in `pals review`" in empty.err
+    assert empty.code == 2 and "no answer has been given in `pals review`" in empty.err
     AnswerStore(run).add("ana", [NewAnswer("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err

@@ -120,7 +120,7 @@ def fit(
 
     Example:  pals fit --example
     """
-    from pals.util.config import override
+    from pals.util.config import merge, override
 
     started = time.perf_counter()
     if example:
@@ -138,37 +138,29 @@ def fit(
     refuse_unwritable(out)
     from pals.pipeline import fit as fit_  # loads torch: slips in the command are told before
 
+    flags = {
+        "data": {
+            **_data_settings(item_column, annotator_column, label_column, classes, encoding, trust, sure, skip_bad),
+            **_given_only({"format": format_, "size": size, "mirror": mirror, "folds": folds}),
+        },
+        "network": _given_only({"name": network, "weights": None if weights is None else str(weights), "frozen": frozen}),
+        "train": _given_only({"epochs": epochs}),
+        "engine": _given_only({"device": device}),
+        "files": {"cache": cache, "stream": stream, "all_probabilities": all_probabilities},
+        **_given_only({"seed": seed}),
+    }
     findings = fit_(
         images,
         votes,
         out=out,
         features=features,
         names=names,
-        format=format_,
-        columns=_given_only({"item": item_column, "annotator": annotator_column, "label": label_column}),
-        classes=_names(classes),
-        encoding=encoding,
-        trust=trust or (),
         taxonomy=taxonomy,
-        sure=sure,
-        encoder=encoder,
-        network=network,
-        weights=weights,
-        frozen=frozen,
-        size=size,
-        mirror=mirror,
-        method=method,
-        epochs=epochs,
-        folds=folds,
-        seed=seed,
-        device=device,
-        skip_bad=skip_bad,
-        cache=cache,
-        stream=stream,
         truth=truth,
+        encoder=encoder,
+        method=method,
         no_images=no_images,
-        all_probabilities=all_probabilities,
-        settings=settings,
+        settings=merge(flags, settings),
         progress=Terminal(),
     )
     _tell(findings, started)
@@ -214,19 +206,14 @@ def update(
     from pals.review.rounds import has_answers
 
     options: dict[str, Any] = {
-        "trust": trust or (),
-        "sure": sure,
-        "epochs": epochs,
-        "device": device,
-        "skip_bad": skip_bad,
-        "cache": cache,
-        "stream": stream,
-        "truth": truth,
-        "all_probabilities": all_probabilities,
-        "columns": _given_only({"item": item_column, "annotator": annotator_column, "label": label_column}),
-        "classes": _names(classes),
-        "encoding": encoding,
         "taxonomy": taxonomy,
+        "truth": truth,
+        "settings": {
+            "data": _data_settings(item_column, annotator_column, label_column, classes, encoding, trust, sure, skip_bad),
+            "train": _given_only({"epochs": epochs}),
+            "engine": _given_only({"device": device}),
+            "files": {"cache": cache, "stream": stream, "all_probabilities": all_probabilities},
+        },
         "progress": Terminal(),
     }
     if not (votes or add_class or items or out) and has_answers(run):
@@ -379,6 +366,28 @@ def _sources(paths: list[Path], features: Path | None, no_images: bool) -> tuple
 
 def _names(classes: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in classes.split(",")) if classes else None
+
+
+def _data_settings(
+    item: str | None,
+    annotator: str | None,
+    label: str | None,
+    classes: str | None,
+    encoding: str | None,
+    trust: list[str] | None,
+    sure: float | None,
+    skip_bad: bool,
+) -> dict[str, Any]:
+    """The options on answers that `fit` and `update` share, as settings of the section `data`."""
+    given = {
+        "columns": _given_only({"item": item, "annotator": annotator, "label": label}) or None,
+        "class_names": _names(classes),
+        "encoding": encoding,
+        "trusted": trust or None,
+        "sure": sure,
+        "skip_bad": skip_bad or None,
+    }
+    return _given_only(given)
 
 
 def _given_only(values: Mapping[str, Any]) -> dict[str, Any]:
