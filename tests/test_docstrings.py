@@ -23,15 +23,15 @@ WITHOUT_EXAMPLE = """
 Batch Context DATASETS Dataset ENCODERS Group Items KnownEncoder Loader
 METHODS Method NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
 RunConfig Selection Source Table View Votes closed_form dawid_skene
-estimator fit load_dataset
-majority_vote nearest next_answers prune pseudo_label
-read_votes update
+estimator load_dataset
+majority_vote nearest prune pseudo_label
+read_votes
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
-closed_form dawid_skene fit load_dataset
-majority_vote nearest next_answers
-prune pseudo_label read_votes update
+closed_form dawid_skene load_dataset
+majority_vote nearest
+prune pseudo_label read_votes
 """
 """Functions whose parameters are still to be listed; no name may be added."""
 
