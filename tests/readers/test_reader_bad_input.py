@@ -221,7 +221,7 @@ def test_a_page_that_asks_to_sign_in(encoding: str, write: Write) -> None:
 def test_utf_16_without_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "votes.csv"
     for encoding in ("utf-16-le", "utf-16-be"):
-        path.write_bytes("item,annotator,label\na,ann,newt\na,bob,frog\n".encode(encoding))
+        path.write_bytes("item,annotator,label\na,ann,newt\na,bob,kröte\n".encode(encoding))
         with pytest.raises(InputError, match=r"this looks like UTF-16 without a mark\. Save it as UTF-8, or say --encoding"):
             read_votes(path)
         assert read_votes(path, encoding=encoding).num_answers == 2

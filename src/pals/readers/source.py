@@ -84,14 +84,14 @@ class Source:
         if encoding is None:
             mark, encoding = next(((m, name) for m, name in MARKS if data.startswith(m)), (b"", "utf-8"))
             data = data[len(mark) :]
+            if not mark and b"\0" in data[:2] and not self.is_parquet:
+                self.refuse(
+                    "this looks like UTF-16 without a mark", "Save it as UTF-8, or say --encoding utf-16-le or utf-16-be."
+                )
         try:
             text = data.decode(encoding).removeprefix("\ufeff")
             if self.encoding is not None:
                 text.encode("utf-8")  # some codecs make text that cannot be written
-            elif "\0" in text[:2] and not self.is_parquet:
-                self.refuse(
-                    "this looks like UTF-16 without a mark", "Save it as UTF-8, or say --encoding utf-16-le or utf-16-be."
-                )
             return text
         except (LookupError, UnicodeEncodeError):
             raise _unknown_encoding(encoding) from None
