@@ -21,16 +21,16 @@ RECEIVERS = {"self", "cls"}
 VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
-Batch Context DATASETS Dataset ENCODERS Group Items KnownEncoder Loader
-METHODS Method NETWORKS Network Output PALSClassifier Phase Problem READERS Records Run
+Batch Context Group
+METHODS Method PALSClassifier Phase Problem READERS Records Run
 RunConfig Selection Source Table View Votes closed_form dawid_skene
-estimator load_dataset
+estimator
 majority_vote nearest prune pseudo_label
 read_votes
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
-closed_form dawid_skene load_dataset
+closed_form dawid_skene
 majority_vote nearest
 prune pseudo_label read_votes
 """

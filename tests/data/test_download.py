@@ -16,7 +16,7 @@ import pytest
 
 from pals.data import download as module
 from pals.data import find_weights
-from pals.data.download import ARCHIVES, WEIGHTS, Archive, WeightsFile, fetch, fetch_command
+from pals.data.download import ARCHIVES, WEIGHTS, Archive, RemoteFile, fetch, fetch_command
 from pals.util.errors import InputError
 
 
@@ -72,7 +72,7 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(module, "CHUNK", 4096)
+    monkeypatch.setattr(module, "DOWNLOAD_CHUNK_BYTES", 4096)
     site = Site(make_tar("toy-folder/one", "toy-folder/two"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler_of(site)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -327,7 +327,7 @@ def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | Non
     """The site's file under the kind of name that PyTorch gives to weights."""
     right = hashlib.sha256(site.content).hexdigest()
     name = f"toynet-{right[:8]}.pth"
-    monkeypatch.setitem(WEIGHTS, "toy-weights", WeightsFile(site.url.rpartition("/")[0] + f"/{name}", sha256 or right))
+    monkeypatch.setitem(WEIGHTS, "toy-weights", RemoteFile(site.url.rpartition("/")[0] + f"/{name}", sha256 or right))
     return name
 
 

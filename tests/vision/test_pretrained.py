@@ -140,8 +140,8 @@ def test_no_connection_for_a_name_of_the_hub(
     with caplog.at_level(logging.WARNING), pytest.raises(InputError) as error:
         find_encoder("timm:test_resnet", weights="timm")
     assert str(error.value) == (
-        "timm could not download the weights of 'test_resnet' (Cannot reach the hub): go online, or download the file "
-        "elsewhere and give it as --weights FILE."
+        "timm could not download the weights of 'test_resnet': Cannot reach the hub. Please check your connection and try "
+        "again. Go online, or download the file elsewhere and give it as --weights FILE."
     )
     assert not caplog.records
 

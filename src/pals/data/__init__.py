@@ -1,7 +1,9 @@
-"""Data sets by name, read from local files.
+"""Data sets by name, read from local files: items, truth and perhaps annotators' answers.
 
-Items, truth and, if there are any, people's answers. `download` is the only place that goes online, and only when asked.
-Training settings are in `runs.published_settings`; items that do not fit in memory are in `shards`.
+Only `download` goes online, and only for `pals data fetch`. Training settings are in `runs.published_settings`; items that do
+not fit in memory are in `shards`.
+
+Shape letters: N items, C classes, H height, W width, A answers per image, M some of the rows.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from pals.data.crowd_sets import CROWDS
 from pals.data.cub import load_cub200
 from pals.data.dataset import Dataset, Items, Load, Loader
 from pals.data.digits import load_digits_data
+from pals.data.download import find_weights
 from pals.data.row_source import FileImages, Inputs, ItemSource, open_array
-from pals.data.weights_file import find_weights
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
@@ -39,9 +41,9 @@ __all__ = [
     "open_array",
 ]
 
-SEED = 42
+DRAWS_SEED = 42
 SHARED = ("name", "partial_rate", "noise_rate", "protocol", "draws", "seed", "supervision", "votes")
-"""Settings of the section `data` that are not a data set's own."""
+"""Settings of the section `data` that all data sets have."""
 
 
 def _check(name: str, load: Any) -> None:
@@ -54,13 +56,8 @@ def _check(name: str, load: Any) -> None:
         raise InputError(f"The data set {name!r} has an option {taken[0]!r}, which all data sets have. Rename it.")
 
 
-def _class(load: Any) -> type[Loader] | None:
-    return load if isinstance(load, type) and issubclass(load, Loader) else None
-
-
 def _options(load: Load) -> tuple[str, ...]:
-    made_by = _class(load)
-    return () if made_by is None else tuple(field.name for field in fields(made_by.Config))
+    return tuple(field.name for field in fields(load.Config)) if isinstance(load, type) and issubclass(load, Loader) else ()
 
 
 _BUILT_IN: dict[str, Load] = {
@@ -73,39 +70,64 @@ _BUILT_IN: dict[str, Load] = {
     **CROWDS,
 }
 DATASETS: Registry[Load] = Registry("data set", "pals.datasets", _BUILT_IN, _check)
+"""Data sets by name; a plug-in adds its own."""
 
 
 def dataset_options(name: str) -> tuple[str, ...]:
-    """Names of the options that this data set has of its own."""
+    """Names of the options that only this data set has."""
     return _options(DATASETS[name]) if name in DATASETS else ()
 
 
 def dataset_loader(name: str, options: Mapping[str, Any]) -> Loader | None:
-    """The loader of this data set with its options checked, or None: one without options, or of which nothing is known here."""
+    """The loader of a data set with its options.
+
+    Args:
+        name: A key of `DATASETS`; an unknown name without options gives None.
+        options: The data set's own options.
+
+    Returns:
+        The loader, or None for a data set without options.
+
+    Raises:
+        InputError: An unknown data set or option, or a bad value.
+    """
     if name not in DATASETS and not options:
         return None
     load = DATASETS.find(name)
-    _refuse_unknown(name, load, options)
-    made_by = _class(load)
-    return None if made_by is None else made_by(build(made_by.Config, options, "data"))
-
-
-def _refuse_unknown(name: str, load: Load, options: Mapping[str, Any]) -> None:
-    """An option that another data set has is worth a word."""
     for option in options:
         if option in _options(load):
             continue
         having = sorted(other for other in DATASETS if option in _options(DATASETS[other]))
         if having:
-            whose = ", ".join(having)
-            raise InputError(f"Setting data.{option} is not an option of the data set {name}, but of {whose}. Remove it.")
+            others = ", ".join(having)
+            raise InputError(f"Setting data.{option} is not an option of the data set {name}, but of {others}. Remove it.")
         raise unknown("setting", f"data.{option}", [f"data.{known}" for known in (*SHARED[:-1], *_options(load))])
+    if not (isinstance(load, type) and issubclass(load, Loader)):
+        return None
+    return load(build(load.Config, options, "data"))
 
 
-def load_dataset(name: str, *, data_dir: Path | None = None, seed: int = SEED, **options: Any) -> Dataset:
-    """The data set with this name. `data_dir` is the user's data folder, for sets that do not come with a package. An option
-    that the set does not have is an error; `seed` is for sets that draw something, and has no effect on others."""
+def load_dataset(name: str, *, data_dir: Path | None = None, seed: int = DRAWS_SEED, **options: Any) -> Dataset:
+    """Loads a data set by name.
+
+    Args:
+        name: A key of `DATASETS`.
+        data_dir: Data folder, for sets that are read from files; default that of the environment variable PALS_DATA.
+        seed: For sets that draw at random, without effect on others; default 42.
+        options: The data set's own options; see docs/datasets.md.
+
+    Returns:
+        The data set.
+
+    Raises:
+        InputError: An unknown name or option, or files that are missing or damaged.
+
+    >>> from pals import load_dataset
+    >>> digits = load_dataset("digits")
+    >>> len(digits.train), digits.train.shape, digits.class_names[:3]
+    (1437, (1, 8, 8), ('0', '1', '2'))
+    """
     load: Any = DATASETS.find(name)
     loader = dataset_loader(name, options)
-    made: Dataset = load(data_dir=data_dir) if loader is None else loader.load(data_dir, seed)
-    return made
+    dataset: Dataset = load(data_dir=data_dir) if loader is None else loader.load(data_dir, seed)
+    return dataset

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from pals.data.dataset import Dataset, Items
-from pals.data.download import ARCHIVES, VARIABLE, Archive, data_folder, fetch_command
+from pals.data.download import ARCHIVES, VARIABLE, Archive, fetch_command, needed_folder
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.taxonomy import Taxonomy, TaxonomyNode
 from pals.util.errors import InputError
@@ -139,7 +139,7 @@ def load_cifar10n(data_dir: Path | None = None) -> Dataset:
 
 def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
     """The three answers to each training image, from `c10n_label` (N x 3) in `cifar_labels.npz`."""
-    place = _around(CIFAR10, _data_place(CIFAR10, data_dir))
+    place = _around(CIFAR10, needed_folder(CIFAR10.title, data_dir, _hint(CIFAR10, None)))
     path = place / VOTES_FILE
     if not path.is_file():
         raise InputError(
@@ -157,22 +157,13 @@ def cifar10n_votes(data_dir: Path | None = None) -> CandidateSets:
     return CandidateSets(count_NC > 0, _ids("train", len(count_NC)), CIFAR10_CLASSES, count_NC / vote_NA.shape[1])
 
 
-def _data_place(layout: Layout, data_dir: Path | None) -> Path:
-    """The path that the user gave: the folder that holds the set, the set's own folder, or an .npz file."""
-    place = data_folder(data_dir)
-    if place is None:
-        reason = f"No folder to look for {layout.title} in: {VARIABLE} is not set and no --data-dir is given."
-        raise InputError(f"{reason} {_hint(layout, None)}")
-    return place
-
-
 def _around(layout: Layout, place: Path) -> Path:
     """The data folder, where the path is that of a set or a file in it."""
     return place.parent if place.suffix == ".npz" or place.name == layout.archive.folder else place
 
 
 def _load(layout: Layout, data_dir: Path | None) -> Dataset:
-    place = _data_place(layout, data_dir)
+    place = needed_folder(layout.title, data_dir, _hint(layout, None))
     folder = place if place.name == layout.archive.folder else place / layout.archive.folder
     npz = place if place.suffix == ".npz" else place / f"{layout.name}.npz"
     if folder.is_dir():

@@ -1,8 +1,10 @@
-"""Three data sets of the DCIC collection, images that many people labelled, from the user's disk.
+"""Three data sets of the DCIC collection, images with the answers of many annotators, from the user's disk.
 
-Reads a folder with `annotations.json` and the images. The file's first set of annotations counts: a label for each time
-that somebody looked at an image, null where they could not say. An image's path has the fold as its second part
-(`Benthic/fold1/...`), and lies in the folder without the first.
+Reads a folder with `annotations.json` and the images. Only the first set of annotations in the file counts: a label for each
+answer, or null if the annotator did not know. The second part of an image's path is the fold (`Benthic/fold1/...`); the file is
+at this path without its first part.
+
+Reference: Schmarje et al. 2022, "Is one annotation enough?", arXiv:2207.06214.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -26,24 +28,24 @@ from pals.data.row_source import Inputs
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import draw_annotators
 from pals.util.config import STRICT
-from pals.util.errors import InputError, unknown
+from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
 from pals.vision.augment.pixel_ops import gray
 from pals.vision.images import How
 
 FILE = "annotations.json"
 SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4, 5), 3), 2: ((1, 2, 5), 4), 3: ((1, 2, 3), 5)})
-"""Folds to train on, and the fold to test on. One fold, which the collection has for validation, is not used."""
+"""Folds to train on, and the fold to test on; the collection's validation fold is not used."""
 
 Annotators = Literal["resampled", "real"]
 ONCE_EVERYWHERE: Mapping[str, Any] = MappingProxyType({"slice": 1, "answers": 10, "annotators": "resampled"})
-"""Options of these sets that every data set had once: older run folders name them, at these values, where they mean nothing."""
-GREY_BATCH = 512  # images made grey at a time
+"""Options that every data set had in older versions, with the values in their run folders, where they had no effect."""
+GREY_BATCH = 512  # images converted at a time
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """One of the sets. Without `photos`, images are squashed to `size` and seen whole."""
+    """One of the sets. Without `photos`, images are squashed to `size` and not cropped."""
 
     name: str
     title: str
@@ -66,7 +68,7 @@ class Crowd:
         return image_views(self.mean, self.std, pad=0, flip=True, strong="imagenet")
 
     @property
-    def advice(self) -> str:
+    def hint(self) -> str:
         return (
             f"Get {self.folder} of the DCIC collection (github.com/Emprime/dcic says where), unpack it and name the folder "
             f"that holds {self.folder}/ with --data-dir or the variable {VARIABLE}."
@@ -108,7 +110,7 @@ PLANKTON = Crowd(
 
 
 class CrowdLoader(Loader):
-    """The options of such a set; the sets themselves are made from it."""
+    """The options of these sets; each set is a subclass."""
 
     @settings(frozen=True, config=STRICT)
     class Config:
@@ -117,7 +119,7 @@ class CrowdLoader(Loader):
         answers: int = Field(default=10, ge=1)
         "Labels per image."
         annotators: Annotators = "resampled"
-        "Labels drawn with replacement from all answers for an image, as the authors do, or (real) answers as they are."
+        "Labels drawn with replacement from all answers for an image, as the authors do, or (real) some of the answers."
 
     answered: ClassVar[bool] = True
     crowd: ClassVar[Crowd]
@@ -133,9 +135,8 @@ class CrowdLoader(Loader):
 
 
 def load_crowd(crowd: Crowd, config: CrowdLoader.Config, data_dir: Path | None, seed: int) -> Dataset:
-    """One slice, with `answers` labels per image as its votes. The truth is the label that most of all the people gave, of
-    equally frequent ones the first."""
-    root = find_root(crowd.title, (crowd.folder, crowd.name), (FILE,), data_dir, crowd.advice)
+    """One slice, with `answers` labels per image as its votes. The truth is the majority of all answers (of ties the first)."""
+    root = find_root(crowd.title, (crowd.folder, crowd.name), (FILE,), data_dir, crowd.hint)
     names, count_NC = read_counts(crowd, root / FILE)
     votes = draw_votes(names, count_NC, crowd.class_names, config.answers, config.annotators, seed)
     label_N = count_NC.argmax(axis=1)  # of equal counts the first
@@ -145,8 +146,8 @@ def load_crowd(crowd: Crowd, config: CrowdLoader.Config, data_dir: Path | None, 
     for part, folds in ((train, train_folds), (test, (test_fold,))):
         if not part.any():
             wanted = ", ".join(map(str, folds))
-            needed = f"which slice {config.slice} needs"
-            raise InputError(f"{root / FILE} names no image in fold {wanted}, {needed}. {crowd.advice}")
+            found = f"{root / FILE} names no image in fold {wanted}, which slice {config.slice} needs"
+            raise InputError(f"{found}. {crowd.hint}")
     files = np.array([name.partition("/")[2] for name in names])
     images = load_parts(
         root, (list(files[train]), list(files[test])), unused=list(files[~train & ~test]), size=crowd.size, how=crowd.how
@@ -170,20 +171,20 @@ CROWDS: dict[str, type[Loader]] = {
 
 
 def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
-    """All images that somebody labelled, sorted by path, and how often each got which label."""
+    """Paths of all labelled images, sorted, and the counts of their labels."""
     from pals.readers.formats.dcic import answers_in, sets_in  # with pandas, which only these sets need
     from pals.readers.source import Source
 
     source = Source(path)
     sets = sets_in(source)
     if not sets:
-        source.refuse("the file holds no annotations", crowd.advice)
+        source.refuse("the file holds no annotations", crowd.hint)
     answers: list[tuple[str, str]] = []
     for place, name, label in answers_in(source, 1, sets[0]):
         if label is None:
             continue
         if not name or not within(name) or name.count("/") < 2:
-            source.refuse(f"set {place} names the image {name!r}, not a path FOLDER/FOLD/FILE within the data", crowd.advice)
+            source.refuse(f"set {place} names the image {name!r}, not a path FOLDER/FOLD/FILE within the data", crowd.hint)
         answers.append((name, label))
     names = sorted({name for name, _ in answers})
     found = tuple(sorted({label for _, label in answers}))
@@ -191,11 +192,11 @@ def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
         source.refuse(
             f"its {len(found)} classes ({', '.join(found) or 'none'}) are not the {len(crowd.class_names)} of {crowd.title} "
             f"({', '.join(crowd.class_names)})",
-            crowd.advice,
+            crowd.hint,
         )
     folders = sorted({name.partition("/")[0] for name in names})
     if len(folders) > 1:
-        source.refuse(f"its images lie in several folders ({', '.join(folders[:4])})", crowd.advice)
+        source.refuse(f"its images lie in several folders ({', '.join(folders[:4])})", crowd.hint)
     row, column = ({name: number for number, name in enumerate(order)} for order in (names, found))
     count_NC = np.zeros((len(names), len(found)), np.int64)
     np.add.at(count_NC, ([row[name] for name, _ in answers], [column[label] for _, label in answers]), 1)
@@ -205,12 +206,17 @@ def read_counts(crowd: Crowd, path: Path) -> tuple[list[str], np.ndarray]:
 def draw_votes(
     names: list[str], count_NC: np.ndarray, class_names: tuple[str, ...], answers: int, annotators: Annotators, seed: int
 ) -> CandidateSets:
-    """`answers` labels for each image: drawn with replacement by the shares of all people's answers, as the authors do, or
-    (real) so many of the answers themselves, all where there are fewer."""
-    if annotators not in get_args(Annotators):
-        raise unknown("kind of annotators", annotators, get_args(Annotators))
-    if answers < 1:
-        raise InputError(f"{answers} answers per image: every image needs at least one.")
+    """Labels of each image, as votes.
+
+    Args:
+        names: Names of the images.
+        count_NC: Counts of all answers.
+        class_names: Names of the classes.
+        answers: Labels per image; of "real" answers fewer, if an image has fewer.
+        annotators: "resampled" (drawn with replacement by the shares of all answers, as the authors do) or "real" (a random
+            subset of the answers).
+        seed: Of the draws.
+    """
     if annotators == "resampled":
         drawn_NC = draw_annotators(count_NC / count_NC.sum(axis=1, keepdims=True), answers, seed)
     else:
@@ -228,7 +234,7 @@ def _fold(path: Path, name: str) -> int:
 
 
 def _finished(images: Inputs, crowd: Crowd) -> Inputs:
-    """Without colours where the set has none: as Pillow's grey, in three equal channels."""
+    """The images; those of a grey set as Pillow's grey in three equal channels."""
     if not crowd.grey:
         return images
     out = torch.empty(images.shape, dtype=images.dtype)

@@ -2,6 +2,8 @@
 
 Reads the folder that its archive unpacks to, `CUB_200_2011`, with `images.txt`, `image_class_labels.txt`,
 `train_test_split.txt`, `classes.txt` and `images/`; or class folders below `train/` and `test/`.
+
+Reference: Wah et al. 2011, Caltech-UCSD Birds-200-2011, technical report CNS-TR-2011-001.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from pals.vision.networks.resnets import IMAGENET
 
 FOLDERS = ("CUB_200_2011", "cub200")
 IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"
-ADVICE = (
+CUB_HINT = (
     f"Get CUB_200_2011.tgz from www.vision.caltech.edu/datasets/cub_200_2011, unpack it and name the folder that holds "
-    f"CUB_200_2011/ with --data-dir or the variable {VARIABLE}; class folders below train/ and test/ will do as well."
+    f"CUB_200_2011/ with --data-dir or the variable {VARIABLE}; class folders below train/ and test/ can be read as well."
 )
-AGAIN = "Unpack CUB_200_2011.tgz again."
+CUB_UNPACK_HINT = "Unpack CUB_200_2011.tgz again."
 
 
-class Part(NamedTuple):
+class ImageSplit(NamedTuple):
     """Training or test images in their order."""
 
     names: list[str]  # below the root
@@ -35,11 +37,12 @@ class Part(NamedTuple):
 
 
 def load_cub200(data_dir: Path | None = None) -> Dataset:
-    root = find_root("CUB-200-2011", FOLDERS, (IMAGES, "train"), data_dir, ADVICE)
+    """CUB-200-2011: photographs of 200 species of birds."""
+    root = find_root("CUB-200-2011", FOLDERS, (IMAGES, "train"), data_dir, CUB_HINT)
     class_names, train, test = _published(root) if (root / IMAGES).exists() else _folders(root)
     for part, word in ((train, "train"), (test, "test")):
         if not part.names:
-            raise InputError(f"{root} holds no image to {word} on. {AGAIN}")
+            raise InputError(f"{root} holds no image to {word} on. {CUB_UNPACK_HINT}")
     train_images, test_images = load_parts(root, (train.names, test.names), size=PHOTO_SIDE, how="torchvision-crop")
     return Dataset(
         name="cub200",
@@ -55,12 +58,12 @@ def load_cub200(data_dir: Path | None = None) -> Dataset:
 # ---- the archive's own files
 
 
-def _published(root: Path) -> tuple[tuple[str, ...], Part, Part]:
-    """In the order of `images.txt`, on which the authors' candidate sets depend; classes in the order of their numbers."""
+def _published(root: Path) -> tuple[tuple[str, ...], ImageSplit, ImageSplit]:
+    """Images in the order of `images.txt`, on which the authors' candidate sets depend; classes in the order of numbers."""
     names = _read(root / CLASSES)
     class_of = {number: place for place, number in enumerate(sorted(names))}
     label_of, role_of = (_numbers(root / file) for file in (LABELS, SPLIT))
-    parts = {1: Part([], []), 0: Part([], [])}
+    parts = {1: ImageSplit([], []), 0: ImageSplit([], [])}
     for number, name in _read(root / IMAGES).items():
         if not within(name):
             _refuse(root / IMAGES, f"image {number} is {name!r}, which is not a path within images/")
@@ -87,9 +90,9 @@ def _read(path: Path) -> dict[int, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise InputError(f"{path} is missing. {AGAIN}") from None
+        raise InputError(f"{path} is missing. {CUB_UNPACK_HINT}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read {path}: {error}. {AGAIN}") from None
+        raise InputError(f"Cannot read {path}: {error}. {CUB_UNPACK_HINT}") from None
     found: dict[int, str] = {}
     for row, line in enumerate(lines, start=1):
         number, _, text = line.strip().partition(" ")
@@ -106,13 +109,13 @@ def _read(path: Path) -> dict[int, str]:
 
 
 def _refuse(path: Path, found: str) -> NoReturn:
-    raise InputError(f"{path} does not hold what it should: {found}. {AGAIN}")
+    raise InputError(f"{path} does not hold what it should: {found}. {CUB_UNPACK_HINT}")
 
 
 # ---- class folders
 
 
-def _folders(root: Path) -> tuple[tuple[str, ...], Part, Part]:
+def _folders(root: Path) -> tuple[tuple[str, ...], ImageSplit, ImageSplit]:
     """Classes and images sorted by name."""
     train, test = (list_images(root / part) for part in ("train", "test"))
     class_names = tuple(sorted(set(_classes(root / "train", train))))
@@ -125,8 +128,8 @@ def _folders(root: Path) -> tuple[tuple[str, ...], Part, Part]:
         )
     return (
         class_names,
-        Part([f"train/{name}" for name in train], [place[name] for name in _classes(root / "train", train)]),
-        Part([f"test/{name}" for name in test], [place[name] for name in _classes(root / "test", test)]),
+        ImageSplit([f"train/{name}" for name in train], [place[name] for name in _classes(root / "train", train)]),
+        ImageSplit([f"test/{name}" for name in test], [place[name] for name in _classes(root / "test", test)]),
     )
 
 

@@ -1,4 +1,4 @@
-"""A data set: items to learn from, items to test on, and, kept apart, the truth about both."""
+"""A data set: items to train on, items to test on and, in separate fields, the truth about both."""
 
 from __future__ import annotations
 
@@ -19,8 +19,19 @@ from pals.vision.augment import Views
 
 @dataclass(frozen=True)
 class Items:
-    """Inputs with names: uint8 images (N x channels x height x width) or float32 vectors (N x width); a tensor, or an
-    `ItemSource` where they need not fit into memory."""
+    """Inputs with names.
+
+    Args:
+        inputs: uint8 images (N x channels x height x width) or float32 vectors (N x width); a tensor, or an `ItemSource` of
+            rows that need not fit into memory.
+        ids: Names of the items.
+
+    >>> import torch
+    >>> from pals import Items
+    >>> items = Items(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), ("a.png", "b.png"))
+    >>> len(items), items.shape
+    (2, (3, 8, 8))
+    """
 
     inputs: Inputs
     ids: tuple[str, ...]
@@ -32,30 +43,48 @@ class Items:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
         return tuple(self.inputs.shape[1:])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test items with what is known about their labels. `group_C` is the super-class of each class, if there are
-    any: candidates are then confused within it. Items that people labelled have no truth, or one for grading only, and often
-    no test set."""
+    """Training and test items with their labels.
+
+    Args:
+        name: Name of the data set.
+        class_names: Names of the classes.
+        train: Items to train on.
+        truth: True labels of the training items, for making noise and for grading; None if unknown.
+        test: Items to test on, or None.
+        test_truth: True labels of the test items, or None.
+        views: Augmentations of the inputs.
+        group_C: Super-class of each class, within which candidates are confused; default None.
+        votes: Annotators' answers to the training items; default None: candidates are made from the truth.
+
+    >>> import torch
+    >>> from pals import Dataset, Items, Truth, vector_views
+    >>> x = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    >>> items, truth = Items(x, ("a", "b")), Truth.of([0, 1], ["cat", "dog"])
+    >>> Dataset("toy", truth.class_names, items, truth, None, None, vector_views(x.mean(0), x.std(0))).view_shape
+    (2,)
+    """
 
     name: str
     class_names: tuple[str, ...]
     train: Items
-    truth: Truth | None  # of the training items: for making noise and for grading
+    truth: Truth | None
     test: Items | None
     test_truth: Truth | None
     views: Views
     group_C: Tensor | None = None
-    votes: CandidateSets | None = None  # what people really answered; without it candidates are made from the truth
+    votes: CandidateSets | None = None
 
     __repr__ = in_brief
 
     @property
     def view_shape(self) -> tuple[int, ...]:
-        """Shape of one input as a network sees it: views may crop or resize."""
+        """Shape of one input of a network: views may crop or resize."""
         return tuple(self.views.make("eval", self.train.inputs[:1], torch.Generator()).shape[1:])
 
     @property
@@ -64,15 +93,32 @@ class Dataset:
 
 
 class Loader:
-    """A data set with options: a class with `Config` for the options, and `load`. A data set without options is simply a
-    function `load(data_dir=None)` that returns a Dataset."""
+    """A data set with options: subclasses define `Config` and `load`. One without is a function `load(data_dir=None)`.
+
+    Args:
+        config: An instance of `Config`.
+
+    >>> from dataclasses import dataclass, replace
+    >>> from pals import DATASETS, Items, Loader, load_dataset
+    >>> class FewDigits(Loader):
+    ...     @dataclass(frozen=True)
+    ...     class Config:
+    ...         items: int = 10
+    ...
+    ...     def load(self, data_dir, seed):
+    ...         digits, count = load_dataset("digits"), self.config.items
+    ...         return replace(digits, train=Items(digits.train.inputs[:count], digits.train.ids[:count]))
+    >>> DATASETS["few-digits"] = FewDigits
+    >>> len(load_dataset("few-digits", items=3).train)
+    3
+    """
 
     @dataclass(frozen=True)
     class Config:
-        """Options; subclasses replace it. In settings they belong to the section `data`."""
+        """Options, in the section `data` of the settings; subclasses replace it."""
 
     answered: ClassVar[bool] = False
-    "Whether the candidates are people's answers, so that nothing is drawn at the rates q and eta."
+    "Whether the candidates are annotators' answers, not drawn at the rates q and eta."
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -84,12 +130,12 @@ class Loader:
         return hash((type(self), self.config))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
-        """`data_dir` is the user's data folder; `seed` (`data.seed`) is for random draws."""
+        """Loads the data set from the data folder; `seed` (`data.seed`) is for random draws."""
         raise NotImplementedError
 
     @property
     def label(self) -> str:
-        """The options in short, for the name of a run's folder."""
+        """Short form of the options, for the name of a run's folder."""
         return "-".join(f"{key}{value}" for key, value in to_dict(self.config).items())
 
 

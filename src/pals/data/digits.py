@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits that come with scikit-learn: real data, 8 x 8 pixels, no download."""
+"""The 1,797 handwritten digits of scikit-learn: real data, 8 x 8 pixels, no download."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pals.labels.candidates import Truth, default_names
 from pals.vision.augment import image_views
 
 TEST_SHARE = 0.2
-SPLIT_SEED = 0  # a constant: every run of every seed is tested on the same digits
+SPLIT_SEED = 0  # constant, so that runs of all seeds are tested on the same digits
 
 
 def load_digits_data(**_: object) -> Dataset:
-    """A fifth of each class is held out as the test set. Neither a folder nor a seed changes anything here."""
+    """The digits, a fifth of each class as the test set. A folder or a seed has no effect."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -26,7 +26,7 @@ def load_digits_data(**_: object) -> Dataset:
         for part in train_test_split(number, test_size=TEST_SHARE, random_state=SPLIT_SEED, stratify=source.target)
     )
     names = default_names(10)
-    seen = image_N1HW[train] / 255
+    train_x = image_N1HW[train] / 255
     return Dataset(
         name="digits",
         class_names=names,
@@ -34,9 +34,9 @@ def load_digits_data(**_: object) -> Dataset:
         truth=Truth.of(source.target[train], names),
         test=_items(image_N1HW, test),
         test_truth=Truth.of(source.target[test], names),
-        views=image_views((float(seen.mean()),), (float(seen.std()),), pad=1, flip=False, strong="light", cutout=0),
+        views=image_views((float(train_x.mean()),), (float(train_x.std()),), pad=1, flip=False, strong="light", cutout=0),
     )
 
 
-def _items(image_N1HW: np.ndarray, chosen: np.ndarray) -> Items:
-    return Items(torch.from_numpy(image_N1HW[chosen]), tuple(f"digit-{i + 1:04d}" for i in chosen.tolist()))
+def _items(image_N1HW: np.ndarray, rows: np.ndarray) -> Items:
+    return Items(torch.from_numpy(image_N1HW[rows]), tuple(f"digit-{i + 1:04d}" for i in rows.tolist()))

@@ -1,4 +1,4 @@
-"""Download data sets and weights from their makers' addresses. Only when the user asks: nothing else here goes online."""
+"""Downloads of data sets and weights from their makers' addresses, only when the user asks; nothing else goes online."""
 
 from __future__ import annotations
 
@@ -20,53 +20,47 @@ from pathlib import Path
 from pals.util.errors import InputError, unknown
 
 VARIABLE = "PALS_DATA"
-"""The environment variable that names the data folder where no folder is given."""
+"""Environment variable with the data folder, if no folder is given."""
 
 WEIGHTS_FOLDER = "weights"
-"""Where in the data folder weights go."""
+"""Subfolder of the data folder for weights."""
 
-CHUNK = 1 << 20
+DOWNLOAD_CHUNK_BYTES = 1 << 20
 TIMEOUT_SECONDS = 30
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes there so far and the bytes in all, None where the server does not say."""
+"""Called with the bytes loaded and the bytes in all (None: unknown)."""
 
 Notice = Callable[[str], None]
-"""Called with a sentence that the user should read."""
+"""Called with a sentence for the user."""
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A tar file on the web, the folder that it unpacks to, and the files in there that hold the items."""
+class RemoteFile:
+    """A file on the web with its checksum."""
 
     url: str
     sha256: str
-    folder: str
-    train_files: tuple[str, ...]
-    test_files: tuple[str, ...]
 
     @property
     def file_name(self) -> str:
         return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Archive(RemoteFile):
+    """A tar file on the web, the folder that it unpacks to, and the files in the folder that hold the items."""
+
+    folder: str
+    train_files: tuple[str, ...]
+    test_files: tuple[str, ...]
 
     def missing(self, folder: Path) -> list[str]:
         return [file for file in (*self.train_files, *self.test_files) if not (folder / file).exists()]
 
 
-@dataclass(frozen=True)
-class WeightsFile:
-    """A file of weights on the web."""
-
-    url: str
-    sha256: str
-
-    @property
-    def file_name(self) -> str:
-        return self.url.rpartition("/")[2]
-
-
-# The makers of CIFAR publish the MD5 alone. These are Keras' (keras-team/keras, keras/src/datasets/cifar10.py and cifar100.py);
-# torchvision's prototype loaders had the same, and many who checked both sums of one file recorded them beside each other.
+# The makers of CIFAR publish only the MD5. These are from Keras (keras/src/datasets/cifar10.py and cifar100.py); torchvision's
+# prototype loaders had the same.
 ARCHIVES: dict[str, Archive] = {
     "cifar10": Archive(
         url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
@@ -84,13 +78,13 @@ ARCHIVES: dict[str, Archive] = {
     ),
 }
 
-# PyTorch puts the first eight digits into the names of its files; the others are as recorded by many who fetched them.
-WEIGHTS: dict[str, WeightsFile] = {
-    "resnet18-weights": WeightsFile(
+# The names of PyTorch's files have the first eight digits.
+WEIGHTS: dict[str, RemoteFile] = {
+    "resnet18-weights": RemoteFile(
         "https://download.pytorch.org/models/resnet18-f37072fd.pth",
         sha256="f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
     ),
-    "resnet50-weights": WeightsFile(
+    "resnet50-weights": RemoteFile(
         "https://download.pytorch.org/models/resnet50-0676ba61.pth",
         sha256="0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
     ),
@@ -99,22 +93,69 @@ WEIGHTS: dict[str, WeightsFile] = {
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
-    """Where the user keeps data: the folder named, or the one in the environment, or None."""
+    """The data folder: the given one, or that of the environment variable, or None."""
     named = str(data_dir) if data_dir is not None else os.environ.get(VARIABLE, "")
     return Path(named).expanduser() if named else None
 
 
+def needed_folder(title: str, data_dir: Path | None, hint: str) -> Path:
+    """The data folder; raises an InputError with the hint if there is none."""
+    place = data_folder(data_dir)
+    if place is None:
+        raise InputError(f"No folder to look for {title} in: {VARIABLE} is not set and no --data-dir is given. {hint}")
+    return place
+
+
+def find_weights(weights: str, data_dir: Path | None = None) -> Path:
+    """The file of weights that a network starts from.
+
+    Args:
+        weights: Path of the file, or its name in the data folder or in the subfolder `weights` of it.
+        data_dir: Data folder; default that of the environment variable PALS_DATA.
+
+    Raises:
+        InputError: There is no such file; the message lists the places that were tried.
+    """
+    place = data_folder(data_dir)
+    tried = [Path(weights).expanduser()]
+    if place is not None:
+        tried += [place / weights, place / WEIGHTS_FOLDER / weights]
+    for path in tried:
+        if path.exists():
+            return path
+    places = ", ".join(dict.fromkeys(str(path.absolute()) for path in tried))
+    unset = "" if place is not None else f" ({VARIABLE}, the folder of data and weights, is not set)"
+    hint = "Check the path; weights are never downloaded unasked."
+    for name, file in WEIGHTS.items():
+        if file.file_name == Path(weights).name:
+            command = fetch_command(name, place)
+            hint = f"Get it with {command} or from {file.url}, or do without: --set network.weights=null."
+    raise InputError(f"There is no weights file {weights}; looked for {places}{unset}. {hint}")
+
+
 def fetch_command(name: str, data_dir: Path | None) -> str:
-    """What to type to get it into this folder, or into one of the user's choice."""
+    """The command that downloads it into this folder, or into one of the user's choice."""
     return f"`pals data fetch {name} --data-dir {'FOLDER' if data_dir is None else shlex.quote(str(data_dir))}`"
 
 
 def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda _: None) -> Path:
-    """The unpacked folder, or the file of weights, under `data_dir`, downloaded if it is not there yet.
+    """Downloads a data set or a file of weights, unless it is there.
 
-    A download that broke off leaves a `.part` file, and the next call goes on from there. What came is used only if its
-    checksum is right, and appears whole or not at all. An archive saved by hand into `data_dir` is used too, and
-    stays. A folder that lacks files is fetched anew; what it holds is kept under another name.
+    An interrupted download leaves a `.part` file, from which the next call continues. The file is used only if its checksum is
+    right. An archive that the user saved in `data_dir` is used and kept. A folder that lacks files is renamed and downloaded
+    again.
+
+    Args:
+        name: A key of `ARCHIVES` or `WEIGHTS`.
+        data_dir: Data folder.
+        progress: Called with the bytes loaded and the bytes in all.
+        notice: Called with a sentence if a folder is renamed; default none.
+
+    Returns:
+        The unpacked folder, or the file of weights.
+
+    Raises:
+        InputError: The server cannot be reached, the checksum is wrong, or the folder cannot be written.
     """
     if name not in (*ARCHIVES, *WEIGHTS):
         raise unknown("download", name, (*ARCHIVES, *WEIGHTS))
@@ -125,7 +166,8 @@ def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda
         target = data_dir / archive.folder
         missing = archive.missing(target)
         if missing:
-            aside = _free_name(target)
+            names = (f"{target.name}.incomplete{'' if i == 1 else f'-{i}'}" for i in itertools.count(1))
+            aside = next(path for path in map(target.with_name, names) if not path.exists())
             if target.exists():
                 notice(f"{target} lacks {', '.join(missing)}: fetching {name} again and keeping the old files in {aside}.")
             by_hand = (data_dir / archive.file_name).exists()
@@ -138,7 +180,7 @@ def fetch(name: str, data_dir: Path, progress: Progress, notice: Notice = lambda
         raise InputError(f"Cannot write to {data_dir}: {error}. Free some space or choose another folder.") from None
 
 
-def _fetch_file(file: Archive | WeightsFile, folder: Path, progress: Progress) -> Path:
+def _fetch_file(file: RemoteFile, folder: Path, progress: Progress) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / file.file_name
     if saved.exists():
@@ -152,7 +194,8 @@ def _fetch_file(file: Archive | WeightsFile, folder: Path, progress: Progress) -
 
 
 def _download(url: str, part: Path, progress: Progress) -> None:
-    """Append what is missing to `part`; start over where the server cannot send the rest alone."""
+    """Appends the missing bytes to `part`, or downloads all if the server cannot send a range."""
+    by_hand = f"save {url} as {part.with_suffix('')} by other means and run the same command again."
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -160,10 +203,10 @@ def _download(url: str, part: Path, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is missing: the checksum says whether what we have is right
-        raise InputError(f"The server refused {url}: {error}. Try again later, or {_by_hand(url, part)}") from None
+            return  # no byte is missing; the checksum is compared next
+        raise InputError(f"The server refused {url}: {error}. Try again later, or {by_hand}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise InputError(f"Cannot reach {url}: {error}. Check the internet connection, or {_by_hand(url, part)}") from None
+        raise InputError(f"Cannot reach {url}: {error}. Check the internet connection, or {by_hand}") from None
     with response:
         _save(response, part, have, progress)
 
@@ -180,7 +223,7 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: P
     with part.open("ab" if resumed else "wb") as file:
         while True:
             try:
-                chunk = response.read(CHUNK)
+                chunk = response.read(DOWNLOAD_CHUNK_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 broken = f" ({error})"
                 break
@@ -196,21 +239,17 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: P
         )
 
 
-def _check(file: Path, wanted: Archive | WeightsFile) -> None:
-    """Guards against damage on the way, and against another file in its place. A wrong `.part` is of no use to anyone, so it
-    goes; a user's file stays."""
+def _check(file: Path, wanted: RemoteFile) -> None:
+    """Compares the checksum. A wrong `.part` file is deleted; a file of the user is kept."""
     with file.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found == wanted.sha256:
         return
+    hint = "Delete it and run the same command again."
     if file.suffix == ".part":
         file.unlink()
-        remedy = "It was deleted; run the same command again."
-    else:
-        remedy = "Delete it and run the same command again."
-    raise InputError(
-        f"{file} was damaged in transit or changed: its SHA-256 is {found}, it should be {wanted.sha256}. {remedy}"
-    )
+        hint = "It was deleted; run the same command again."
+    raise InputError(f"{file} was damaged in transit or changed: its SHA-256 is {found}, it should be {wanted.sha256}. {hint}")
 
 
 def _unpack(saved: Path, archive: Archive, target: Path, aside: Path) -> None:
@@ -226,12 +265,3 @@ def _unpack(saved: Path, archive: Archive, target: Path, aside: Path) -> None:
         if target.exists():
             target.replace(aside)
         unpacked.replace(target)
-
-
-def _free_name(folder: Path) -> Path:
-    numbered = (folder.with_name(f"{folder.name}.incomplete{'' if i == 1 else f'-{i}'}") for i in itertools.count(1))
-    return next(path for path in numbered if not path.exists())
-
-
-def _by_hand(url: str, part: Path) -> str:
-    return f"save {url} as {part.with_suffix('')} by other means and run the same command again."

@@ -21,10 +21,20 @@ class MatData(NamedTuple):
 
 
 def load_mat(path: str | Path) -> MatData:
-    """`data` (items by features), `partial_target` (classes by items) and `target` of a MATLAB file."""
+    """Reads `data` (items by features), `partial_target` (classes by items) and `target` of a MATLAB file.
+
+    Args:
+        path: A .mat file.
+
+    Returns:
+        Features, candidates and, if the file has a `target` for every item, the truth.
+
+    Raises:
+        InputError: The file is damaged or lacks a variable.
+    """
     from sklearn.utils import check_array
 
-    votes = read_votes(path, format="mat")  # also finds whatever is wrong with the file
+    votes = read_votes(path, format="mat")  # also checks the file
     sets = votes.to_candidates()
     X = check_array(features(Source(Path(path))), dtype=np.float64, input_name="data")
     truth = votes.gold_I if (votes.gold_I >= 0).all() else None

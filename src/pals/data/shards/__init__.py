@@ -1,8 +1,8 @@
-"""Shards: items that are too many to be held in memory, read in order or at random.
+"""Shards: files and folders of items that need not fit in memory, read in order or at random.
 
 Folders of images, .npy files, WebDataset tar files, Parquet files with images, and data sets saved by Hugging Face `datasets`.
-Each gives its items a chunk at a time from any item on; a `Stream` is several of them in order, and `ShardImages` reads images
-in any order. Neither a file nor its number of items has to fit in memory. Nothing here knows networks or labels.
+A shard gives its items in chunks, from any item on. A `Stream` reads several shards in order; `ShardImages` reads images in any
+order. Networks and labels are not used here.
 """
 
 from __future__ import annotations

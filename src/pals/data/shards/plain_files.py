@@ -56,5 +56,5 @@ class ArrayShard(Shard):
         end = len(self.array) if stop is None else min(stop, len(self.array))
         for first in range(start, end, size):
             rows = range(first, min(first + size, end))
-            mapped = self._mapped()  # anew: pages read through one mapping count as memory of the process
+            mapped = self._mapped()  # a new mapping: pages read through it count as memory of the process until it is closed
             yield Chunk(tuple(map(str, rows)), mapped[rows.start : rows.stop])

@@ -14,7 +14,7 @@ from threading import Lock
 import numpy as np
 
 from pals.data.row_source import DecodedImages
-from pals.data.shards.shard import BadShardError, EncodedImage, PackedShard
+from pals.data.shards.shard import BadShardError, PackedShard
 from pals.data.shards.stream import Stream
 from pals.util.errors import InputError
 from pals.vision.images import BadImageError, How, ImageTable, decode_bytes
@@ -59,7 +59,12 @@ class ShardImages(DecodedImages):
     ) -> None:
         stream = Stream.of(shards)
         self.name, self._stamp = stream.name, (0, 0, int(stream.fingerprint()[:15], 16))
-        self._shards = [_packed(part.shard) for part in stream.ranges]
+        self._shards = list[PackedShard]()
+        for shard in (part.shard for part in stream.ranges):
+            if not isinstance(shard, PackedShard):
+                found = f"{shard.path} is not a shard"
+                raise InputError(f"{found}: name tar or Parquet files, a folder of them, or a saved data set.")
+            self._shards.append(shard)
         try:
             names = [shard.names() for shard in self._shards]
         except BadShardError as error:
@@ -80,21 +85,18 @@ class ShardImages(DecodedImages):
         number = bisect_right(self._ends, row)
         shard, row = self._shards[number], row - (self._ends[number - 1] if number else 0)
         try:
-            image = self._read(shard, row)
+            rows = shard.rows_with(row)
+            if len(rows) == 1:
+                image = shard.read(rows)[0]
+            else:
+                with self._lock:  # threads that need the same row group wait for it
+                    image = self._group(shard, rows)[row - rows.start]
         except BadShardError as error:
             raise _broken(error) from None
         if isinstance(image, BadImageError):
             raise image
         assert isinstance(image, bytes)
         return image
-
-    def _read(self, shard: PackedShard, row: int) -> EncodedImage:
-        rows = shard.rows_with(row)
-        if len(rows) == 1:
-            return shard.read(rows)[0]
-        with self._lock:  # threads that need the same row group wait for it
-            image: EncodedImage = self._group(shard, rows)[row - rows.start]
-            return image
 
     def decode(self, row: int) -> np.ndarray:
         return decode_bytes(self.encoded(row), self._title(row), self.size, how=self.how)
@@ -144,13 +146,6 @@ class ShardImages(DecodedImages):
             watch,
         )
         return loader.load(self.names if names is None else names, cache, skip_bad=skip_bad)
-
-
-def _packed(shard: object) -> PackedShard:
-    if isinstance(shard, PackedShard):
-        return shard
-    path = getattr(shard, "path", shard)
-    raise InputError(f"{path} is not a shard: name tar or Parquet files, a folder of them, or a saved data set.")
 
 
 def _broken(error: BadShardError) -> InputError:

@@ -169,16 +169,13 @@ def _expanded(named: str) -> list[Path]:
     """The paths that a pattern stands for, as in a shell, unless there is a file of that name."""
     if Path(named).exists() or not PATTERN.search(named):
         return [Path(named)]
-    return [path for name in _braces(named) for path in _globbed(name)]
-
-
-def _globbed(name: str) -> list[Path]:
-    if not re.search(r"[*?\[]", name):
-        return [Path(name)]
-    found = [Path(path) for path in sorted(glob.glob(name))]  # noqa: PTH207 (Path.glob needs a folder to start from)
-    if not found:
-        raise InputError(f"No file matches {name}. {SHARD_HINT}")
-    return found
+    paths = list[Path]()
+    for name in _braces(named):
+        found = sorted(glob.glob(name)) if re.search(r"[*?\[]", name) else [name]  # noqa: PTH207 (Path.glob needs a folder)
+        if not found:
+            raise InputError(f"No file matches {name}. {SHARD_HINT}")
+        paths += map(Path, found)
+    return paths
 
 
 def _braces(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Named views: what a method asks for (`weak`, `strong`, `eval`, or its own) as augmented, normalised float32 batches.
+"""Named views of a batch (`weak`, `strong`, `eval`, or those of a method): augmented, standardised float32 inputs.
 
 A view is a chain of random steps (images, generator) -> images in which every image has a draw of its own. Besides the views of
 a data set there are those that methods were published with (`Method.own_views`): PiCO (Wang et al. 2022, arXiv:2201.08984),
@@ -116,7 +116,7 @@ class Views:
         """A new draw of the view `name` of these inputs: float32, standardised. Raises `InputError` if there is no such view.
 
         The generator must be on the device of the inputs. On a GPU, pass as many images at once as fit: a policy costs about
-        600 kernel launches and one host read, whatever their number.
+        600 kernel launches and one host read, for any number of images.
         """
         return self.finish(self._find(name)(inputs, generator))
 
@@ -199,11 +199,12 @@ def image_views(
         "strong": chain(weak, parts.change, parts.square),
         "eval": chain(*_fit(size, scale, training=False)),
     }
-    return Views(table, Standardize(255 * _per_channel(mean), 255 * _per_channel(std)), parts)
+    mean_C11, std_C11 = (255 * torch.tensor(list(values), dtype=torch.float64)[:, None, None] for values in (mean, std))
+    return Views(table, Standardize(mean_C11, std_C11), parts)
 
 
 def _fit(size: int | None, scale: tuple[float, float] | None, *, training: bool) -> list[View]:
-    """The step that brings images to the size wanted, if one is wanted."""
+    """The step that resizes or crops images to `size`; none if it is None."""
     if size is None:
         return []
     if scale is None:
@@ -224,10 +225,6 @@ def _square(cutout: int | None, strong: Strong) -> View:
     if cutout is None and strong == "light":
         return lambda images, generator: random_cutout(images, generator, side=images.shape[3] // 4)
     return partial(random_cutout, side=cutout) if cutout else chain()
-
-
-def _per_channel(values: Sequence[float]) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.float64)[:, None, None]
 
 
 def vector_views(mean_D: Tensor, std_D: Tensor, *, noise: float = 0.1, dropout: float = 0.1) -> Views:
@@ -270,7 +267,7 @@ def _add_noise(inputs: Tensor, generator: Generator, deviation: float) -> Tensor
 
 
 def chain(*steps: View) -> View:
-    """One step after the other; none at all leaves the images as they are."""
+    """One step after the other; without steps the images are unchanged."""
 
     def run(images: Tensor, generator: Generator) -> Tensor:
         for step in steps:
@@ -342,35 +339,21 @@ def random_light(images: Tensor, generator: Generator, *, spread: float = 0.4) -
 
 
 def _pico_weak(steps: ImageSteps) -> View:
-    """A random resized crop, a flip, colour jitter, now and then no colour."""
+    """A random resized crop, a flip, colour jitter, and sometimes grey."""
     jitter = partial(color_jitter, spread=0.4, turn=0.1, probability=0.8)
     return chain(steps.box, steps.flip, jitter, partial(random_gray, probability=0.2))
 
 
-def _pico_strong(steps: ImageSteps) -> View:
-    """The same crop and flip, then three random operations and a square."""
-    return chain(steps.box, steps.flip, pico_randaugment)
-
-
-def _fixmatch_strong(steps: ImageSteps) -> View:
-    """weak, then two random operations and a square."""
-    return chain(steps.weak, fixmatch_randaugment)
-
-
-def _crdpll_strong(steps: ImageSteps) -> View:
-    """strong, with the square before the policy."""
-    return chain(steps.weak, steps.square, steps.change)
-
-
-def _promix_strong(steps: ImageSteps) -> View:
-    """The operations and the square of pico_strong, then weak."""
-    return chain(pico_randaugment, steps.weak)
-
-
 PICO_VIEWS: Mapping[str, MethodView] = {
     "pico_weak": MethodView(_pico_weak, "weak"),
-    "pico_strong": MethodView(_pico_strong, "strong"),
+    "pico_strong": MethodView(lambda steps: chain(steps.box, steps.flip, pico_randaugment), "strong"),
 }
-FIXMATCH_VIEWS: Mapping[str, MethodView] = {"fixmatch_strong": MethodView(_fixmatch_strong, "strong")}
-CRDPLL_VIEWS: Mapping[str, MethodView] = {"crdpll_strong": MethodView(_crdpll_strong, "strong")}
-PROMIX_VIEWS: Mapping[str, MethodView] = {"promix_strong": MethodView(_promix_strong, "strong")}
+FIXMATCH_VIEWS: Mapping[str, MethodView] = {
+    "fixmatch_strong": MethodView(lambda steps: chain(steps.weak, fixmatch_randaugment), "strong")
+}
+CRDPLL_VIEWS: Mapping[str, MethodView] = {  # the square before the policy
+    "crdpll_strong": MethodView(lambda steps: chain(steps.weak, steps.square, steps.change), "strong")
+}
+PROMIX_VIEWS: Mapping[str, MethodView] = {  # the operations of PiCO before the weak view
+    "promix_strong": MethodView(lambda steps: chain(pico_randaugment, steps.weak), "strong")
+}

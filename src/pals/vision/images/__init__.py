@@ -1,13 +1,16 @@
 """Folders of images as one uint8 tensor, decoded once into a cache on disk.
 
-Which files are images (`listing`), how one is decoded (`decoding`), what is kept on disk (`image_cache`, `load_folder`), and
-their sizes and colours (`pixel_statistics`). Nothing here knows labels or networks.
+Names of the image files (`listing`), decoding (`decoding`), the cache (`image_cache`, `load_folder`), and sizes and colours
+(`pixel_statistics`). Modules are imported when one of their names is used: the first two need no torch.
+
+Shape letters: N images, S pixels a side, C channels, V grey levels.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pals.util.lazy import lazily
 
 if TYPE_CHECKING:
     from pals.vision.images.decoding import HOWS, BadImageError, How, decode, decode_bytes
@@ -35,13 +38,13 @@ __all__ = [
     "survey",
 ]
 
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Modules are imported when one of their names is used: the first two need no torch."""
-        if name in __all__:
-            for module in ("decoding", "listing", "pixel_statistics", "image_cache", "load_folder"):
-                if hasattr(found := import_module(f"{__name__}.{module}"), name):
-                    return getattr(found, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazily(
+    __name__,
+    {
+        "decoding": ("HOWS", "BadImageError", "How", "decode", "decode_bytes"),
+        "image_cache": ("BadImage", "ImageTable", "NoRoomError", "default_cache"),
+        "listing": ("IMAGE_ENDINGS", "list_images"),
+        "load_folder": ("load_images",),
+        "pixel_statistics": ("MIN_SIDE", "SizeSurvey", "image_statistics", "survey"),
+    },
+)

@@ -87,7 +87,7 @@ def decode(path: str | Path, size: int, *, how: How = "squash") -> np.ndarray:
     by the image's own range. Colour profiles are not applied.
 
     Memory: 4 bytes per pixel of the file (1 if grey; JPEG files far less, since they are decoded at a reduced size; WebP,
-    AVIF and JPEG 2000 up to 16). More than 500 megapixels are refused with a `BadImageError`, as is whatever cannot be decoded.
+    AVIF and JPEG 2000 up to 16). More than 500 megapixels are refused with a `BadImageError`, as are damaged files.
     """
     check(size, how)
     return read_image(Path(path), str(path), size, how, MemoryBudget()).pixels
@@ -227,7 +227,7 @@ def _bytes_per_pixel(image: Image.Image) -> int:
 
 def _orientation(image: Image.Image) -> int:
     if not image.info.keys() & {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}:
-        return 1  # of TIFF files Pillow takes care itself
+        return 1  # Pillow itself turns TIFF files
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged metadata does not make an image bad
@@ -299,7 +299,9 @@ def _block_means(image: Image.Image, factor: tuple[int, int]) -> Image.Image:
 def _to_rgb(image: Image.Image, limits: tuple[float, float] | None) -> Image.Image:
     if limits is not None:
         low, high = limits
-        values = (np.nan_to_num(_numbers(image), nan=low, posinf=high, neginf=low) - low) * (255 / (high - low))
+        values = (np.nan_to_num(np.asarray(image).astype(np.float64), nan=low, posinf=high, neginf=low) - low) * (
+            255 / (high - low)
+        )
         return Image.fromarray(np.rint(values).astype(np.uint8)).convert("RGB")
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
@@ -315,21 +317,13 @@ def _is_deep(image: Image.Image) -> bool:
     return image.mode in ("I", "F") or image.mode.startswith("I;16")
 
 
-def _numbers(image: Image.Image) -> np.ndarray:
-    return np.asarray(image).astype(np.float64)
-
-
-def _bands(image: Image.Image) -> Iterator[Image.Image]:
-    rows = max(1, BAND_PIXELS // image.width)
-    for start in range(0, image.height, rows):
-        yield image.crop((0, start, image.width, min(image.height, start + rows)))
-
-
 def _limits(image: Image.Image) -> tuple[float, float]:
     """The values that become 0 and 255."""
     low, high = math.inf, -math.inf
-    for band in _bands(image):
-        values = _numbers(band)
+    rows = max(1, BAND_PIXELS // image.width)
+    for start in range(0, image.height, rows):
+        band = image.crop((0, start, image.width, min(image.height, start + rows)))
+        values = np.asarray(band).astype(np.float64)
         finite = np.isfinite(values)
         low = min(low, float(values.min(where=finite, initial=math.inf)))
         high = max(high, float(values.max(where=finite, initial=-math.inf)))

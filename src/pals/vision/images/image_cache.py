@@ -2,7 +2,7 @@
 
     NAME.json          manifest: name of the array, version of Pillow, one entry per image
     NAME.TOKEN.npy     N x 3 x S x S bytes, one row per image that could be decoded, in the order of the manifest
-    NAME.lock          held while a process decodes
+    NAME.lock          locked while a process decodes
 
 NAME is made from the settings: where the images come from, size and way of resizing. An array is written under a new token and
 published by replacing the manifest, so tensors that are mapped to the old one stay valid. What a killed process has left behind
@@ -323,7 +323,7 @@ class CacheLoader:
         return CachedArray(path, entries)
 
     def _write(self, rows: Iterable[np.ndarray], most: int) -> Path:
-        """A new file with these rows, of which there are at most so many. On any failure nothing is left."""
+        """A new file with these rows, at most `most`. After any failure no file is left."""
         needed, free = most * prod(self.settings.row_shape), shutil.disk_usage(self.folder).free
         if needed > free:  # better now than after an hour
             what = f"{most:,} images need {needed / 1e6:,.1f} MB and {free / 1e6:,.1f} MB are free"

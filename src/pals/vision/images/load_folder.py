@@ -17,7 +17,7 @@ from pals.vision.images.image_cache import CacheLoader, CacheSettings, ImageTabl
 from pals.vision.images.listing import existing_folder, list_images, printable, unprintable
 from pals.vision.images.pillow_limits import MemoryBudget
 
-STAMPS_AT_ONCE = 64  # files that a thread looks up at a time
+STAMPS_AT_ONCE = 64  # files whose stamps a thread reads at a time
 
 
 def load_images(

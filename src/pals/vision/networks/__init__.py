@@ -1,7 +1,8 @@
-"""Networks by name.
+"""Networks by name: each computes features and logits for inputs of a shape (`Network`).
 
-Each gives features and logits for inputs of a shape (`Network`). Weights are read from files that are here, and nothing is
-downloaded unless the user asked for it.
+Weights are read from local files; only `timm:` networks can download theirs, if the user asks.
+
+Shape letters: B batch, C classes, D feature width, H height, W width, P parts of a batch, M rows of a process.
 """
 
 from __future__ import annotations
@@ -27,8 +28,19 @@ Builder = Callable[[tuple[int, ...], int], Network]  # shape of one input, numbe
 
 
 def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> Network:
-    """A freshly initialised network for inputs of this shape: (channels, height, width), or (features,) for "mlp" and
-    "linear". A name such as "timm:convnext_tiny" is a network of timm's."""
+    """Builds a newly initialised network.
+
+    Args:
+        name: A key of `NETWORKS`, or "timm:NAME" for a network of timm.
+        input_shape: (channels, height, width), or (features,) for "mlp" and "linear".
+        num_classes: Two or more.
+
+    Returns:
+        The network.
+
+    Raises:
+        InputError: An unknown name, or a shape that the network cannot read.
+    """
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
     if name.startswith(PREFIX):
@@ -78,8 +90,8 @@ def _for_vectors(name: str, make: Callable[[int, int], Network]) -> Builder:
 def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     """Channels and the shorter side."""
     if len(input_shape) != 3:
-        remedy = "For feature vectors choose 'mlp'." if len(input_shape) == 1 else "Give (channels, height, width)."
-        raise InputError(f"Network {name!r} reads images, but one input has shape {input_shape}. {remedy}")
+        hint = "For feature vectors choose 'mlp'." if len(input_shape) == 1 else "Give (channels, height, width)."
+        raise InputError(f"Network {name!r} reads images, but one input has shape {input_shape}. {hint}")
     channels, height, width = input_shape
     if min(input_shape) < 1:
         raise InputError(f"Network {name!r} reads images; shape {input_shape} holds no pixel.")
@@ -126,5 +138,6 @@ _BUILT_IN: dict[str, Builder] = {
     **{name: _for_images(name, make, smallest) for name, (make, smallest) in _IMAGES.items()},
 }
 NETWORKS: Registry[Builder] = Registry("network", "pals.networks", _BUILT_IN, _check)
+"""Functions (input_shape, num_classes) -> Network by name; a plug-in adds its own."""
 
 __all__ = ["MLP", "NETWORKS", "LoadReport", "Network", "Output", "SmallCNN", "build_network", "load_weights"]

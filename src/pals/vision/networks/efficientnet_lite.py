@@ -72,7 +72,7 @@ class SameConv(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution, norm and, where asked for, ReLU6."""
+    """Convolution, norm and, if `active`, ReLU6."""
 
     def __init__(
         self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, *, groups: int = 1, active: bool = True

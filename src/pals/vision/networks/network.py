@@ -14,28 +14,47 @@ from pals.vision.networks.batchnorm import Norm
 
 
 class Output(NamedTuple):
-    """Result of a forward pass: class scores, and the features they were computed from."""
+    """Result of a forward pass: class scores, and the features from which the classifier computes them.
+
+    >>> import torch
+    >>> from pals import Output
+    >>> Output(logits=torch.tensor([[0.5, 2.0]]), features=torch.zeros(1, 8)).logits.argmax(dim=1)
+    tensor([1])
+    """
 
     logits: Tensor  # B x C, before the softmax
-    features: Tensor  # B x D, pooled, not normalised: the classifier reads these
+    features: Tensor  # B x D, pooled, not normalised: the input of the classifier
 
 
 class Network(nn.Module):
-    """An encoder and a linear classifier. `classifier` is separate so that it can have its own learning rate."""
+    """An encoder and a linear classifier: logits = W encode(x) + b. Subclasses define `encode` and set `classifier`.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from pals import Network
+    >>> class Flat(Network):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.classifier = nn.Linear(12, 3)
+    ...
+    ...     def encode(self, x):
+    ...         return x.flatten(1)
+    >>> Flat()(torch.zeros(2, 3, 2, 2)).logits.shape
+    torch.Size([2, 3])
+    """
 
     classifier: nn.Linear
 
     @abstractmethod
     def encode(self, x: Tensor) -> Tensor:
-        """Inputs to pooled features, B x D."""
+        """Pooled features of the inputs, B x D."""
 
     def forward(self, x: Tensor) -> Output:
         features = self.encode(x)
         return Output(self.classifier(features), features)
 
     def each(self, views: Sequence[Tensor]) -> list[Output]:
-        """Several batches of the same size, each with its own batch statistics: the same as separate passes, but in one larger
-        pass."""
+        """Outputs of several batches of one size, each with its own batch statistics, as of separate passes but in one."""
         team = team_for(views[0]) if views else None
         if team is not None:
             return self._each_with(team, views)
@@ -43,7 +62,7 @@ class Network(nn.Module):
         for norm in norms:
             norm.parts = len(views)
         try:
-            with working(None):  # too few rows to share, in each batch
+            with working(None):  # each batch has too few rows to share
                 output = self(torch.cat(list(views)))
         finally:
             for norm in norms:
@@ -52,7 +71,7 @@ class Network(nn.Module):
         return [Output(*pair) for pair in zip(logits, features, strict=True)]
 
     def _each_with(self, team: Team, views: Sequence[Tensor]) -> list[Output]:
-        """The same, of which this process computes its rows of each batch."""
+        """`each`, of which this process computes its rows of each batch."""
         norms = [module for module in self.modules() if isinstance(module, Norm)] if team.sync_norms else []
         for norm in norms:
             norm.team = team

@@ -1,11 +1,12 @@
-"""Networks of the package timm behind our interface: `timm:NAME`. timm is optional and imported only when asked for."""
+"""Networks of the package timm as `Network`: `timm:NAME`. timm is optional and imported only for such a name."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,14 +21,16 @@ from pals.vision.networks.resnets import IMAGENET
 
 PREFIX = "timm:"
 DOWNLOAD = "timm"
-"""The word that, in place of a weights file, lets timm fetch its own pretrained weights."""
+"""In place of a weights file: timm downloads its own pretrained weights."""
 CLIP_HEADS = ("visual.proj", "module.visual.proj")
-"""What maps images to the space of texts, in files that hold both networks of a CLIP."""
+"""Projections of images to the space of texts, in files with both networks of a CLIP."""
 
 
 class TimmNetwork(Network):
-    """A timm network without its head, then our classifier. `mean` and `std` are those of the images, with pixels from
-    0 to 1, that timm's pretrained weights were made for."""
+    """A timm network without its head, followed by our classifier.
+
+    `mean` and `std` are those of the images (pixels from 0 to 1) that timm's pretrained weights were trained on.
+    """
 
     def __init__(self, body: nn.Module, width: int, num_classes: int, about: dict[str, Any]) -> None:
         super().__init__()
@@ -37,38 +40,43 @@ class TimmNetwork(Network):
         self.std: tuple[float, ...] = tuple(about["std"])
 
     def encode(self, x: Tensor) -> Tensor:
-        if not self.training or len(x) > 1:
-            return self._features(x)
-        norms = [module for module in self.body.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        for norm in norms:  # one item has no statistics of its own: as in `Norm`, the running ones are used
+        single = self.training and len(x) == 1  # one item has no statistics: as in `Norm`, the running ones are used
+        modules = self.body.modules() if single else ()
+        norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        for norm in norms:
             norm.eval()
         try:
-            return self._features(x)
+            features: Tensor = self.body(x)
+            return features
         finally:
             for norm in norms:
                 norm.train()
 
-    def _features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.body(x)
-        return features
-
     def each(self, views: Sequence[Tensor]) -> list[Output]:
-        """One pass after the other: timm's norms cannot keep several batches apart in one."""
+        """One pass per view: timm's norms cannot separate several batches in one pass."""
         return [self(view) for view in views]
 
 
 def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, weights: str | Path | None = None) -> TimmNetwork:
-    """The network that timm calls `name` (with or without "timm:" before it) for images of this shape.
+    """Builds a network of timm.
 
-    weights: a local .pt, .pth or .safetensors file as timm's networks save it, with or without a head; "timm" lets timm
-    download its own; None leaves the network newly initialised. Nothing is ever downloaded unasked.
+    Args:
+        name: Name in timm, with or without "timm:" before it.
+        input_shape: Channels, height and width of an image.
+        num_classes: Two or more.
+        weights: A .pt, .pth or .safetensors file as timm's networks save it, with or without a head; "timm" lets timm download
+            its own; default None: newly initialised.
+
+    Raises:
+        InputError: timm is not installed, has no such network, or the network, the images and the weights do not fit.
     """
     timm, name = _known(name)
     if len(input_shape) != 3 or min(input_shape) < 1:
         raise InputError(f"Network 'timm:{name}' reads images, but one input has shape {tuple(input_shape)}.")
     if num_classes < 2:
         raise InputError(f"A network needs at least two classes to tell apart; found {num_classes}.")
-    body = _create(timm, name, input_shape, num_classes=0)
+    with _as_input_error(f"timm cannot make {name!r} for images of shape {tuple(input_shape)}"):
+        body = _create(timm, name, input_shape, num_classes=0)
     if weights == DOWNLOAD:
         body = _download(timm, name, input_shape)
     elif weights is not None:
@@ -78,26 +86,33 @@ def build_timm(name: str, input_shape: tuple[int, ...], num_classes: int, *, wei
 
 
 def native_size(name: str) -> int:
-    """Pixels a side of the images that timm's weights of this network were trained with."""
+    """Pixels a side of the images that timm's weights of this network were trained on."""
     about = _about(name)
     return 224 if about is None else int(about.input_size[1])
 
 
 def native_statistics(name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of those images; as `TimmNetwork` has them, without making one."""
+    """Mean and standard deviation of these images, without building the network."""
     about = _about(name)
     return IMAGENET if about is None else (tuple(about.mean), tuple(about.std))
 
 
 def _about(name: str) -> Any:
-    """What timm knows of the weights of this network; None without any."""
+    """timm's description of the weights of this network, or None."""
     timm, name = _known(name)
     return timm.get_pretrained_cfg(name)
 
 
 def _known(name: str) -> tuple[ModuleType, str]:
-    """timm, and the name that it has for the network."""
-    timm, name = _import_timm(name), name.removeprefix(PREFIX)
+    """timm, and the name of the network in it."""
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError:
+        raise InputError(f"Network {name!r} needs the package timm: {pip_install('timm')}.") from None
+    except RuntimeError as error:  # a torchvision that was built for another torch
+        reason = _first_lines(error)
+        raise InputError(f"The package timm cannot be used here: {reason}. Reinstall torch and torchvision.") from None
+    name = name.removeprefix(PREFIX)
     if not timm.is_model(name.partition(".")[0]):
         near = difflib.get_close_matches(name.lower(), timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -105,97 +120,77 @@ def _known(name: str) -> tuple[ModuleType, str]:
     return timm, name
 
 
-def _import_timm(name: str) -> ModuleType:
+@contextmanager
+def _as_input_error(found: str, hint: str = "") -> Iterator[None]:
+    """Any error in this block becomes an InputError: those of timm, of the hub and of readers have no common class."""
     try:
-        return importlib.import_module("timm")
-    except ImportError:
-        raise InputError(f"Network {name!r} needs the package timm: {pip_install('timm')}.") from None
-    except RuntimeError as error:  # a torchvision that was built for another torch
-        raise InputError(
-            f"The package timm cannot be used here: {_first_line(error)}. Reinstall torch and torchvision."
-        ) from None
+        yield
+    except Exception as error:
+        # torch's advice to trust a file is not repeated
+        unsafe = "weights_only" in str(error) or "Weights only" in str(error)
+        reason = "it is damaged, or holds Python objects besides tensors" if unsafe else _first_lines(error)
+        raise InputError(f"{found}: {reason}.{hint}") from None
 
 
-def _download(timm: ModuleType, name: str, input_shape: tuple[int, ...]) -> Any:
-    """The hub's client tries again and again without a connection, and logs each time; one sentence at the end is enough."""
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.CRITICAL)
-    try:
-        return _made(timm, name, input_shape, num_classes=0, pretrained=True)
-    except Exception as error:  # of the network, of the hub, of the file: they have no common class
-        reason = _first_line(error).partition(". ")[0]
-        raise InputError(
-            f"timm could not download the weights of {name!r} ({reason}): go online, or download the file elsewhere and "
-            "give it as --weights FILE."
-        ) from None
-    finally:
-        hub.setLevel(level)
-
-
-def _made(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
-    """timm's network for this shape; those made for one size (transformers) are told ours."""
+def _create(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
+    """timm's network for this shape; networks of a fixed size (transformers) get ours."""
     about = timm.get_pretrained_cfg(name)
     if about is not None and about.fixed_input_size:
         options["img_size"] = tuple(input_shape[1:])
     return timm.create_model(name, in_chans=input_shape[0], **options)
 
 
-def _create(timm: ModuleType, name: str, input_shape: tuple[int, ...], **options: Any) -> Any:
+def _download(timm: ModuleType, name: str, input_shape: tuple[int, ...]) -> Any:
+    """The network with timm's own weights. Without a connection the hub's client would log each attempt."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.CRITICAL)
+    hint = " Go online, or download the file elsewhere and give it as --weights FILE."
     try:
-        return _made(timm, name, input_shape, **options)
-    except Exception as error:  # what timm raises differs from network to network: assertions, type errors, no connection
-        raise InputError(f"timm cannot make {name!r} for images of shape {tuple(input_shape)}: {_first_line(error)}.") from None
+        with _as_input_error(f"timm could not download the weights of {name!r}", hint):
+            return _create(timm, name, input_shape, num_classes=0, pretrained=True)
+    finally:
+        hub.setLevel(level)
 
 
 def _load(timm: ModuleType, body: Any, name: str, input_shape: tuple[int, ...], path: Path) -> None:
-    """All of the body's weights from a file, or an error. timm reads it (tensors only), renames what older files call
-    otherwise and brings position embeddings to our size; to have it check every name, it is given a head like the file's."""
+    """Loads all weights of the body from a file.
+
+    timm reads it (tensors only), replaces names of older files and resizes position embeddings. It checks every name, so it
+    gets a network with a head like the file's.
+    """
     if not path.is_file():
         raise InputError(f"There is no weights file {path}. Check the path, or write weights='timm' to let timm download them.")
-    try:
+    with _as_input_error(f"Cannot read the weights file {path}", " Fetch it again, or save it again with tensors only."):
         state = timm.models.load_state_dict(str(path), weights_only=True)
         heads = body.pretrained_cfg.get("classifier") or ()
         state = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-        classes = _outputs(state, _tuple(heads))
-    except Exception as error:  # readers of damaged files fail in many ways; torch's advice to trust a file is not repeated
-        reason = "it is damaged, or holds Python objects besides tensors" if "weights" in str(error) else _first_line(error)
-        raise InputError(
-            f"Cannot read the weights file {path}: {reason}. Fetch it again, or save it again with tensors only."
-        ) from None
+        classes = _outputs(state, (heads,) if isinstance(heads, str) else tuple(heads))
     if not state:  # timm would take nothing for no file at all, and download one
         raise InputError(f"{path} holds no weights. Save the `state_dict()` of the model there.")
     overlay = {"state_dict": state, "num_classes": classes, "custom_load": False, "label_offset": 0}
-    try:
-        whole = _made(timm, name, input_shape, num_classes=classes, pretrained=True, pretrained_cfg_overlay=overlay)
-    except Exception as error:  # as in `_create`
-        raise InputError(
-            f"The weights in {path} do not fit timm's {name!r} ({_first_line(error)}). Name the network that the "
-            "file was saved from."
-        ) from None
+    hint = " Name the network that the file was saved from."
+    with _as_input_error(f"The weights in {path} do not fit timm's {name!r}", hint):
+        whole = _create(timm, name, input_shape, num_classes=classes, pretrained=True, pretrained_cfg_overlay=overlay)
     wanted = body.state_dict()
     body.load_state_dict({key: value for key, value in whole.state_dict().items() if key in wanted})
 
 
 def _outputs(state: Mapping[str, Tensor], heads: tuple[str, ...]) -> int:
-    """How many outputs the head in a file has; 0 without one. That of a CLIP as OpenAI saves it lies the other way round."""
+    """Number of outputs of the head in a file; 0 without one. The head of a CLIP of OpenAI is transposed."""
     own = [len(state[f"{head}.weight"]) for head in heads if f"{head}.weight" in state]
     clip = [state[name].shape[1] for name in CLIP_HEADS if name in state]
     return next(iter(own + clip), 0)
 
 
 def _feature_width(body: nn.Module, name: str, input_shape: tuple[int, ...]) -> int:
-    """By trying it: what timm says of itself is not right for every network, and some need larger images than ours."""
+    """Width of the features, by a trial: timm's own number is wrong for some networks, and some need larger images."""
     was_training = body.training
     body.eval()
+    found = f"Network 'timm:{name}' cannot read images of shape {tuple(input_shape)}"
     try:
-        with torch.inference_mode():
+        with _as_input_error(found, " Give larger images, or choose another network."), torch.inference_mode():
             features: Tensor = body(torch.zeros(1, *input_shape))
-    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
-        raise InputError(
-            f"Network 'timm:{name}' cannot read images of shape {tuple(input_shape)}: {_first_line(error)}. "
-            f"Give larger images, or choose another network."
-        ) from None
     finally:
         body.train(was_training)
     if features.ndim != 2:
@@ -203,11 +198,7 @@ def _feature_width(body: nn.Module, name: str, input_shape: tuple[int, ...]) -> 
     return features.shape[1]
 
 
-def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _first_line(error: Exception) -> str:
+def _first_lines(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:2]) if lines else type(error).__name__
     return text.rstrip(".") if len(text) < 300 else f"{text[:297]}..."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from pals.util.errors import InputError
@@ -15,33 +16,41 @@ from pals.util.words import in_short, quoted
 from pals.vision.networks.network import Network
 
 WRAPPERS = ("state_dict", "model", "model_state_dict", "network")
-"""Keys under which training scripts put the weights in their checkpoints."""
+"""Keys of the weights in the checkpoints of training scripts."""
 
 PREFIXES = ("module.", "model.", "encoder.", "backbone.", "network.", "_orig_mod.")
-"""What wrappers (parallel training, compilation, a model around the encoder) put before parameter names."""
+"""Prefixes of parameter names by wrappers: parallel training, compilation, a model around the encoder."""
 
 FOREIGN_HEAD = "fc."
-"""The ImageNet classifier of torchvision and timm: other classes than ours, so never loaded."""
+"""The ImageNet classifier of torchvision and timm, never loaded, since its classes are others."""
 
 OWN_HEADS = ("classifier.", "projection.")
-"""New layers on top of a pretrained encoder: a checkpoint need not have them."""
+"""New layers on a pretrained encoder, which a checkpoint may lack."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a checkpoint brought. Names are those of the network's state, except `dropped`: the checkpoint's, prefixes off."""
+    """Names of parameters: loaded, dropped (not loaded on purpose), and fresh (not in the file, so newly initialised)."""
 
     path: Path
     loaded: tuple[str, ...]
-    dropped: tuple[str, ...]  # in the checkpoint, left out on purpose
-    fresh: tuple[str, ...]  # in the network, not in the checkpoint: still newly initialised
+    dropped: tuple[str, ...]
+    fresh: tuple[str, ...]
 
 
 def load_weights(network: Network, path: Path | str, *, classifier: bool = True) -> LoadReport:
-    """Fill `network` from a .pt, .pth or .safetensors file with torchvision's, timm's or our own names.
+    """Loads weights from a file with torchvision's, timm's or our own names, all or none.
 
-    Either everything fits and is loaded, or an error names what does not and the network stays as it was.
-    With `classifier=False` a classifier in the file is left out, for other classes.
+    Args:
+        network: The network to fill.
+        path: A .pt, .pth or .safetensors file.
+        classifier: Whether to load the file's classifier; False for other classes. Default True.
+
+    Returns:
+        `LoadReport`: what was loaded.
+
+    Raises:
+        InputError: The file is missing or damaged, or its weights do not fit; it names them, and the network is unchanged.
     """
     path = Path(path)
     found = {network.own_name(name): value for name, value in read_weights(path).items()}
@@ -58,8 +67,18 @@ def load_weights(network: Network, path: Path | str, *, classifier: bool = True)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """What a file of weights holds, by the names of the network that it was made for."""
-    return _strip_prefixes(_unwrap(_read(path), path), path)
+    """The tensors in a file of weights by name, without the prefixes of wrappers."""
+    result: dict[str, Tensor] = {}
+    for full_name, value in _unwrap(_read(path), path).items():
+        name = full_name
+        while prefix := next((p for p in PREFIXES if name.startswith(p)), ""):
+            name = name.removeprefix(prefix)
+        if name in result and not name.startswith(FOREIGN_HEAD):
+            raise InputError(
+                f"{path} holds {quoted(name)} twice, under different prefixes. Save one model's `state_dict()` alone."
+            )
+        result[name] = value
+    return result
 
 
 def _read(path: Path) -> Any:
@@ -67,10 +86,8 @@ def _read(path: Path) -> Any:
         raise InputError(f"There is no weights file {path}. Check the path; weights are never downloaded.")
     try:
         if path.suffix == ".safetensors":
-            return _read_safetensors(path)
+            return load_file(path, device="cpu")
         return torch.load(path, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
     except OSError as error:
         raise InputError(f"Cannot read the weights file {path}: {error.strerror or error}.") from None
     except Exception as error:  # readers of damaged files fail in many ways: zip, pickle, header, end of file
@@ -82,17 +99,8 @@ def _read(path: Path) -> Any:
         raise InputError(f"{path} is damaged or not a checkpoint. Get or save it again as .pt, .pth or .safetensors.") from None
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        from safetensors.torch import load_file
-    except ImportError:
-        raise InputError(f"Reading {path} needs the package safetensors: pip install safetensors.") from None
-    tensors: dict[str, Tensor] = load_file(path, device="cpu")
-    return tensors
-
-
 def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
-    """The mapping from names to tensors, wherever the checkpoint keeps it; other entries (epoch, options) are ignored."""
+    """The mapping from names to tensors, at any depth of the checkpoint; other entries (epoch, options) are ignored."""
     while isinstance(value, Mapping):
         inner = next((value[key] for key in WRAPPERS if isinstance(value.get(key), Mapping)), None)
         if inner is None:
@@ -105,20 +113,6 @@ def _unwrap(value: Any, path: Path) -> dict[str, Tensor]:
             what = f"the keys {_some(map(str, value))}" if value else "an empty dictionary"
         raise InputError(f"{path} holds no weights, but {what}. Save the `state_dict()` of the model there.")
     return tensors
-
-
-def _strip_prefixes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    result: dict[str, Tensor] = {}
-    for full_name, value in tensors.items():
-        name = full_name
-        while prefix := next((p for p in PREFIXES if name.startswith(p)), ""):
-            name = name.removeprefix(prefix)
-        if name in result and not name.startswith(FOREIGN_HEAD):
-            raise InputError(
-                f"{path} holds {quoted(name)} twice, under different prefixes. Save one model's `state_dict()` alone."
-            )
-        result[name] = value
-    return result
 
 
 def _check_fit(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
@@ -135,12 +129,12 @@ def _check_fit(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Pat
     faults = [f"{kind}: {_some(names)}" for kind, names in parts if names]
     if faults:
         raise InputError(
-            f"The weights in {path} do not fit the network; {'; '.join(faults)}. {_remedy(missing, unexpected, shapes)}"
+            f"The weights in {path} do not fit the network; {'; '.join(faults)}. {_hint(missing, unexpected, shapes)}"
         )
 
 
 def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
-    """Numbers that a network can be started from, in the precision that it has; its counters are whole anyway."""
+    """Raises unless all values are finite floating-point numbers in the precision of the network."""
     for name, value in found.items():
         if not own[name].is_floating_point():
             continue
@@ -153,18 +147,18 @@ def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: 
         refuse_not_finite({name: value.to(own[name].dtype)}, path)
 
 
-def refuse_not_finite(weights: Mapping[str, Tensor], path: Path, remedy: str = "Take one from before that happened") -> None:
-    """NaN and infinity are no numbers that a network answers with, or learns with."""
+def refuse_not_finite(weights: Mapping[str, Tensor], path: Path, hint: str = "Take one from before that happened") -> None:
+    """Raises if a weight is NaN or infinite."""
     for name, value in weights.items():
         bad = int((~value.isfinite()).sum())
         if bad:
             raise InputError(
                 f"The weights in {path} are damaged: {bad} of the {value.numel()} values of {in_short(name)} are NaN or "
-                f"infinite. {remedy}."
+                f"infinite. {hint}."
             )
 
 
-def _remedy(missing: list[str], unexpected: list[str], shapes: list[str]) -> str:
+def _hint(missing: list[str], unexpected: list[str], shapes: list[str]) -> str:
     if not missing and not unexpected:
         if all(text.startswith("classifier.") for text in shapes):
             return "It was trained on other classes: load it with classifier=False to take the encoder alone."
@@ -174,7 +168,7 @@ def _remedy(missing: list[str], unexpected: list[str], shapes: list[str]) -> str
 
 
 def _some(names: Iterable[str], limit: int = 4) -> str:
-    """The first few names and how many more there are."""
+    """The first few names and the number of the others."""
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return ", ".join(map(in_short, every[:limit])) + more
