@@ -25,7 +25,7 @@ def test_it_lists_every_encoder(pals: Callable[..., Answer]) -> None:
 def test_a_line_for_each_in_a_narrow_terminal(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = map(str.rstrip, pals("encoders").out.splitlines())
-    rows = [line.split() for line in lines if line.endswith(("ImageNet-1k", "your pictures"))]
+    rows = [line.split() for line in lines if line.endswith(("ImageNet-1k", "your images"))]
     assert [row[0] for row in rows] == list(pretrained.ENCODERS)
 
 
