@@ -22,8 +22,8 @@ VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
 Batch Context Group
-METHODS Method PALSClassifier Phase Problem READERS Records Run
-RunConfig Selection Source Table View Votes closed_form dawid_skene
+METHODS Method PALSClassifier Phase Problem READERS Records
+Selection Source Table View Votes closed_form dawid_skene
 estimator
 majority_vote nearest prune pseudo_label
 read_votes

@@ -35,7 +35,7 @@ from pals.methods.parts.reconstruction import (
 )
 from pals.methods.plrc import PLRC
 from pals.pseudo_labels.knn import Neighbors
-from pals.runs.run_config import RunConfig, never_comes, shortened
+from pals.runs.run_config import RunConfig, shortened, unreachable_options
 from pals.util.errors import InputError
 
 P_NC = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]])
@@ -467,4 +467,6 @@ def test_published_settings() -> None:
         assert (config.method.neighbors, config.method.lamb, config.method.noise_rate) == (5, 1.5, None)
     short = RunConfig.of(shortened(hundred.to_dict(), 50))
     assert (short.method.warm_up, short.method.ramp, short.method.ramp_up) == (20, 10, 1)
-    assert never_comes(RunConfig.of({"data": {"name": "digits"}, "method": {"name": "plrc", "warm_up": 60}})) == ["warm_up"]
+    assert unreachable_options(RunConfig.of({"data": {"name": "digits"}, "method": {"name": "plrc", "warm_up": 60}})) == [
+        "warm_up"
+    ]

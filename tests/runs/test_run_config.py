@@ -13,7 +13,7 @@ import pytest
 from _toy import Answer
 from pals.methods import METHODS, find_method
 from pals.runs.published_settings import published_settings
-from pals.runs.run_config import CLOSED_FORM_STRENGTH, DAWID_SKENE, RunConfig, never_comes, shortened
+from pals.runs.run_config import CLOSED_FORM_STRENGTH, DAWID_SKENE, RunConfig, shortened, unreachable_options
 from pals.util.files import write_text
 
 
@@ -117,13 +117,13 @@ def test_only_options_that_exist_are_counted_in_epochs() -> None:
 )
 def test_what_lies_behind_the_last_epoch(method: str, options: dict[str, Any], epochs: int, late: list[str]) -> None:
     values = {"data": {"name": "digits"}, "method": {"name": method, **options}, "train": {"epochs": epochs}}
-    assert never_comes(RunConfig.of(values)) == late
+    assert unreachable_options(RunConfig.of(values)) == late
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_shortened_schedule_still_has_all_its_stages(method: str) -> None:
     for data in ("digits", "cifar10", "cifar100"):
-        assert never_comes(RunConfig.of(shortened(full(data, method), 30))) == []
+        assert unreachable_options(RunConfig.of(shortened(full(data, method), 30))) == []
 
 
 def test_sets_alike_have_settings_alike() -> None:

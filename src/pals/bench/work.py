@@ -214,7 +214,7 @@ def _train(work: Work, on_event: OnEvent) -> tuple[Literal["done", "skipped", "s
         run = Run(config, folder, data_dir, about=about, ranks=ranks)
         on_event({"work": work.name, "total": config.train.epochs, "done": run.resumed_at})
         last: Mapping[str, Any] = {}
-        for last in run.epochs(stop_after=work.stop_after, asked=stop_requested):
+        for last in run.epochs(stop_after=work.stop_after, stop_requested=stop_requested):
             on_event({"work": work.name, "record": last})
     if not run.trainer.progress.done:
         return "stopped", None

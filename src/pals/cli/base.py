@@ -79,9 +79,9 @@ def main() -> None:
     except InputError as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         if "TORCHELASTIC_ERROR_FILE" in os.environ:
-            from pals.runs.torchrun import tell_torchrun
+            from pals.runs.torchrun import report_to_torchrun
 
-            tell_torchrun(error)
+            report_to_torchrun(error)
         sys.exit(2)
 
 

@@ -195,9 +195,9 @@ def _started(processes: int | None) -> int:
 
 def _remarks(config: RunConfig) -> Iterator[str]:
     """What a user may not expect of these settings."""
-    from pals.runs.run_config import never_comes, other_settings_by_rates
+    from pals.runs.run_config import other_settings_by_rates, unreachable_options
 
-    for name in never_comes(config):
+    for name in unreachable_options(config):
         yield (
             f"Note: method.{name} is {getattr(config.method, name)}, but training ends after epoch {config.train.epochs}, so "
             f"it never takes effect. Lower it, or train longer."

@@ -48,7 +48,7 @@ AUTO = "auto"
 PATCH_SIDES = (32, 64)
 """Pixels per side of images that patches are cut from; larger images are slower and give no better features."""
 EXTRACTION_BLOCK = 4096
-"""Images that are held in memory at the size of the encoder."""
+"""Images that are in memory at the encoder's input size at a time."""
 
 Images = Inputs | ImagePaths
 """uint8, N x channels x height x width, or files of about the same size."""
@@ -208,8 +208,7 @@ def feature_statistics(features_ND: Tensor) -> tuple[Tensor, Tensor]:
 
 def feature_normalisation(features_ND: Tensor) -> Normalisation:
     """`feature_statistics` as plain numbers."""
-    mean_D, std_D = feature_statistics(features_ND)
-    return Normalisation(tuple(mean_D.tolist()), tuple(std_D.tolist()))
+    return Normalisation(*(tuple(values_D.tolist()) for values_D in feature_statistics(features_ND)))
 
 
 def sized_encoder(name: str, network: Network, statistics: Normalisation) -> Encoder:

@@ -1,4 +1,8 @@
-"""A run: settings in, a folder out. Puts data, noise, network, method and trainer together."""
+"""A run, from settings to a folder: data, candidate sets, network, method and trainer are put together here.
+
+settings -> data set -> candidates (drawn with q and eta, or answers) -> features, if the encoder is frozen
+         -> network -> method -> trainer -> epochs -> summary.json, model.safetensors
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from pals.runs.extractor import (
     with_weights_found,
 )
 from pals.runs.feature_cache import RunFeatures, encoder_state, read_features, write_features
-from pals.runs.run_config import DataConfig, NetworkConfig, RunConfig, VotesConfig, completed
+from pals.runs.run_config import DataConfig, RunConfig, VotesConfig, completed
 from pals.runs.run_folder import check_folder, claim_folder, code_mark, data_mark, load_run_config, refuse_other_data
 from pals.training.distributed import ALONE, Ranks
 from pals.training.engine import Engine
@@ -44,7 +48,20 @@ from pals.vision.pretrained import PATCHES
 
 
 class Run:
-    """A run that is ready to start, or to resume from its folder."""
+    """A run that is ready to start, or to resume from its folder.
+
+    Attributes:
+        config: all settings.
+        dataset: what the method learns from; the features where the encoder is frozen.
+        candidates: the candidate sets of the N training items.
+        trainer: the method's trainer; `trainer.progress` has the finished epochs.
+
+    Example:
+        >>> config = pals.RunConfig.of({"data": {"name": "digits"}, "method": {"name": "average"}, "train": {"epochs": 1}})
+        >>> run = pals.Run(config)
+        >>> [record["epoch"] for record in run.epochs()]
+        [1]
+    """
 
     def __init__(
         self,
@@ -55,29 +72,42 @@ class Run:
         about: Mapping[str, Any] | None = None,
         owner: bool = True,
         progress: OnBatch | None = None,
-        kept: Path | None = None,
+        resume_from: Path | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Prepare the run.
+        """Load the data, build the network, and continue from the folder's checkpoint.
 
         Args:
-            about: What `run.json` should hold besides versions, machine and command; a `data_mark` in it is used as given.
-            owner: Lock the folder while it is worked on, and write `summary.json` at the end; false if somebody else does both.
-            progress: Called with the number of pictures encoded and the total.
-            kept: The folder of the run whose checkpoint will be loaded.
-            ranks: The processes that train together; the first of them writes the folder.
+            config: all settings.
+            folder: of the run; None: nothing is written.
+            data_dir: folder of the data sets; default: where downloads go.
+            dataset: instead of the one that the settings name.
+            about: what `run.json` gets besides versions, machine and command; a `data_mark` in it is not computed again.
+            owner: lock the folder, and write `summary.json` at the end; False where the caller does so.
+            progress: called with the number of images encoded and the total.
+            resume_from: the folder of the run whose checkpoint will be loaded; default: `folder`.
+            ranks: the processes that train together; the first of them writes the folder.
+
+        Raises:
+            InputError: the folder belongs to another run or is in use, or the settings do not fit the data.
         """
         self.config, self.owner, self.ranks = config, owner, ranks
         self.folder = folder if ranks.is_first else None
         with ranks.raise_together():
-            about = self._prepare(data_dir, dataset, dict(about or {}), progress, kept)
+            about = self._prepare(data_dir, dataset, dict(about or {}), progress, resume_from)
         if ranks.several:
             settings = json.dumps(config.to_dict(), sort_keys=True, default=str)
             ranks.refuse_differences({"code": code_mark(), "settings": settings, "data": about["data_mark"]})
         self._lock = FolderLock(self.folder) if self.folder is not None and owner else None
-        self._begin(about)  # only now: input that turned out bad leaves no trace
+        try:  # from here on the folder is locked; invalid input has left no trace in it
+            ranks.once(lambda: self._claim(about))
+            self.trainer.resume()
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release()
+            raise
         self.resumed_at = self.trainer.progress.total
-        self._last: Mapping[str, Any] = {}  # record of the last epoch trained here
+        self._last_record: Mapping[str, Any] = {}
 
     def _prepare(
         self,
@@ -85,16 +115,17 @@ class Run:
         dataset: Dataset | None,
         about: dict[str, Any],
         progress: OnBatch | None,
-        kept: Path | None,
+        resume_from: Path | None,
     ) -> dict[str, Any]:
-        """Data, candidates, network, method and trainer; gives what `run.json` shall hold of them."""
+        """Data, candidates, network, method and trainer; returns `about` with the mark of the data."""
         config, folder = self.config, self.folder
         engine = Engine(config.engine, self.ranks)
         if folder is not None:
             check_folder(folder, config)
-        ready = kept is not None and not config.network.frozen  # weights to start from are in the checkpoint
-        network = replace(config.network, weights=None) if ready else config.network
-        self.network = with_weights_found(network, data_dir)  # before the pictures, which take their time
+        # A checkpoint has the weights of a fine-tuned network, so the file that it started from is not needed.
+        started = resume_from is not None and not config.network.frozen
+        network = replace(config.network, weights=None) if started else config.network
+        self.network = with_weights_found(network, data_dir)  # an error here comes before images are decoded
         source = dataset if dataset is not None else chosen_dataset(config, data_dir)
         self.candidates, self.noise = candidates_for(config, source)
         if "data_mark" not in about:
@@ -104,9 +135,9 @@ class Run:
         self.extractor: FeatureExtractor | None = None
         self.extracted = ExtractedDataset(source)
         if dataset is None and config.network.is_encoder:
-            self._extract(source, kept or folder, about["data_mark"], progress)
+            self._extract(source, resume_from or folder, about["data_mark"], progress)
         self.dataset = self.extracted.dataset
-        torch.manual_seed(config.seed)  # the network's first weights
+        torch.manual_seed(config.seed)  # of the network's initial weights
         method = find_method(config.method_name)(config.method, Problem(self.candidates, self._network))
         self.trainer = Trainer(
             method,
@@ -123,73 +154,75 @@ class Run:
         )
         return about
 
-    def _extract(self, source: Dataset, kept: Path | None, mark: str, progress: OnBatch | None) -> None:
-        """At the pictures of the data set, through the network that was asked for."""
+    def _extract(self, source: Dataset, folder: Path | None, mark: str, progress: OnBatch | None) -> None:
+        """Replace the images by features, or by views for the network that is fine-tuned."""
         config = self.config
         network = self.network if config.network.frozen else config.network
-        _refuse_vectors(source, network)
-        self.patches_mark = f"{mark} {network.name} {config.seed}"
-        found = read_features(kept, self.patches_mark) if kept is not None and network.name == PATCHES else None
-        learned = None if found is None else found.learned
-        self.patches_kept = found is not None
+        if len(source.train.shape) != 3:
+            raise InputError(
+                f"Encoder {network.name!r} looks at pictures, but the items of {source.name} are vectors: leave out --encoder "
+                "(network.frozen, network.adapt)."
+            )
+        self._patches_mark = f"{mark} {network.name} {config.seed}"
+        saved = read_features(folder, self._patches_mark) if folder is not None and network.name == PATCHES else None
+        learned = None if saved is None else saved.learned
+        self._patches_saved = saved is not None
         mirror = source.views.mirror
         self.extractor = extractor = make_extractor(network, source.train.inputs, config.seed, mirror=mirror, learned=learned)
         self.extracted = extract_dataset(extractor, source, network.head, config.engine.device, default_cache(), progress)
 
-    def _keep_patches(self, folder: Path) -> None:
-        """They were cut from the pictures; cut again, elsewhere, they might not be quite the same."""
-        network = None if self.extractor is None else self.extractor.network
-        if isinstance(network, PatchNetwork) and not self.patches_kept:
-            features_ND = self.dataset.train.inputs[:]
-            write_features(folder, self.patches_mark, RunFeatures(features_ND, learned=encoder_state(network)))
-
-    def _begin(self, about: Mapping[str, Any]) -> None:
-        """Nobody else may work on the folder from here until the epochs are over."""
-        try:
-            self.ranks.once(lambda: self._claim(about))
-            self.trainer.resume()
-        except BaseException:
-            if self._lock is not None:
-                self._lock.release()
-            raise
-
     def _claim(self, about: Mapping[str, Any]) -> None:
+        """Lock the folder and write the settings. Patches are saved: cut again, on another machine, they could differ."""
         if self._lock is not None:
             self._lock.acquire()
         if self.folder is not None:
             claim_folder(self.folder, self.config, about)
-            self._keep_patches(self.folder)
+            network = None if self.extractor is None else self.extractor.network
+            if isinstance(network, PatchNetwork) and not self._patches_saved:
+                features = RunFeatures(self.dataset.train.inputs[:], learned=encoder_state(network))
+                write_features(self.folder, self._patches_mark, features)
 
     def _network(self, name: str | None = None) -> Network:
-        """A fresh network; a method that asks for another kind than the run's gets it without the run's weights."""
-        wanted, shape, classes = self.network, self.dataset.view_shape, len(self.dataset.class_names)
-        if wanted.frozen or name not in (None, wanted.name):
-            return build_network(name or wanted.trained, shape, classes)
-        return starting_network(wanted, shape, self.dataset.class_names)
+        """A new network. One of another kind than the run's, which a method may need, has random weights."""
+        own, shape, class_names = self.network, self.dataset.view_shape, self.dataset.class_names
+        if own.frozen or name not in (None, own.name):
+            return build_network(name or own.trained, shape, len(class_names))
+        return starting_network(own, shape, class_names)
 
-    def epochs(self, stop_after: int | None = None, asked: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
-        """Train, yielding one record per epoch, and write `summary.json` at the end. If `asked` to stop, save and end early."""
+    def epochs(
+        self, stop_after: int | None = None, stop_requested: Callable[[], bool] = lambda: False
+    ) -> Iterator[dict[str, Any]]:
+        """Train to the end and write `summary.json`.
+
+        Args:
+            stop_after: stop after this many more epochs.
+            stop_requested: called after each epoch; True saves a checkpoint and stops.
+
+        Yields:
+            The record of each epoch.
+        """
+        trainer = self.trainer
         with self._lock or nullcontext():
-            if self.trainer.log is not None and self.trainer.progress.total == 0:
-                self.trainer.log.clear()
-                self.trainer.log.append("start", **self.describe())
-            for record in self.trainer.epochs(stop_after):
-                self._last = record
+            if trainer.log is not None and trainer.progress.total == 0:
+                trainer.log.clear()
+                trainer.log.append("start", **self.describe())
+            for record in trainer.epochs(stop_after):
+                self._last_record = record
                 yield record
-                if self.ranks.any(asked()) and not self.trainer.progress.done:
-                    self.trainer.save()
+                if self.ranks.any(stop_requested()) and not trainer.progress.done:
+                    trainer.save()
                     return
-            if self.trainer.progress.done and self.owner and (self.folder is not None or self.ranks.several):
-                summary = self.summary()  # by all processes: the test items may have to be evaluated
+            if trainer.progress.done and self.owner and (self.folder is not None or self.ranks.several):
+                summary = self.summary()  # by all processes, because the test items may have to be evaluated
                 if self.folder is not None:
                     self._save_model(self.folder)
                     write_json(self.folder / "summary.json", summary)
 
     def _save_model(self, folder: Path) -> None:
-        """For `pals predict`: the classifier with its encoder. Some methods leave more than one network, and none is saved."""
+        """Save the classifier and its encoder for `pals predict`, unless the method has more than one network."""
         predictor = self.trainer.method.predictor
         if self.extractor is not None and isinstance(predictor, Network):
-            network = copy.deepcopy(predictor).eval().cpu()  # nothing compiled or captured about it
+            network = copy.deepcopy(predictor).eval().cpu()  # a copy is neither compiled nor captured
             self.extractor.model(self.dataset.class_names, network, self.extracted.head).save(folder / FILE_NAME)
 
     def describe(self) -> dict[str, Any]:
@@ -210,14 +243,14 @@ class Run:
         }
 
     def summary(self) -> dict[str, Any]:
-        """The scores of the finished run; those of an epoch are in its record."""
-        scores = {name: value for name, value in self._last.items() if name.startswith("test_")}
+        """The scores of the finished run: those of its last epoch, or computed now if that was trained before."""
+        scores = {name: value for name, value in self._last_record.items() if name.startswith("test_")}
         scores = scores or {f"test_{name}": value for name, value in self.trainer.evaluate().items()}
         return {**self.describe(), "epochs": self.trainer.progress.total, **scores}
 
 
 def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
-    """The data set of these settings."""
+    """The data set that the settings name; `data_dir` is the folder of the data sets."""
     if isinstance(config.data, VotesConfig):
         raise InputError("These settings are for `pals fit`, which reads pictures and answers of your own.")
     if config.loader is not None:
@@ -225,36 +258,31 @@ def chosen_dataset(config: RunConfig, data_dir: Path | None = None) -> Dataset:
     return load_dataset(config.data.name, data_dir=data_dir)
 
 
-def _refuse_vectors(dataset: Dataset, network: NetworkConfig) -> None:
-    if len(dataset.train.shape) != 3:
-        raise InputError(
-            f"Encoder {network.name!r} looks at pictures, but the items of {dataset.name} are vectors: leave out --encoder "
-            "(network.frozen, network.adapt)."
-        )
-
-
-def _refuse_rates(data: DataConfig) -> None:
-    """Where people answered, nothing is drawn."""
-    for key, value in data.drawing.items():
-        raise InputError(f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; leave this out.")
-
-
 def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, Noise | None]:
-    """The candidate sets of a run, and how noisy they were made (None where nothing was made: the truth, or real votes)."""
+    """The candidate sets of a run.
+
+    Args:
+        config: q, eta and protocol, or that the truth is trained on.
+        dataset: with the truth of its N training items, or their answers.
+
+    Returns:
+        The sets, and the noise they were drawn with; None for the truth and for answers, where nothing is drawn.
+
+    Raises:
+        InputError: a rate or protocol is set for a data set of answers, or official draws for another protocol.
+    """
     data, ids = config.data, dataset.train.ids
     if isinstance(data, DataConfig) and data.supervision == "truth" and dataset.truth is not None:
         return CandidateSets.from_truth(dataset.truth, ids), None
     if dataset.votes is not None:
-        if isinstance(data, DataConfig):
-            _refuse_rates(data)
+        for key, value in data.drawing.items() if isinstance(data, DataConfig) else ():
+            raise InputError(
+                f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; leave this out."
+            )
         return dataset.votes, None
-    assert isinstance(data, DataConfig) and dataset.truth is not None  # what such a data set is made from
-    rates: dict[str, Any] = {
-        "partial_rate": data.partial_rate,
-        "noise_rate": data.noise_rate,
-        "group_C": dataset.group_C,
-        "ids": ids,
-    }
+    assert isinstance(data, DataConfig) and dataset.truth is not None
+    rates: dict[str, Any] = {"partial_rate": data.partial_rate, "noise_rate": data.noise_rate}
+    rates |= {"group_C": dataset.group_C, "ids": ids}
     if data.draws == "official":
         if data.protocol != "g1":
             raise InputError("The official draws exist only for protocol g1; drop data.protocol or data.draws.")
@@ -266,30 +294,51 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
 
 
 def summarise_seeds(base: Path, folders: Sequence[Path]) -> dict[str, Any] | None:
-    """Mean and spread over finished runs, written to `summary.json` where there are several; None while one is unfinished."""
-    if not all((folder / "summary.json").exists() for folder in folders):
+    """The accuracy over runs of several seeds, also written to `summary.json` in `base`.
+
+    Args:
+        base: the folder above those of the runs.
+        folders: of the runs; of a single one nothing is written.
+
+    Returns:
+        `test_accuracy` (mean and standard deviation) and `runs`; None while one is unfinished.
+
+    Raises:
+        InputError: a summary has no accuracy.
+    """
+    summaries = [folder / "summary.json" for folder in folders]
+    if not all(path.exists() for path in summaries):
         return None
-    accuracies = [_accuracy(folder / "summary.json") for folder in folders]
+    accuracies: list[float] = []
+    for path in summaries:
+        accuracies.append(read_object(path).get("test_accuracy", ""))
+        if not isinstance(accuracies[-1], float):
+            raise InputError(f"{path} names no test accuracy: it was changed. Delete it and run the same command again.")
     scores = {"test_accuracy": mean_and_std(accuracies), "runs": [str(folder) for folder in folders]}
     if len(folders) > 1:
         write_json(base / "summary.json", scores)
     return scores
 
 
-def _accuracy(summary: Path) -> float:
-    found = read_object(summary).get("test_accuracy")
-    if not isinstance(found, float):
-        raise InputError(f"{summary} names no test accuracy: it was changed. Delete it and run the same command again.")
-    return found
-
-
 def evaluate(folder: Path, device: str | None = None, data_dir: Path | None = None) -> dict[str, Any]:
-    """Scores of a run's last checkpoint on the test items. Changes nothing in the folder."""
+    """Scores of a run's last checkpoint on the test items; the folder is not changed.
+
+    Args:
+        folder: of the run.
+        device: to compute on; default: as in the run's settings.
+        data_dir: folder of the data sets; default: where downloads go.
+
+    Returns:
+        run, method, epochs, accuracy and other scores.
+
+    Raises:
+        InputError: the folder is not one of `pals train`, or its data or checkpoint are missing.
+    """
     loaded = load_run_config(folder)
     if isinstance(loaded.data, VotesConfig):
         raise InputError(f"{folder} was made by `pals fit` and has no test items. See its report.html and labels.csv.")
     settings = loaded.to_dict()
     config = RunConfig.of(settings if device is None else merge(settings, {"engine": {"device": device}}))
-    trainer = Run(config, data_dir=data_dir, kept=folder).trainer
+    trainer = Run(config, data_dir=data_dir, resume_from=folder).trainer
     trainer.load(folder / "checkpoint.pt", settings, weights_only=True)
     return {"run": str(folder), "method": config.method_name, "epochs": trainer.progress.total, **trainer.evaluate()}

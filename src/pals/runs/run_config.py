@@ -1,4 +1,8 @@
-"""All settings of a run, checked: where its data come from, method, network, training, engine, seed."""
+"""All settings of a run, checked: data, method, network, training, engine, seed.
+
+A value is taken from the first of these that has it: what is given, the published settings of the data set and method, the
+epochs of a preset, the defaults of the classes below.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,9 @@ from pals.util.config import SEEDS, STRICT, build, merge, to_dict
 from pals.util.errors import InputError, unknown
 
 CLOSED_FORM = "closed-form"
-"""In place of a method in `pals fit`: answers and features are solved for without training (`pals.closed_form`)."""
+"""In place of a method in `pals fit`: answers and features without training (`pals.closed_form`)."""
 DAWID_SKENE = "dawid-skene"
-"""In place of a method in `pals fit`: the answers alone (`pals.dawid_skene`)."""
+"""In place of a method in `pals fit`: the answers alone, without images (`pals.dawid_skene`)."""
 UNTRAINED = (CLOSED_FORM, DAWID_SKENE)
 CLOSED_FORM_STRENGTH = 100.0
 """Default of `pals.closed_form`, here as well so that settings do not load scipy (a test compares the two)."""
@@ -43,31 +47,31 @@ class DataConfig:
     draws: Literal["own", "official"] = "own"
     "official: the very sets that the authors' generator draws (protocol g1)."
     seed: int = Field(default=42, ge=0, lt=SEEDS)
-    "Of the candidate sets: as with the authors, all runs share them unless told otherwise."
+    "Of the candidate sets; as in the authors' code all runs share them by default."
     supervision: Literal["candidates", "truth"] = "candidates"
     "truth: train on the true labels, as an upper bound."
 
     @property
     def drawing(self) -> dict[str, Any]:
-        """What was chosen of how candidate sets are drawn, where that is not the default."""
+        """The settings of drawing candidate sets that differ from their defaults."""
         chosen, default = to_dict(self), to_dict(DataConfig())
         return {key: chosen[key] for key in ("partial_rate", "noise_rate", "protocol", "draws") if chosen[key] != default[key]}
 
 
 @settings(frozen=True, config=STRICT)
 class VotesConfig:
-    """The data of a run on one's own items: pictures or feature vectors, and what people said of them."""
+    """The data of `pals fit`: the user's images or feature vectors, and annotators' answers."""
 
     votes: tuple[str, ...]
     "Files with the answers."
     earlier: str | None = None
-    "The answers of the run that this one goes on from (its votes.csv), read before the others."
+    "The answers of the run that this one continues (its votes.csv), read before the others."
     reviewed: int = Field(default=0, ge=0)
-    "The last row of that run's review.sqlite (the answers given in `pals review`) that is taken in; 0: none."
+    "The last row of that run's review.sqlite (the answers given in `pals review`) that is used; 0: none."
     images: str | None = None
-    "Folder of the pictures."
+    "Folder of the images."
     features: str | None = None
-    "Instead of pictures: an .npy file with one row per item, in the order of the votes' items or of `names`."
+    "Instead of images: an .npy file with one row per item, in the order of the votes' items or of `names`."
     names: str | None = None
     "For feature vectors: a text file with one item name per line."
     format: str | None = None
@@ -75,11 +79,11 @@ class VotesConfig:
     columns: dict[str, str] = Field(default_factory=dict)
     "Which column holds what, e.g. item: photo."
     class_names: tuple[str, ...] | None = None
-    "All classes, also those that nobody chose; by default those that occur."
+    "All classes, also those without an answer; by default those that occur."
     taxonomy: str | None = None
     "A file with a tree whose leaves are the classes; an answer may name any of its nodes (docs/taxonomy.md)."
     sure: float = Field(default=SURE, ge=0.5, lt=1)
-    "With a taxonomy: a result is rolled up to the deepest node that is likelier than this."
+    "With a taxonomy: a result is rolled up to the deepest node with a higher probability than this."
     separator: str | None = "|"
     "Between several labels in one cell."
     dont_know: tuple[str, ...] = ()
@@ -87,35 +91,35 @@ class VotesConfig:
     encoding: str | None = None
     "Of a text file that is neither UTF-8 nor marked."
     size: int = Field(default=32, ge=8)
-    "Pixels a side that pictures are brought to."
+    "Pixels per side to which images are resized."
     resize: Literal["squash", "crop", "pad"] = "squash"
-    "How a picture that is not square becomes so."
+    "How an image that is not square becomes square."
     mirror: bool = True
-    "A picture and its mirror image show the same. False for letters, digits, and classes that tell left from right."
+    "An image and its mirror image have the same class. False for letters, digits, and classes such as left hand."
     skip_bad: bool = False
-    "Go on without pictures that cannot be read."
+    "Leave out images that cannot be read."
     gold: bool = True
     "Take an answer marked as gold as the only candidate of its item."
     folds: int = Field(default=0, ge=0)
-    "Cross-fitting: networks trained without a part of the items, which they are then asked about. 0: none."
+    "Cross-fitting: number of networks, each trained without a part of the items, which it then predicts. 0: none."
     fold_epochs: int = Field(default=40, ge=1)
-    "How long each of them is trained (by soft-votes, which is quick)."
+    "Epochs of each of these networks (by soft-votes, which is fast)."
     fold_weights: str | None = None
     "In an update of a fine-tuned network: the pretrained weights that these networks start from, those of the first run."
     fold_lr: float | None = Field(default=None, gt=0)
     "Their learning rate, if they start from weights; that of the first run."
     trusted: tuple[str, ...] = ()
-    "People whose answers are right: they are never overruled."
+    "Annotators whose answers are taken as true."
     added: dict[str, str] = Field(default_factory=dict)
-    "New classes, and for each a text file with one item per line that is known to be of it."
+    "New classes, and for each a text file with one item per line that is known to belong to it."
     fingerprint: str = ""
-    "Of the items and answers: a run goes on only with those it began with."
+    "Of the items and answers; a run continues only with the same."
     name: str = "votes"
     "Always `votes`: the data are the user's own."
 
     @property
     def answers_only(self) -> bool:
-        """Nothing is known of the items but what people said."""
+        """Whether there are neither images nor features."""
         return self.images is None and self.features is None
 
 
@@ -126,15 +130,15 @@ class NetworkConfig:
     weights: str | None = None
     "A local file of weights to start from: torchvision's or timm's names, or a run's own model.safetensors."
     frozen: bool = False
-    "Leave the network as it is in the file, and train `head` on its features."
+    "Do not train the network; train `head` on its features."
     head: str = "mlp"
-    "What learns when the network is frozen."
+    "The network that is trained on the features of a frozen one."
     adapt: bool = False
-    "Bring a data set's pictures to the size and the standardisation that the weights were made for; always if frozen."
+    "Resize and standardise a data set's images as for the training of the weights; always if frozen."
 
     @property
     def is_encoder(self) -> bool:
-        """Whether a data set's pictures are brought to what the network wants, and not the network to the pictures."""
+        """Whether images are adapted to the network, rather than the network to the images."""
         return self.frozen or self.adapt
 
     @property
@@ -147,7 +151,7 @@ class ClosedFormConfig:
     """Options of the closed form."""
 
     strength: float = Field(default=CLOSED_FORM_STRENGTH, gt=0)
-    "Answers per class that the prior of a person's confusion matrix weighs."
+    "Prior strength of an annotator's confusion matrix, in answers per class."
 
 
 @settings(frozen=True, config=STRICT)
@@ -155,17 +159,25 @@ class DawidSkeneConfig:
     """Options of the fit of answers alone (`pals.dawid_skene`)."""
 
     strength: float | None = Field(default=None, gt=0)
-    "Answers per class that the prior of a person's confusion matrix weighs; by default what predicts answers best."
+    "Prior strength of an annotator's confusion matrix, in answers per class; by default the one that predicts answers best."
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All settings of a run, checked."""
+    """All settings of a run, checked.
+
+    Example:
+        >>> config = pals.RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "pals"}, "train": {"epochs": 60}})
+        >>> config.train.epochs, config.network.name
+        (60, 'resnet18')
+    """
 
     data: DataConfig | VotesConfig
-    loader: Loader | None  # of a data set with options: it holds them
+    loader: Loader | None
+    "Of a data set with options of its own, which it contains."
     method_name: str
-    method: Any  # the method's own Config
+    method: Any
+    "The method's own Config."
     network: NetworkConfig
     train: TrainConfig
     engine: EngineConfig
@@ -173,21 +185,35 @@ class RunConfig:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], *, data: VotesConfig | None = None) -> RunConfig:
-        """From plain values. Anything not given comes from the data set's recipe, then from the defaults. `data`: that section,
-        already checked, instead of its values."""
+        """Check plain values and add the defaults.
+
+        Args:
+            values: sections data, method, network, train, engine, and seed; each may be left out.
+            data: the section data, already checked, instead of its values.
+
+        Returns:
+            The settings.
+
+        Raises:
+            InputError: a section or setting is unknown, or a value is invalid.
+        """
         given = _checked_sections(values)
         kind: type[DataConfig] | type[VotesConfig] = VotesConfig if "votes" in given["data"] else DataConfig
-        data_name = given["data"].get("name", kind.name)
+        data_name = str(given["data"].get("name", kind.name))
         name = str(given["method"].get("name", "pals"))
-        published = settings_of(str(data_name), name, given["network"] if kind is DataConfig else {})
-        full = merge(published, _by_preset(name, given["method"], published.get("train", {})), given)
-        method = {key: value for key, value in full["method"].items() if key != "name"}
-        shared, own = _split(kind, str(data_name), full["data"])
+        published = settings_of(data_name, name, given["network"] if kind is DataConfig else {})
+        full = merge(published, _epochs_of_preset(name, given["method"], published.get("train", {})), given)
+        shared, own = full["data"], dict[str, Any]()
+        if kind is DataConfig:  # what all data sets have, and the options of this one
+            known = {*SHARED, *dataset_options(data_name)}
+            own = {key: value for key, value in shared.items() if key not in SHARED}
+            own = {key: value for key, value in own.items() if key in known or (key, value) not in ONCE_EVERYWHERE.items()}
+            shared = {key: value for key, value in shared.items() if key in SHARED}
         return cls(
             data=data if data is not None else build(kind, shared, "data"),
-            loader=dataset_loader(str(data_name), own) if kind is DataConfig else None,
+            loader=dataset_loader(data_name, own) if kind is DataConfig else None,
             method_name=name,
-            method=_method_options(kind, name, method),
+            method=_method_options(kind, name, {key: value for key, value in full["method"].items() if key != "name"}),
             network=build(NetworkConfig, full["network"], "network"),
             train=build(TrainConfig, full["train"], "train"),
             engine=build(EngineConfig, full["engine"], "engine"),
@@ -206,13 +232,13 @@ class RunConfig:
         }
 
 
-def _by_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A preset that is made for fewer epochs than `train` has gets no more."""
+def _epochs_of_preset(method: str, options: Mapping[str, Any], train: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The epochs of a preset, where it has fewer than `train`."""
     if "preset" not in options or method in UNTRAINED:
         return {}
-    most, preset = find_method(method).preset_epochs, str(options["preset"])
     usual = int(train.get("epochs", TrainConfig.epochs))
-    return {"train": {"epochs": most[preset]}} if most.get(preset, usual) < usual else {}
+    epochs = find_method(method).preset_epochs.get(str(options["preset"]), usual)
+    return {"train": {"epochs": epochs}} if epochs < usual else {}
 
 
 def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given: Mapping[str, Any]) -> Any:
@@ -224,24 +250,12 @@ def _method_options(kind: type[DataConfig] | type[VotesConfig], name: str, given
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as any version wrote them, with what it did not know yet at its default, and without what means nothing now."""
+    """Settings of any version, with defaults for those that it did not have, and without those that no longer exist."""
     return RunConfig.of(values).to_dict()
 
 
-def _split(
-    kind: type[DataConfig] | type[VotesConfig], name: str, data: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The section `data`: what all data sets have, and the options of this one."""
-    if kind is VotesConfig:
-        return dict(data), {}
-    shared = {key: value for key, value in data.items() if key in SHARED}
-    own = {key: value for key, value in data.items() if key not in SHARED}
-    known = dataset_options(name)
-    return shared, {key: value for key, value in own.items() if key in known or (key, value) not in ONCE_EVERYWHERE.items()}
-
-
-def never_comes(config: RunConfig) -> list[str]:
-    """The method's options that put something after the last epoch."""
+def unreachable_options(config: RunConfig) -> list[str]:
+    """Names of the method's options whose epoch is after the last one."""
     method, epochs = find_method(config.method_name), config.train.epochs
     first = {name: getattr(config.method, name) for name in method.counted_in_epochs if name.endswith("_from")}
     first |= {name: getattr(config.method, name) + 1 for name in method.begins_after}
@@ -271,15 +285,22 @@ def other_settings_by_rates(config: RunConfig) -> dict[str, Any]:
 
 
 def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
-    """All settings of a run (`RunConfig.to_dict`) with a schedule of so many epochs: warm-up, milestones, periods and the
-    method's options that count epochs or steps change in proportion."""
+    """The same run with a schedule of another length.
+
+    Args:
+        values: all settings (`RunConfig.to_dict`).
+        epochs: of the new schedule.
+
+    Returns:
+        All settings; warm-up, milestones, periods and the method's options that count epochs or steps change in proportion.
+    """
     share: float = epochs / values["train"]["epochs"]
 
     def scaled(name: str, value: int | None) -> int | None:
         if value is None:
             return None
-        before = int(name.endswith("_from"))  # epochs that have begun when none has passed
-        return before + math.ceil((value - before) * share)
+        begun = int(name.endswith("_from"))  # such an option is 1 in the first epoch, before one has passed
+        return begun + math.ceil((value - begun) * share)
 
     train, method = values["train"], values["method"]
     counted = {name: scaled(name, method[name]) for name in find_method(method["name"]).counted_in_epochs}
@@ -293,7 +314,7 @@ def shortened(values: Mapping[str, Any], epochs: int) -> dict[str, Any]:
 
 
 def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Every section, empty where nothing was given; `train: 5` and unknown sections are errors."""
+    """Every section, empty where none is given; refuses `train: 5` and unknown sections."""
     sections: dict[str, Mapping[str, Any]] = {name: {} for name in SECTIONS if name != "seed"}
     for name, section in values.items():
         if name not in SECTIONS:
@@ -307,6 +328,7 @@ def _checked_sections(values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]
 
 
 def checked_seed(seed: Any) -> int:
+    """The seed, 1 by default; refuses what is not a whole number from 0 to 2**32 - 1."""
     if seed is None:
         return 1
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:

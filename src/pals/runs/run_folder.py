@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, what marks it, what is written into it when it is claimed."""
+"""The folder of a run: its owner, the fingerprints of data and code, `config.yaml` and `run.json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pals
 from pals.data import Inputs
 from pals.labels.candidates import CandidateSets
 from pals.runs.run_config import DataConfig, RunConfig
-from pals.runs.run_json import FORMAT, read_about, refuse_strange
+from pals.runs.run_json import RUN_FORMAT, read_about, refuse_strange
 from pals.training.checkpoint import refuse_other_settings
 from pals.util.config import read_yaml, to_yaml
 from pals.util.errors import InputError
@@ -29,8 +29,8 @@ from pals.util.files import is_unfinished, write_json, write_text
 from pals.util.locks import is_lock
 from pals.util.plugins import plugin_files, plugins_used
 
-SAMPLED_ITEMS = 1000
-"""Items by which data are known again."""
+FINGERPRINT_ITEMS = 1000
+"""Items that the fingerprint of the data reads."""
 
 
 def load_run_config(folder: Path, expected: RunConfig | None = None) -> RunConfig:
@@ -55,7 +55,7 @@ def load_run_config(folder: Path, expected: RunConfig | None = None) -> RunConfi
 
 
 def _missing_plugins(folder: Path) -> str:
-    """Files that the run was made with and that nobody has named now. They are not run unasked."""
+    """A hint to name the plug-ins that the run was made with. Their files are not run unless the user names them."""
     listed = read_about(folder).get("plugins")
     made_with = [str(one.get("file")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     missing = [file for file in made_with if file not in plugin_files()]
@@ -64,7 +64,7 @@ def _missing_plugins(folder: Path) -> str:
 
 
 def check_folder(folder: Path, config: RunConfig) -> None:
-    """Refuse a folder that holds another run, or something else. A setting that its run did not know yet had its default."""
+    """Refuse a folder with another run or other files. A setting that the run's version did not have counts as its default."""
     if (folder / "config.yaml").exists():
         refuse_other_settings(folder / "config.yaml", load_run_config(folder).to_dict(), config.to_dict())
     elif not _is_free(folder):
@@ -72,8 +72,8 @@ def check_folder(folder: Path, config: RunConfig) -> None:
 
 
 def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
-    """Changes with the items and their candidates. Of many items some are looked at: they may lie in a file of any size."""
-    row_M = evenly_spaced(len(inputs), SAMPLED_ITEMS)
+    """A fingerprint of the candidates and of at most 1,000 items, which may be in a file of any size."""
+    row_M = evenly_spaced(len(inputs), FINGERPRINT_ITEMS)
     mark = hashlib.blake2b(repr((tuple(inputs.shape), inputs.dtype, candidates.class_names)).encode(), digest_size=12)
     for part in (inputs[row_M], candidates.allowed_NC):
         mark.update(part.contiguous().cpu().numpy().data)
@@ -81,7 +81,7 @@ def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
 
 
 def refuse_other_data(folder: Path, mark: str) -> None:
-    """A run goes on with what it began with. (A folder of an earlier version does not say with what.)"""
+    """Refuse data with another fingerprint than the run's. Folders of early versions have none."""
     if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
             f"{folder} holds a run on different items or candidate sets. Give the data it was started with (--data-dir), "
@@ -90,7 +90,7 @@ def refuse_other_data(folder: Path, mark: str) -> None:
 
 
 def check_base(base: Path, runs: str) -> None:
-    """The same for the folder above several runs; `runs` is the pattern of their folders."""
+    """Refuse a folder for several runs that has other content; `runs` is the pattern of their folders."""
     if (base / "config.yaml").exists():
         raise InputError(f"{base} is the folder of a single run. Choose another --out for several.")
     if not _is_free(base) and not any(base.glob(f"{runs}/config.yaml")):
@@ -98,14 +98,14 @@ def check_base(base: Path, runs: str) -> None:
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether nothing is there, or only what a process killed at its very start left behind."""
+    """Whether the folder does not exist, or has only files of a process that was killed at its very start."""
     if not folder.is_dir():
         return not folder.exists()
     return all(path.is_dir() or is_unfinished(path) or is_lock(path) for path in folder.rglob("*"))
 
 
 def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None = None) -> None:
-    """Make the run's folder; `check_folder` has found it free, or the run's own."""
+    """Make the run's folder, which `check_folder` has accepted, and write `config.yaml` and `run.json`, with `more` in it."""
     for path in folder.iterdir() if folder.exists() else ():
         if is_unfinished(path):
             path.unlink()
@@ -114,7 +114,7 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
     if (folder / "run.json").exists():
         return
     facts = {
-        "format": FORMAT,
+        "format": RUN_FORMAT,
         "pals": pals.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -131,26 +131,25 @@ def claim_folder(folder: Path, config: RunConfig, more: Mapping[str, Any] | None
 
 @cache
 def commit() -> str | None:
-    """Of the code that runs, with "+changes" where it was changed since; PALS_COMMIT says it where there is no checkout."""
+    """The commit of the running code, with "+changes" where files differ from it; the variable PALS_COMMIT overrides it."""
     if os.environ.get("PALS_COMMIT"):
         return os.environ["PALS_COMMIT"]
     root = Path(pals.__file__)
     git = ["git", "-C", str(root.parent)]
-    tracked = [*git, "ls-files", "--error-unmatch", root.name]  # an installation may lie in somebody's checkout
+    tracked = [*git, "ls-files", "--error-unmatch", root.name]  # an installed package may lie in another checkout
     status = [*git, "status", "--porcelain=v2", "--branch", "--", "."]
     try:
         subprocess.run(tracked, capture_output=True, check=True, timeout=20)
         answer = subprocess.run(status, capture_output=True, check=True, timeout=20, text=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    heading = "# branch.oid "
-    first = next((line.removeprefix(heading) for line in answer.splitlines() if line.startswith(heading)), None)
-    changed = any(not line.startswith("#") for line in answer.splitlines())
-    return f"{first}+changes" if first and changed else first
+    lines, heading = answer.splitlines(), "# branch.oid "
+    first = next((line.removeprefix(heading) for line in lines if line.startswith(heading)), None)
+    return f"{first}+changes" if first and any(not line.startswith("#") for line in lines) else first
 
 
 def code_mark() -> str:
-    """Changes with the code that runs, that of plug-ins included."""
+    """A fingerprint of the running code, plug-ins included."""
     root = Path(pals.__file__).parent
     mark = hashlib.blake2b(repr((torch.__version__, sorted(one["sha256"] for one in plugins_used()))).encode(), digest_size=12)
     for path in sorted(root.rglob("*.py")):
@@ -159,10 +158,10 @@ def code_mark() -> str:
 
 
 def default_folder(config: RunConfig) -> Path:
-    """Where a run goes when nobody says: named after what tells runs apart."""
+    """The folder of a run for which none is given, named by data, method, encoder and rates."""
     data, loader = config.data, config.loader
-    apart = f"-{config.network.name.replace(':', '-').replace('/', '-')}" if config.network.is_encoder else ""
-    apart += f"-{loader.label}" if loader is not None and loader.label else ""
+    suffix = f"-{config.network.name.replace(':', '-').replace('/', '-')}" if config.network.is_encoder else ""
+    suffix += f"-{loader.label}" if loader is not None and loader.label else ""
     if isinstance(data, DataConfig) and not (loader is not None and loader.answered):
-        apart += f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
-    return Path("runs") / f"{data.name}-{config.method_name}{apart}"
+        suffix += f"-q{data.partial_rate:g}-eta{data.noise_rate:g}"
+    return Path("runs") / f"{data.name}-{config.method_name}{suffix}"

@@ -1,4 +1,4 @@
-"""Several processes of this machine for one command, started and watched by torch's elastic launcher (`torchrun`)."""
+"""Several processes on this machine for one command, started and monitored by torch's elastic launcher (`torchrun`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pals.training.distributed import RESUME_HINT
 from pals.util.errors import InputError
 
 LAUNCHED = "PALS_LAUNCHED"
-"""Set in processes that are watched from here, which tells what became of them."""
+"""Environment variable of processes that `run_by` has started, and whose errors it reports."""
 ENDED_BY_OTHERS = 75
 """Exit code of a process that ends because another has."""
-BAD_INPUT = 2
+INPUT_ERROR_EXIT = 2
 
 
 def is_launched() -> bool:
@@ -24,17 +24,28 @@ def is_launched() -> bool:
 
 
 def run_by(processes: int, arguments: Sequence[str]) -> int:
-    """`pals ARGUMENTS` by so many processes that share the cores; gives the exit code. If one is killed, all end."""
+    """Run `pals ARGUMENTS` by several processes that share the cores; if one is killed, all end.
+
+    Args:
+        processes: how many.
+        arguments: of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: a process was killed, or failed without an error message.
+    """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // processes)))
     os.environ[LAUNCHED] = "1"
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # what it would report is said below
+    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # its report is replaced by the error below
     try:
-        asked = ["--standalone", f"--nproc-per-node={processes}", "-m", "pals", *arguments]
-        run(parse_args(asked))  # type: ignore[no-untyped-call]
+        command = ["--standalone", f"--nproc-per-node={processes}", "-m", "pals", *arguments]
+        run(parse_args(command))  # type: ignore[no-untyped-call]
     except SignalException as stopped:
         return 128 + stopped.sigval
     except ChildFailedError as failed:
@@ -42,8 +53,8 @@ def run_by(processes: int, arguments: Sequence[str]) -> int:
     return 0
 
 
-def tell_torchrun(error: InputError) -> None:
-    """What went wrong, for the report with which torchrun ends: the sentence, where it would tell how to get a traceback."""
+def report_to_torchrun(error: InputError) -> None:
+    """Record an error for torchrun's final report, which then shows the message in place of advice on tracebacks."""
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
     try:
@@ -53,10 +64,10 @@ def tell_torchrun(error: InputError) -> None:
 
 
 def _explain(codes: Mapping[int, int], processes: int) -> int:
-    """The exit code of the process that failed first. One that could not say why gets a sentence."""
+    """The exit code of the process that failed first; one that ended without a message is an `InputError`."""
     followed = (ENDED_BY_OTHERS, -signal.SIGTERM, 128 + signal.SIGTERM)
     rank, code = min(codes.items(), key=lambda found: found[1] in followed)
-    if code in (BAD_INPUT, ENDED_BY_OTHERS) or code > 128:
+    if code in (INPUT_ERROR_EXIT, ENDED_BY_OTHERS) or code > 128:
         return code
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
     raise InputError(f"Process {rank} of {processes} {how}, so all of them have ended. {RESUME_HINT}")
