@@ -127,12 +127,12 @@ def test_who_knows_why_is_heard() -> None:
 def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
     work = four_processes(tmp_path)
     error = RuntimeError("Training failed")
-    assert on_ray._why(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
+    assert on_ray._failure(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
     lost = on_ray._FailedError(failed(str(PeerLostError())))
     error.worker_failures = {0: lost, 2: on_ray._FailedError(failed("Disk full."))}  # type: ignore[attr-defined]
-    assert on_ray._why(error, work).message == "Disk full."
+    assert on_ray._failure(error, work).message == "Disk full."
     error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]
-    assert on_ray._why(error, work).message.startswith("Process 2 of 4: OSError: gone. Run the same command")
+    assert on_ray._failure(error, work).message.startswith("Process 2 of 4: OSError: gone. Run the same command")
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])

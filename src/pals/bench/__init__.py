@@ -1,7 +1,8 @@
-"""Many runs: planning them, running what is missing (locally or on a cluster), collecting the results.
+"""Many runs: plan them, execute those that are missing on this machine or a cluster, collect their results.
 
-The paper's numbers and settings are in `paper`, what is made of finished runs is in `report`. A run itself is made by `runs`:
-a bench only says which, and starts them.
+`grid` and `paper` define experiments, `jobs` plans their runs, `work` executes one in any process, `launchers` (`on_ray`,
+`on_slurm`) distribute them, `run_records` reads results, `report` makes tables and figures of them. `demo` is `pals demo`.
+Training itself is in `runs`.
 """
 
 from __future__ import annotations

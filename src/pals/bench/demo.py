@@ -1,4 +1,4 @@
-"""The demonstration: PALS on real handwritten digits whose labels were made ambiguous and noisy."""
+"""`pals demo`: PALS on real handwritten digits whose labels were made ambiguous and noisy."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ EXPLAIN = {
 
 
 class Scope(NamedTuple):
-    """How much is run if nobody says otherwise, and where the results go."""
+    """Defaults of the demonstration."""
 
     folder: Path
     seeds: list[int]
     epochs: int | None
-    "None: as many as the settings of the digits say."
+    "None: those of the published settings for the digits."
 
 
 FULL = Scope(Path("runs/demo"), [1, 2, 3], None)
@@ -46,25 +46,37 @@ QUICK = Scope(Path("runs/demo-quick"), [1], 10)
 def demo_runs(
     out: Path, seeds: Sequence[int], values: Mapping[str, Any], *, fresh: bool = False
 ) -> Iterator[tuple[str, int, Run]]:
-    """Every variant with every seed, all on the same candidate sets: those that the authors' generator draws. If `fresh`,
-    the results of an earlier demonstration are deleted first."""
+    """The runs of the demonstration, all on the same candidate sets: those that the authors' generator draws.
+
+    Args:
+        out: folder of the demonstration.
+        seeds: of each variant.
+        values: settings that win over those of the variants.
+        fresh: delete the results of an earlier demonstration first.
+
+    Yields:
+        Name of the variant, seed and run.
+
+    Raises:
+        InputError: if `out` holds something else, or a setting is wrong.
+    """
     check_base(out, runs="*/seed-*")
     configs = {
         (name, seed): RunConfig.of(merge({"data": {"name": "digits", "draws": "official"}, "seed": seed}, variant, values))
         for name, variant in VARIANTS.items()
         for seed in seeds
     }
-    torch.set_num_threads(1)  # in a network this small more threads mostly wait for one another
+    torch.set_num_threads(1)  # in a network this small more threads are slower
     dataset = load_dataset("digits")
     if fresh:
-        Run(next(iter(configs.values())), dataset=dataset)  # before anything is deleted: whether it can be run at all
+        Run(next(iter(configs.values())), dataset=dataset)  # fails before anything is deleted
         forget_demo(out)
     for (name, seed), config in configs.items():
         yield name, seed, Run(config, demo_folder(out, name, seed), dataset=dataset)
 
 
 def forget_demo(out: Path) -> None:
-    """Delete what an earlier demonstration left, and nothing else."""
+    """Delete the files of an earlier demonstration in a folder, and nothing else."""
     runs = [config.parent for name in VARIANTS for config in (out / name).glob("seed-*/config.yaml")]
     if runs:
         for name in ("summary.json", "curves.png"):
@@ -74,13 +86,24 @@ def forget_demo(out: Path) -> None:
 
 
 def demo_folder(out: Path, name: str, seed: int) -> Path:
+    """The folder of one run."""
     return out / name / f"seed-{seed}"
 
 
 def summarise(
     out: Path, accuracies: Mapping[str, Sequence[float]], seeds: Sequence[int], about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write `summary.json` and `curves.png`; gives the summary. Accuracies are percentages of the held-out digits."""
+    """Write `summary.json` and `curves.png`.
+
+    Args:
+        out: folder of the demonstration.
+        accuracies: of each variant, in per cent of the held-out digits.
+        seeds: of the accuracies.
+        about: further entries of the summary.
+
+    Returns:
+        The summary.
+    """
     scores = {name: mean_and_std(values) | {"runs": list(values)} for name, values in accuracies.items()}
     summary = {**scores, "unit": "percent of held-out digits, last epoch", "seeds": list(seeds), **about}
     write_json(out / "summary.json", summary)

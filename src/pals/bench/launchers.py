@@ -1,4 +1,4 @@
-"""Launchers: who executes planned runs. This machine, Ray (`on_ray`) or Slurm (`on_slurm`).
+"""Launchers execute planned runs: on this machine, by Ray (`on_ray`) or by Slurm (`on_slurm`).
 
 On this machine runs are executed in this process, or in several that live on from run to run, spread over the GPUs.
 """

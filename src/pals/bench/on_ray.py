@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster: the one that RAY_ADDRESS names, one that runs here, or one that is started for the time."""
+"""Runs as tasks of a Ray cluster: the one at RAY_ADDRESS, one that runs on this machine, or a temporary one."""
 
 from __future__ import annotations
 
@@ -22,31 +22,43 @@ RAY_POLL_SECONDS = 0.5
 
 
 def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, on_event: OnEvent, options: Mapping[str, Any]) -> Iterator[Outcome]:
-    """`jobs` at a time on each GPU of the cluster, or one per CPU where it has none. All machines must see the run folders.
-    Runs that several processes share are trained one after the other. `options` go to `ray.init`. After a stop tasks end with
-    their epoch, or as soon as they begin."""
+    """Execute runs on a Ray cluster, whose machines must share the run folders.
+
+    Args:
+        works: the runs; those that several processes share are executed one after the other.
+        jobs: runs at a time on each GPU of the cluster; one per CPU where it has no GPU.
+        stop: request to stop; tasks end with their epoch, or as soon as they begin.
+        on_event: not called: progress stays on the cluster.
+        options: of `ray.init`.
+
+    Yields:
+        Outcomes as runs end.
+
+    Raises:
+        InputError: if Ray is not installed or cannot be started, or the cluster has too few processors.
+    """
     try:
         import ray
     except ImportError:
         raise InputError(f"Ray is not installed. Run: {pip_install('ray')}") from None
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody unless the user wants it
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data leave the machine
     ours = not ray.is_initialized()
     if ours:
-        wishes = {"include_dashboard": False, "log_to_driver": False, "logging_level": "warning", **options}
+        settings = {"include_dashboard": False, "log_to_driver": False, "logging_level": "warning", **options}
         try:
-            ray.init(**wishes)
+            ray.init(**settings)
         except (OSError, RuntimeError, ValueError, TypeError) as error:  # ConnectionError is an OSError
             raise InputError(
                 f"Cannot start Ray: {str(error).splitlines()[0].rstrip('.')}. Options go to ray.init as --cluster KEY=VALUE."
             ) from None
     try:
-        wants_gpu = ray.cluster_resources().get("GPU", 0) > 0 and any(w.values["engine"]["device"] != "cpu" for w in works)
+        use_gpu = ray.cluster_resources().get("GPU", 0) > 0 and any(w.values["engine"]["device"] != "cpu" for w in works)
         if works[0].processes > 1:
-            _refuse_few(ray.cluster_resources(), "GPU" if wants_gpu else "CPU", works[0].processes)
-            yield from (_by_several(work, gpu=wants_gpu) for work in works)
+            _refuse_few(ray.cluster_resources(), "GPU" if use_gpu else "CPU", works[0].processes)
+            yield from (_by_several(work, gpu=use_gpu) for work in works)
             return
-        share: dict[str, Any] = {"num_gpus": 1 / jobs} if wants_gpu else {"num_cpus": 1}
-        task = ray.remote(max_retries=1, **share)(run_job)  # a run whose machine is lost goes on elsewhere
+        share: dict[str, Any] = {"num_gpus": 1 / jobs} if use_gpu else {"num_cpus": 1}
+        task = ray.remote(max_retries=1, **share)(run_job)  # a run whose machine is lost resumes on another
         running = {task.remote(work): work for work in works}
         while running:
             ended, _ = ray.wait(list(running), timeout=RAY_POLL_SECONDS)
@@ -65,11 +77,11 @@ def _outcome(ray: Any, reference: Any, work: Work) -> Outcome:
     return outcome
 
 
-def _refuse_few(there: Mapping[str, float], kind: str, processes: int) -> None:
-    """Ray would wait for more of them for ever."""
-    if there.get(kind, 0) < processes:
+def _refuse_few(resources: Mapping[str, float], kind: str, processes: int) -> None:
+    """Ray would wait for missing processors forever."""
+    if resources.get(kind, 0) < processes:
         raise InputError(
-            f"The Ray cluster has {there.get(kind, 0):g} {kind}s, but each of {processes} processes needs one. Lower "
+            f"The Ray cluster has {resources.get(kind, 0):g} {kind}s, but each of {processes} processes needs one. Lower "
             f"--processes, or add machines."
         )
 
@@ -83,15 +95,15 @@ class _FailedError(Exception):
 
 
 def _by_several(work: Work, *, gpu: bool) -> Outcome:
-    """By Ray's TorchTrainer. It waits in a thread: in the main one it would take Ctrl-C for itself, and end at once."""
+    """Execute a run by Ray's TorchTrainer, in a thread: in the main thread it would catch Ctrl-C and end at once."""
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     folder, name = Path(work.base), f"ray-{uuid.uuid4().hex[:8]}"
-    told = folder / name / "outcome.json"  # versions of Ray differ in what a process may give back
+    result = folder / name / "outcome.json"  # versions of Ray differ in what a process may return
     trainer = TorchTrainer(
         _share,
-        train_loop_config={"work": work, "tell": str(told)},
+        train_loop_config={"work": work, "result": str(result)},
         torch_config=TorchConfig(
             backend="cpu:gloo,cuda:nccl" if gpu else "gloo", timeout_s=int(COLLECTIVE_TIMEOUT.total_seconds())
         ),
@@ -104,31 +116,31 @@ def _by_several(work: Work, *, gpu: bool) -> Outcome:
         while not wait([ended], RAY_POLL_SECONDS).done:
             pass
         ended.result()
-        return Outcome(**read_json(told))
-    except Exception as error:  # each version of Ray has its own
-        return _why(error, work)
+        return Outcome(**read_json(result))
+    except Exception as error:  # the types differ between versions of Ray
+        return _failure(error, work)
     finally:
         pool.shutdown(wait=False)
         shutil.rmtree(folder / name, ignore_errors=True)
         with contextlib.suppress(OSError):
-            folder.rmdir()  # if it was made for this alone
+            folder.rmdir()  # unless it has other files
 
 
 def _share(config: Mapping[str, Any]) -> None:
-    """In each process: Ray has introduced them to each other."""
+    """Execute the run in each process, after Ray has connected them."""
     outcome = run_job(config["work"])
     if outcome.kind == "failed":
         raise _FailedError(outcome)
     if ranks_from_environment().is_first:
-        write_json(Path(config["tell"]), asdict(outcome))
+        write_json(Path(config["result"]), asdict(outcome))
 
 
-def _why(error: Exception, work: Work) -> Outcome:
+def _failure(error: Exception, work: Work) -> Outcome:
     failures = getattr(error, "worker_failures", {})
-    told = [failure.outcome for _, failure in sorted(failures.items()) if isinstance(failure, _FailedError)]
+    known = [failure.outcome for _, failure in sorted(failures.items()) if isinstance(failure, _FailedError)]
     died = [rank for rank, failure in sorted(failures.items()) if not isinstance(failure, _FailedError)]
-    if told and not died:
-        return outcome_of_all(told)
+    if known and not died:
+        return outcome_of_all(known)
     who, what = (f"Process {died[0]} of {work.processes}: ", failures[died[0]]) if died else ("", error)
     why = f"{type(what).__name__}: {str(what).strip().splitlines()[0].rstrip('.')}"
     return Outcome(work.name, work.folder, "failed", f"{who}{why}. {RESUME_HINT}")

@@ -1,4 +1,4 @@
-"""Runs as jobs of a Slurm cluster, handed over by submitit."""
+"""Runs as jobs of a Slurm cluster, submitted by submitit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pals.util.errors import InputError
 from pals.util.words import pip_install
 
 SLURM_POLL_SECONDS = 1.0
-JOB_MINUTES = 24 * 60  # asked for per job unless told otherwise; a job that needs longer is queued again and goes on
+JOB_MINUTES = 24 * 60  # default time limit of a job; one that needs longer is queued again and resumes
 
 
 class Resumable:
-    """`run_job`, by each task of a job; when its time is up or its place is wanted for others, it is queued again."""
+    """`run_job` for each task of a job, which is queued again when its time is up or it is pre-empted."""
 
     def __call__(self, work: Work) -> Outcome:
         if work.processes > 1:
@@ -36,15 +36,28 @@ class Resumable:
 def on_slurm(
     works: Sequence[Work], *, jobs: int, stop: Stop, on_event: OnEvent, options: Mapping[str, Any]
 ) -> Iterator[Outcome]:
-    """One job array, `jobs` of it at a time, one task and one GPU for each process of a run. `options` go to submitit's
-    executor: slurm_partition=gpu, timeout_min=600; cluster=local runs them here. Stopping ends the waiting, not the jobs."""
+    """Execute runs as one job array, with one task and one GPU for each process of a run.
+
+    Args:
+        works: the runs.
+        jobs: jobs of the array that run at a time.
+        stop: request to stop: it ends the waiting, not the jobs.
+        on_event: not called: progress stays on the cluster.
+        options: of submitit's executor, such as slurm_partition=gpu or timeout_min=600; cluster=local runs them here.
+
+    Yields:
+        Outcomes as jobs end.
+
+    Raises:
+        InputError: if submitit is not installed, or Slurm rejects the jobs.
+    """
     try:
         import submitit
     except ImportError:
         raise InputError(f"submitit is not installed. Run: {pip_install('slurm')}") from None
     tasks = _tasks_per_node(works[0].processes, options.get("nodes", 1))
     gpus = tasks * any(work.values["engine"]["device"] != "cpu" for work in works)
-    wishes = {
+    settings = {
         "name": "pals",
         "timeout_min": JOB_MINUTES,
         "tasks_per_node": tasks,
@@ -54,12 +67,12 @@ def on_slurm(
     }
     logs = Path(works[0].base) / "slurm"
     try:
-        executor = submitit.AutoExecutor(logs, cluster=str(wishes.pop("cluster", "slurm")))
-        executor.update_parameters(**wishes)
+        executor = submitit.AutoExecutor(logs, cluster=str(settings.pop("cluster", "slurm")))
+        executor.update_parameters(**settings)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         why = str(error).splitlines()[0].rstrip(".?")
         raise InputError(f"Slurm rejected the job: {why}. Give its options as --cluster slurm_partition=gpu.") from None
-    lasting = [replace(work, stop=None) for work in works]  # they are the cluster's now
+    lasting = [replace(work, stop=None) for work in works]  # from now on only the cluster stops them
     running = dict(zip(executor.map_array(Resumable(), lasting), works, strict=True))
     while running and not stop.requested:
         for job in [job for job in running if job.done()]:
@@ -78,13 +91,13 @@ def _outcome(job: Any, work: Work) -> Outcome:
     for task in tasks:
         error = task.exception()
         if error is not None:
-            why = f"Job {job.job_id}: {_last_words(error, task, work)} (see {task.paths.stderr})"
+            why = f"Job {job.job_id}: {_reason(error, task, work)} (see {task.paths.stderr})"
             return Outcome(work.name, work.folder, "failed", f"{why}. {RESUME_HINT}")
     return outcome_of_all([task.result() for task in tasks])
 
 
-def _last_words(error: Exception, task: Any, work: Work) -> str:
-    """The last line of what an error says. A process that was killed says nothing: submitit then quotes its log."""
+def _reason(error: Exception, task: Any, work: Work) -> str:
+    """The last line of an error. For a killed process submitit has no error and quotes its log, which is not shown."""
     from submitit.core.utils import UncompletedJobError
 
     if not isinstance(error, UncompletedJobError):

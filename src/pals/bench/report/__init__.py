@@ -1,4 +1,5 @@
-"""Tables and figures of finished runs beside the paper's: gathered, compared, laid out, drawn, written down.
+"""Tables and figures of finished runs beside the paper's numbers.
 
-Reads records and run folders and starts no run: that is for the package above.
+`results_frame` makes data frames of results, `table_text` renders them, `plots`, `speed_plots` and `learning_curves` draw them,
+`reproduction` writes the page with all tables. Nothing here starts a run.
 """

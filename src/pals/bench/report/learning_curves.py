@@ -19,15 +19,21 @@ RIGHT, WRONG, FADED = "#2a9d5c", "#c8553d", "#9fb8c8"
 
 
 def draw_curves(groups: Mapping[str, Sequence[Path]], path: Path, *, title: str, main: str) -> None:
-    """One picture: selected and correct items, test accuracy, and the beliefs of the last epoch. `groups` maps a name to
-    the folders of its seeds; `main` is the one whose selection and beliefs are shown."""
+    """Draw three panels: selected and correct items, test accuracy, and the posterior of the last epoch.
+
+    Args:
+        groups: name of each variant and the run folders of its seeds.
+        path: PNG file to write.
+        title: of the figure.
+        main: the variant whose selection and posterior are shown.
+    """
     logs = {name: [read_epochs(folder) for folder in folders] for name, folders in groups.items()}
     figure = Figure(figsize=(14, 4.4), layout="constrained")
-    selection, accuracy, belief = figure.subplots(1, 3)
+    selection, accuracy, posterior = figure.subplots(1, 3)
     _draw_selection(selection, logs[main])
     _draw_accuracy(accuracy, logs)
-    _draw_belief(belief, logs[main])
-    for axes in (selection, accuracy, belief):
+    _draw_posterior(posterior, logs[main])
+    for axes in (selection, accuracy, posterior):
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, fontsize=13, fontweight="bold")
     buffer = io.BytesIO()
@@ -36,7 +42,7 @@ def draw_curves(groups: Mapping[str, Sequence[Path]], path: Path, *, title: str,
 
 
 def _band(axes: Axes, values: np.ndarray, label: str, color: str) -> None:
-    """Mean over the seeds as a line, lowest to highest as a band."""
+    """The mean over seeds as a line, the range as a band."""
     epochs = np.arange(1, values.shape[1] + 1)
     axes.plot(epochs, values.mean(axis=0), label=label, color=color, linewidth=2)
     axes.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, linewidth=0)
@@ -45,7 +51,7 @@ def _band(axes: Axes, values: np.ndarray, label: str, color: str) -> None:
 def _draw_selection(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     _band(axes, _column(logs, "selected"), "selected", FADED)
     _band(axes, _column(logs, "correct"), "of these right", RIGHT)
-    axes.set(title="Items trusted per epoch", xlabel="epoch", ylabel="items")
+    axes.set(title="Selected items per epoch", xlabel="epoch", ylabel="items")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
 
@@ -59,24 +65,24 @@ def _draw_accuracy(axes: Axes, logs: Mapping[str, Sequence[Sequence[Mapping[str,
     axes.legend(frameon=False, loc="lower right")
 
 
-def _draw_belief(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """On a logarithmic scale: in the end nearly all items lie in the last bin, and the others are the interesting ones."""
+def _draw_posterior(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """A histogram on a logarithmic scale: in the end nearly all items lie in the last bin."""
     last = [run[-1].get("posterior", run[-1].get("belief")) for run in logs]  # "belief" in 0.2
     bins = len(last[0]["right"])
     edges = np.linspace(0, 1, bins + 1)
     for side, color, words in (
-        ("right", RIGHT, "most believed label is right"),
-        ("wrong", WRONG, "most believed label is wrong"),
+        ("right", RIGHT, "most likely label is right"),
+        ("wrong", WRONG, "most likely label is wrong"),
     ):
         counts = np.mean([histogram[side] for histogram in last], axis=0)
         axes.stairs(counts, edges, fill=True, color=color, alpha=0.55, label=words, baseline=0.1)
-    axes.set(title="Largest belief per item, last epoch", xlabel="belief", ylabel="items (log scale)", xlim=(0, 1))
+    axes.set(title="Largest posterior per item, last epoch", xlabel="posterior", ylabel="items (log scale)", xlim=(0, 1))
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.2)
     axes.legend(frameon=False, loc="upper left")
 
 
 def _column(logs: Sequence[Sequence[Mapping[str, Any]]], key: str) -> np.ndarray:
-    """Seeds x epochs; runs are cut to the shortest."""
+    """One value of the log by seed and epoch; runs are cut to the shortest."""
     epochs = min(len(run) for run in logs)
     return np.array([[record[key] for record in run[:epochs]] for run in logs], dtype=float)

@@ -1,6 +1,6 @@
 """Figures of tables and runs: differences as a heat map, ablations as bars, selected pairs by epoch.
 
-The colours are those of Okabe and Ito, which the colour-blind can distinguish; nothing is shown by colour alone.
+The colours are those of Okabe and Ito, which the colour-blind can distinguish; every value is also written.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def bars(table: Table, group: str | None = None) -> Figure:
             raise unknown(f"part of table {table.name}", group, panels)
         panels = chosen
     shown = [entry for rows in panels.values() for _, entries in rows for entry in entries if entry is not None]
-    # Differences are small beside the values: the axis starts a little under the lowest, which the title says.
+    # Differences are small beside the values: the axis starts a little under the lowest, and the title names its start.
     values = [value for entry in shown for value in (entry.paper_mean, entry.mean) if value is not None]
     low = max(0.0, 5.0 * math.floor((min(values) - 1.0) / 5.0))
     across = min(len(panels), 3)

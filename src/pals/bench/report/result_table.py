@@ -21,7 +21,7 @@ class Table:
     name: str
     title: str
     entries: pd.DataFrame
-    "From `results_frame.summarize`: one row for each experiment, in the order of rows and columns; None: not known."
+    "From `results_frame.entries_frame`: one row for each experiment, in the order of rows and columns; None: not known."
     epochs: int | None = None
     "Of runs with a shortened schedule; None: the full one."
     against: str | None = None
@@ -55,7 +55,7 @@ class Block:
 
     heading: str
     heads: tuple[str, ...]
-    "Its columns, without what the heading says."
+    "Short names of its columns, without the words of the heading."
     columns: tuple[Entry, ...]
     "The first entry of each column."
     rows: tuple[tuple[str, str, tuple[Entry | None, ...]], ...]

@@ -1,8 +1,8 @@
 """Results as data frames: a long one with a row for each run, and its summary with a row for each experiment.
 
     runs     results_frame: experiment x seed, with the accuracy, the times and the published number beside it
-    entries  summarize: mean, sample standard deviation and number of runs; the difference to the paper with Welch's t-test; the
-             paired difference to another row of the table; times relative to training on true labels
+    entries  entries_frame: mean, sample standard deviation and number of runs; the difference to the paper, judged by Welch's
+             t-test; the paired difference to another row of the table; times relative to training on true labels
     Table    the entries of one table with all that a renderer needs
 
 A table never mixes schedules: its runs have the full schedule, or one that was shortened to one number of epochs.
@@ -141,7 +141,7 @@ def results_frame(
     return pd.DataFrame(rows, dtype=object)
 
 
-def summarize(
+def entries_frame(
     frame: pd.DataFrame,
     quantity: Literal["accuracy", "seconds"] = "accuracy",
     against: str | None = None,
@@ -257,7 +257,7 @@ def make_table(
     notes = [f"The paper's: {caption('timing')}"] if name == "timing" else []
     remarks = frame[frame["seed"].notna() & (frame["note"] != "")].groupby("note", sort=False)["row"].unique()
     notes += [f"{', '.join(of)}: {note}" for note, of in remarks.items()]
-    entries = summarize(frame, quantity, other, baseline)
+    entries = entries_frame(frame, quantity, other, baseline)
     return Table(name, title, entries, epochs, other, study, quantity, tuple(notes))
 
 

@@ -1,4 +1,4 @@
-"""Curves of a run for figure 2: from its folder, or from the table of numbers that is kept when the folder is not."""
+"""Curves of a run for figure 2: from its folder, or from a table of its curves (.csv) that outlives the folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from pals.runs.run_folder import load_run_config
 from pals.training.run_log import read_epochs
 from pals.util.errors import InputError
 
-COLUMNS = ("epoch", "test_accuracy", "selected", "correct", "quota", "loss", "lr", "seconds")
-KEPT = "runs.jsonl"
-"""Beside kept tables: the records of their runs, each of which names its page, and so the table of the same name."""
+CURVE_COLUMNS = ("epoch", "test_accuracy", "selected", "correct", "quota", "loss", "lr", "seconds")
+RECORDS_BESIDE = "runs.jsonl"
+"""Records beside tables of curves: each names a page, and the table of its run has the same name."""
 
 
 def read_curves(runs: Sequence[Path]) -> list[Curve]:
-    """Of several runs, named by as much of their paths as tells them apart: in a bench all folders are called seed-1."""
+    """Curves of several runs, each named by the shortest end of its path that is unique: a bench has many folders seed-1.
+
+    Args:
+        runs: run folders, or tables of curves (.csv).
+    """
     parts = [run.with_suffix("").parts if run.suffix == ".csv" else run.parts for run in runs]
     for count in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-count:]) for part in parts]
@@ -35,7 +39,14 @@ def read_curves(runs: Sequence[Path]) -> list[Curve]:
 
 
 def read_curve(run: Path) -> Curve:
-    """What a run selected by epoch, from its folder or from a table as `to_csv` writes it."""
+    """The selection of a run by epoch.
+
+    Args:
+        run: its folder, or a table as `to_csv` writes it.
+
+    Raises:
+        InputError: if it is neither, or its method selects no items.
+    """
     records = _read_table(run) if run.suffix == ".csv" else _read_folder(run)
     return Curve(
         name=run.stem if run.suffix == ".csv" else run.name,
@@ -47,11 +58,15 @@ def read_curve(run: Path) -> Curve:
 
 
 def to_csv(run: Path) -> str:
-    """The curve of a run as a small table, to be kept."""
+    """The curves of a run as a small CSV table.
+
+    Args:
+        run: its folder.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([[record.get(column, "") for column in COLUMNS] for record in _read_folder(run)])
+    writer.writerow(CURVE_COLUMNS)
+    writer.writerows([[record.get(column, "") for column in CURVE_COLUMNS] for record in _read_folder(run)])
     return out.getvalue()
 
 
@@ -109,7 +124,7 @@ def _experiments_of(run: Path) -> list[Experiment]:
     """The experiments that a run belongs to, in the order of the paper: by the settings in its folder, or for a table of curves
     by the records beside it."""
     if run.suffix == ".csv":
-        records = run.with_name(KEPT)
+        records = run.with_name(RECORDS_BESIDE)
         kept = read_records(records) if records.exists() else []
         made = [one for one in kept if folder_of(one, records).with_suffix(".csv") == run and not one.changed]
         return [one for one in select() if any(one.folder(Path(), result.seed).as_posix() == result.run for result in made)]
