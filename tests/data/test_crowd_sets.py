@@ -47,10 +47,7 @@ def test_slices_folds_and_truth(tmp_path: Path) -> None:
     for number, (train_folds, test_fold) in {1: ("145", "3"), 2: ("125", "4"), 3: ("123", "5")}.items():
         crowd = load_dataset("benthic", data_dir=tmp_path, slice=number)
         assert crowd.class_names == tuple(classes)
-        for items, truth, folds in (
-            (crowd.train, crowd.truth, train_folds),
-            (crowd.test, crowd.test_truth, test_fold),
-        ):
+        for items, truth, folds in ((crowd.train, crowd.truth, train_folds), (crowd.test, crowd.test_truth, test_fold)):
             rows = [row for row, name in enumerate(names) if name.split("/")[1].removeprefix("fold") in folds]
             assert items.ids == tuple(names[row] for row in rows)
             assert truth.label_N.tolist() == [int(count_NC[row].argmax()) for row in rows]

@@ -14,16 +14,7 @@ import numpy as np
 import pytest
 
 from _shards import png, write_folder, write_parquet, write_pictures, write_samples, write_tar
-from pals.data.shards import (
-    ArrayShard,
-    BadShardError,
-    EncodedImage,
-    FolderShard,
-    ParquetShard,
-    Shard,
-    Stream,
-    TarShard,
-)
+from pals.data.shards import ArrayShard, BadShardError, EncodedImage, FolderShard, ParquetShard, Shard, Stream, TarShard
 from pals.data.shards import shard as shards_base
 from pals.util.errors import InputError
 from pals.vision.images import BadImageError

@@ -68,8 +68,7 @@ def test_build_names_the_key(values: dict[str, Any], message: str) -> None:
 def test_override_reads_yaml_values() -> None:
     base = {"train": {"lr": 0.1, "epochs": 5}}
     changed = override(
-        base,
-        ["train.lr=1e-3", "train.milestones=[60, 120]", "train.nesterov=true", "data.name=digits", "seed=7", "a.b.c=null"],
+        base, ["train.lr=1e-3", "train.milestones=[60, 120]", "train.nesterov=true", "data.name=digits", "seed=7", "a.b.c=null"]
     )
     assert changed == {
         "train": {"lr": 0.001, "epochs": 5, "milestones": [60, 120], "nesterov": True},

@@ -187,11 +187,7 @@ def image_views(
     if scale is not None and size is None:
         raise InputError("A random resized crop (scale) needs a size to bring its boxes to.")
     mirror: View = random_flip if flip else chain()
-    weak = chain(
-        mirror,
-        *_fit(size, scale, training=True),
-        *([partial(random_crop, pad=pad)] if pad else []),
-    )
+    weak = chain(mirror, *_fit(size, scale, training=True), *([partial(random_crop, pad=pad)] if pad else []))
     box = partial(random_resized_crop, size=size, scale=scale or (0.2, 1.0))
     parts = ImageSteps(mirror, box, weak, change=_change(strong), square=_square(cutout, strong))
     table: dict[str, View] = {

@@ -160,8 +160,7 @@ def _scaled(width: float, depth: float) -> list[Stage]:
     ends = (0, len(STAGES) - 1)
     return [
         stage._replace(
-            width=_round(stage.width * width),
-            repeats=stage.repeats if number in ends else math.ceil(stage.repeats * depth),
+            width=_round(stage.width * width), repeats=stage.repeats if number in ends else math.ceil(stage.repeats * depth)
         )
         for number, stage in enumerate(STAGES)
     ]
