@@ -87,23 +87,18 @@ class FolderLock:
         self._lock.release()
         self._lock = None
 
-    def _remove_traces(self) -> None:
-        """Deletes the files of the lock if no other file was written to the folder."""
-        if self._lock is None or LOCK in self._before or _names_in(self.folder) - {LOCK, OWNER} != self._before:
-            return
-        with suppress(OSError):
-            (self.folder / OWNER).unlink(missing_ok=True)
-            (self.folder / LOCK).unlink(missing_ok=True)
-            for place in self._made:
-                place.rmdir()
-
     def __enter__(self) -> FolderLock:
         self.acquire()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if error is not None:
-            self._remove_traces()
+        unchanged = LOCK not in self._before and _names_in(self.folder) - {LOCK, OWNER} == self._before
+        if error is not None and self._lock is not None and unchanged:
+            with suppress(OSError):
+                (self.folder / OWNER).unlink(missing_ok=True)
+                (self.folder / LOCK).unlink(missing_ok=True)
+                for place in self._made:
+                    place.rmdir()
         self.release()
 
     def _holder(self) -> str:

