@@ -30,7 +30,7 @@ from pals.pipeline.item_order import expected_benefit, spread_over_classes
 from pals.pipeline.stages.solve import network_of, temperature_of
 from pals.readers import Votes, read_votes
 from pals.training.extract import ImagePaths, encode
-from pals.vision.images import survey
+from pals.vision.images.pixel_statistics import survey
 from pals.vision.pretrained import find_encoder
 
 GROUPS = ("flowers", "trees", "medium_mammals", "large_carnivores")

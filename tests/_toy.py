@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import Dataset, Items
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options

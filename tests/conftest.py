@@ -16,7 +16,8 @@ from hypothesis import settings
 from _toy import Answer, toy_candidates, toy_data
 from pals import cli
 from pals.cli import base
-from pals.data import DATASETS, Dataset
+from pals.data import DATASETS
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 
 settings.register_profile("quick", deadline=None, max_examples=25, derandomize=True)  # a test fails always or never

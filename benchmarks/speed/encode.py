@@ -36,7 +36,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pals.runs.feature_cache import BackgroundEncoder, encode_cached
 from pals.training.extract import ImagePaths, encode
-from pals.vision.images import list_images, load_images, survey
+from pals.vision.images.listing import list_images
+from pals.vision.images.load_folder import load_images
+from pals.vision.images.pixel_statistics import survey
 from pals.vision.pretrained import Encoder, find_encoder
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from _measure import origin
 
-from pals.data import Dataset, Items
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import Truth, default_names
 from pals.methods import find_method
 from pals.pseudo_labels import pseudo_label

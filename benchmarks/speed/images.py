@@ -21,7 +21,9 @@ import numpy as np
 from _measure import in_fresh_process, peak_bytes, report, seconds
 from PIL import Image
 
-from pals.vision.images import decode, list_images, load_images
+from pals.vision.images.decoding import decode
+from pals.vision.images.listing import list_images
+from pals.vision.images.load_folder import load_images
 
 
 def make_pictures(folder: Path, count: int, width: int, height: int, ending: str) -> Path:

@@ -32,7 +32,7 @@ import torch
 from _measure import origin
 from epoch import make_dataset
 
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import METHODS, find_method
 from pals.runs.run import Run
 from pals.runs.run_config import RunConfig

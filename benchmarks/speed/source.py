@@ -27,15 +27,16 @@ import torch
 from _measure import report, seconds
 from images import make_pictures
 
-from pals.data import FileImages, Inputs, Items, open_array
-from pals.data.shards import ShardImages
+from pals.data.dataset import Items
+from pals.data.row_source import FileImages, Inputs, open_array
+from pals.data.shards.random_access import ShardImages
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, find_method, method_options
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.vision.augment import image_views
-from pals.vision.images import list_images
+from pals.vision.images.listing import list_images
 from pals.vision.networks import build_network
 
 CLASSES = 10

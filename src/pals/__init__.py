@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pals.crowd import dawid_skene as dawid_skene
     from pals.crowd import majority_vote as majority_vote
     from pals.data import DATASETS as DATASETS
-    from pals.data import Dataset as Dataset
-    from pals.data import FileImages as FileImages
-    from pals.data import Items as Items
-    from pals.data import ItemSource as ItemSource
-    from pals.data import Loader as Loader
     from pals.data import load_dataset as load_dataset
-    from pals.data import open_array as open_array
-    from pals.data.shards import ShardImages as ShardImages
+    from pals.data.dataset import Dataset as Dataset
+    from pals.data.dataset import Items as Items
+    from pals.data.dataset import Loader as Loader
+    from pals.data.row_source import FileImages as FileImages
+    from pals.data.row_source import ItemSource as ItemSource
+    from pals.data.row_source import open_array as open_array
+    from pals.data.shards.random_access import ShardImages as ShardImages
     from pals.estimator import PALSClassifier as PALSClassifier
     from pals.labels.candidates import CandidateSets as CandidateSets
     from pals.labels.candidates import Truth as Truth
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from pals.vision.augment import Views as Views
     from pals.vision.augment import image_views as image_views
     from pals.vision.augment import vector_views as vector_views
-    from pals.vision.images import image_statistics as image_statistics
-    from pals.vision.images import list_images as list_images
-    from pals.vision.images import load_images as load_images
+    from pals.vision.images.listing import list_images as list_images
+    from pals.vision.images.load_folder import load_images as load_images
+    from pals.vision.images.pixel_statistics import image_statistics as image_statistics
     from pals.vision.networks import NETWORKS as NETWORKS
     from pals.vision.networks import Network as Network
     from pals.vision.networks import Output as Output
@@ -78,8 +78,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "pals.crowd": ("closed_form", "dawid_skene", "majority_vote"),
-    "pals.data": ("DATASETS", "Dataset", "FileImages", "ItemSource", "Items", "Loader", "load_dataset", "open_array"),
-    "pals.data.shards": ("ShardImages",),
+    "pals.data": ("DATASETS", "load_dataset"),
+    "pals.data.dataset": ("Dataset", "Items", "Loader"),
+    "pals.data.row_source": ("FileImages", "ItemSource", "open_array"),
+    "pals.data.shards.random_access": ("ShardImages",),
     "pals.estimator": ("PALSClassifier",),
     "pals.pipeline": ("fit", "update"),
     "pals.relabel": ("next_answers",),
@@ -100,7 +102,9 @@ _NAMES = {
     "pals.vision.augment": ("ImageSteps", "MethodView", "View", "Views", "image_views", "vector_views"),
     "pals.vision.networks": ("NETWORKS", "Network", "Output"),
     "pals.vision.pretrained": ("ENCODERS", "KnownEncoder"),
-    "pals.vision.images": ("image_statistics", "list_images", "load_images"),
+    "pals.vision.images.listing": ("list_images",),
+    "pals.vision.images.load_folder": ("load_images",),
+    "pals.vision.images.pixel_statistics": ("image_statistics",),
 }
 _MODULES = ("estimator",)  # whole modules: this one has a class for every method, also for those of plug-ins
 _RENAMED = {"Pictures": "FileImages", "ShardPictures": "ShardImages"}

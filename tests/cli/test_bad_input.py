@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from _toy import TINY, Answer, assert_same, toy_candidates, toy_data
-from pals.data import DATASETS, Dataset, Items
+from pals.data import DATASETS
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.training.checkpoint import load_checkpoint
 from pals.util.errors import InputError

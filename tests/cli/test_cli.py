@@ -27,7 +27,8 @@ from _toy import TINY, Answer, logged_epochs, toy_data
 from pals import cli
 from pals.cli import diagnosis, train
 from pals.cli.panels import PANELS
-from pals.data import DATASETS, Dataset
+from pals.data import DATASETS
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import METHODS, describe_options, find_method
 from pals.runs.run import Run

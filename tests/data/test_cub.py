@@ -10,7 +10,8 @@ import torch
 from _picture_sets import BIRDS, make_cub, make_folders
 from PIL import Image
 
-from pals.data import ItemSource, load_dataset
+from pals.data import load_dataset
+from pals.data.row_source import ItemSource
 from pals.labels.noise import official_candidates
 from pals.runs.run import Run
 from pals.runs.run_config import RunConfig
@@ -18,7 +19,7 @@ from pals.training.engine import Engine
 from pals.util.errors import InputError
 from pals.vision.augment import Views
 from pals.vision.augment.augmentations import PICO_VIEWS
-from pals.vision.images import decode
+from pals.vision.images.decoding import decode
 from pals.vision.networks.resnets import IMAGENET
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from pals.data import download as module
-from pals.data import find_weights
-from pals.data.download import ARCHIVES, WEIGHTS, Archive, RemoteFile, fetch, fetch_command
+from pals.data.download import ARCHIVES, WEIGHTS, Archive, RemoteFile, fetch, fetch_command, find_weights
 from pals.util.errors import InputError
 
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from _shards import png, sample, write_parquet, write_pictures, write_samples, write_tar
-from pals.data import FileImages
-from pals.data.shards import ParquetShard, ShardImages
+from pals.data.row_source import FileImages
+from pals.data.shards.arrow import ParquetShard
+from pals.data.shards.random_access import ShardImages
 from pals.util.errors import InputError
-from pals.vision.images import decode_bytes
+from pals.vision.images.decoding import decode_bytes
 
 NUMBERS = range(23)
 

@@ -12,11 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pals.data import FileImages, ItemSource, open_array
-from pals.data.row_source import TensorRows, in_batches, in_blocks, subset, within_memory
+from pals.data.row_source import FileImages, ItemSource, TensorRows, in_batches, in_blocks, open_array, subset, within_memory
 from pals.util.errors import InputError
 from pals.util.threads import read_ahead
-from pals.vision.images import load_images
+from pals.vision.images.load_folder import load_images
 
 
 @pytest.fixture

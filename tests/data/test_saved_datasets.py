@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from _shards import png
-from pals.data.shards import SavedShard, ShardImages, Stream, is_saved
+from pals.data.shards.arrow import SavedShard, is_saved
+from pals.data.shards.random_access import ShardImages
+from pals.data.shards.stream import Stream
 from pals.pipeline.stages.images import names_in, shards_of
 from pals.util.errors import InputError
-from pals.vision.images import decode_bytes
+from pals.vision.images.decoding import decode_bytes
 
 NUMBERS = range(70)  # more than are looked at together
 

@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 
 from _shards import png, write_folder, write_parquet, write_pictures, write_samples, write_tar
-from pals.data.shards import ArrayShard, BadShardError, EncodedImage, FolderShard, ParquetShard, Shard, Stream, TarShard
 from pals.data.shards import shard as shards_base
+from pals.data.shards.arrow import ParquetShard
+from pals.data.shards.plain_files import ArrayShard, FolderShard
+from pals.data.shards.shard import BadShardError, EncodedImage, Shard
+from pals.data.shards.stream import Stream
+from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
-from pals.vision.images import BadImageError
+from pals.vision.images.decoding import BadImageError
 
 COUNT = 11
 

@@ -14,7 +14,7 @@ from test_pico import slow_contrast, slow_prototypes
 from torch import Tensor
 
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import Batch, find_method
 from pals.methods.alim import discount_for, log_importance, margin
 from pals.methods.bases.holdout import FEWEST, estimate_noise_rate

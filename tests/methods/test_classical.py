@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 
 from _toy import assert_same, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, ipal
 from pals.methods.bases.feature_based import FromFeatures, Inputs

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.pseudo_labels.prune_sets import prune

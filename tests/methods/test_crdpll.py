@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import Batch, Context
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
 from pals.methods.parts.losses import masked_softmax

@@ -16,7 +16,7 @@ from test_pals_method import Linear
 from torch import Tensor
 
 from _toy import assert_same, assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.bases.two_networks import Pair, single_labels

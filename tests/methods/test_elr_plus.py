@@ -26,7 +26,7 @@ from _toy import (
     watched_steps,
     without_seconds,
 )
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share

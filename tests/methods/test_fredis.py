@@ -26,7 +26,7 @@ from _toy import (
     watched_steps,
     without_seconds,
 )
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.early_stopping import HeldOut
 from pals.methods.crdpll import wrong_label_loss

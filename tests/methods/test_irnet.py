@@ -18,7 +18,7 @@ from torch import Tensor
 
 from _slow import rest_slow
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.prototypes import members
 from pals.methods.irnet import (

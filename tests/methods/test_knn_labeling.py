@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from _toy import small_network, toy_candidates, toy_data, toy_trainer
-from pals.data import Items
+from pals.data.dataset import Items
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Problem, method_options

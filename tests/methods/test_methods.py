@@ -29,7 +29,7 @@ from _toy import (
     toy_trainer,
     without_seconds,
 )
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets, Truth
 from pals.methods import METHODS, Batch, Method, Problem, describe_options, find_method, method_options
 from pals.util.errors import InputError

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from _context import Offered
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.pals import PALS

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from _toy import WIDTH, small_network, toy_data, toy_trainer
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.bases.prototypes import best_of, phi_at

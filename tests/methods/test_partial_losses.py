@@ -15,7 +15,7 @@ from test_pals_method import Linear
 from torch import Tensor
 
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer
-from pals.data import Dataset, Items
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options

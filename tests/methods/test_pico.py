@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import METHODS, Batch, describe_options, find_method
 from pals.methods.bases.prototypes import (
     best_of,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.prototypes import log_shares, members, phi_at, supervised_contrast
 from pals.methods.parts.losses import soft_cross_entropy

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.bases.two_networks import Pair, vote_shares

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from _allocations import Allocations
 from _context import Offered
 from _toy import WIDTH, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.srse import SRSE, salvage_window

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from _slow import rest_slow
 from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
-from pals.data import Dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, statistics_share, without_worst

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from _toy import run_all, toy_data, toy_trainer
-from pals.data import Items
+from pals.data.dataset import Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.methods import Problem, find_method, method_options
 from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
@@ -32,7 +32,7 @@ from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.vision.augment import image_views
-from pals.vision.images import decode
+from pals.vision.images.decoding import decode
 from pals.vision.networks import Network, build_network
 from pals.vision.pretrained import Encoder
 

@@ -27,7 +27,7 @@ from pals.model import FILE_NAME, Description, Model, Part, WrittenPredictions, 
 from pals.model import resumable_table as model_parts
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
-from pals.vision.images import BadImageError, decode, decode_bytes
+from pals.vision.images.decoding import BadImageError, decode, decode_bytes
 from pals.vision.networks import build_network
 
 COUNT = 23

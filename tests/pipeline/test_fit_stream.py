@@ -18,8 +18,8 @@ from _shards import write_tar
 from _slow import rest_slow
 from _toy import assert_same
 from pals import fit
-from pals.data import FileImages
-from pals.data.shards import ShardImages
+from pals.data.row_source import FileImages
+from pals.data.shards.random_access import ShardImages
 from pals.pipeline import Findings
 from pals.training.engine import Engine
 from pals.util.config import merge

@@ -16,7 +16,8 @@ from PIL import Image
 from _pictures import CLASSES, picture
 from _slow import rest_slow
 from _toy import TINY, Answer
-from pals.data import DATASETS, Dataset, Items
+from pals.data import DATASETS
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import Truth
 from pals.model import Model, export_onnx, predict_folder
 from pals.runs.extractor import dataset_network_settings
@@ -29,7 +30,7 @@ from pals.util.errors import InputError
 from pals.util.files import read_json
 from pals.vision import pretrained
 from pals.vision.augment import image_views
-from pals.vision.images import image_statistics
+from pals.vision.images.pixel_statistics import image_statistics
 from pals.vision.networks import build_network
 
 Pals = Callable[..., Answer]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pals.training.extract import ImagePaths, encode, enlarged, folded
 from pals.util.errors import InputError
-from pals.vision.images import decode
+from pals.vision.images.decoding import decode
 from pals.vision.networks import build_network
 from pals.vision.networks.fused import has_clamped_conv
 from pals.vision.pretrained import Encoder, find_encoder

@@ -16,8 +16,9 @@ from PIL import Image
 
 from _shards import write_tar
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_trainer, without_seconds
-from pals.data import Dataset, FileImages, Inputs, Items, open_array
-from pals.data.shards import ShardImages
+from pals.data.dataset import Dataset, Items
+from pals.data.row_source import FileImages, Inputs, open_array
+from pals.data.shards.random_access import ShardImages
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options
 from pals.training.engine import Engine
@@ -144,7 +145,8 @@ import resource, sys
 from pathlib import Path
 import numpy as np, torch
 from _toy import run_all, toy_candidates, toy_trainer
-from pals.data import Dataset, Items, open_array
+from pals.data.dataset import Dataset, Items
+from pals.data.row_source import open_array
 from pals.data.row_source import TensorRows
 from pals.labels.candidates import Truth
 from pals.methods import Problem, find_method, method_options

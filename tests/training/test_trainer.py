@@ -24,7 +24,7 @@ from _toy import (
     toy_trainer,
     without_seconds,
 )
-from pals.data import Dataset, Items
+from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Context, EpochPlan, Group, Phase, Problem
 from pals.methods.average import Average

@@ -16,30 +16,13 @@ from typing import Any
 from pals.data.cifar import load_cifar10, load_cifar10n, load_cifar100, load_cifar100h
 from pals.data.crowd_sets import CROWDS
 from pals.data.cub import load_cub200
-from pals.data.dataset import Dataset, Items, Load, Loader
+from pals.data.dataset import Dataset, Load, Loader
 from pals.data.digits import load_digits_data
-from pals.data.download import find_weights
-from pals.data.row_source import FileImages, Inputs, ItemSource, open_array
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
 
-__all__ = [
-    "DATASETS",
-    "SHARED",
-    "Dataset",
-    "FileImages",
-    "Inputs",
-    "ItemSource",
-    "Items",
-    "Load",
-    "Loader",
-    "dataset_loader",
-    "dataset_options",
-    "find_weights",
-    "load_dataset",
-    "open_array",
-]
+__all__ = ["DATASETS", "SHARED", "dataset_loader", "dataset_options", "load_dataset"]
 
 DRAWS_SEED = 42
 SHARED = ("name", "partial_rate", "noise_rate", "protocol", "draws", "seed", "supervision", "votes")

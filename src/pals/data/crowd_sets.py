@@ -31,7 +31,7 @@ from pals.util.config import STRICT
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
 from pals.vision.augment.pixel_ops import gray
-from pals.vision.images import How
+from pals.vision.images.decoding import How
 
 FILE = "annotations.json"
 SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4, 5), 3), 2: ((1, 2, 5), 4), 3: ((1, 2, 3), 5)})

@@ -17,7 +17,7 @@ from pals.data.download import VARIABLE
 from pals.data.photo_sets import PHOTO_SIDE, find_root, load_parts, photo_views, within
 from pals.labels.candidates import Truth
 from pals.util.errors import InputError
-from pals.vision.images import list_images
+from pals.vision.images.listing import list_images
 from pals.vision.networks.resnets import IMAGENET
 
 FOLDERS = ("CUB_200_2011", "cub200")

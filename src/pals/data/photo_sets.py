@@ -9,7 +9,9 @@ from pals.data.download import needed_folder
 from pals.data.row_source import Inputs, within_memory
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views
-from pals.vision.images import How, default_cache, load_images
+from pals.vision.images.decoding import How
+from pals.vision.images.image_cache import default_cache
+from pals.vision.images.load_folder import load_images
 
 PHOTO_SIDE = 256
 """Pixels a side of a photograph in the cache; networks get 224 of them."""

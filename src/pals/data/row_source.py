@@ -19,7 +19,7 @@ from torch import Tensor
 from pals.util.errors import InputError
 from pals.util.files import check_readable, without_advice
 from pals.util.threads import read_ahead
-from pals.vision.images import BadImageError, How, decode
+from pals.vision.images.decoding import BadImageError, How, decode
 
 MEMINFO, CONTAINER_LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 NUMPY_TO_TORCH = {np.dtype(name): getattr(torch, name) for name in ("uint8", "float16", "float32", "float64")}

@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pals.data import Items
+from pals.data.dataset import Items
 from pals.estimator.doubt import doubt_of
 from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file_names
 from pals.estimator.targets import OnEmptyTarget, Target, read_target

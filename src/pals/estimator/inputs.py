@@ -26,7 +26,7 @@ from pals.training.extract import ImagePaths
 from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.images import default_cache
+from pals.vision.images.image_cache import default_cache
 from pals.vision.pretrained import PATCHES
 
 CHANNELS = (1, 3, 4)

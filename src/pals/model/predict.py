@@ -14,12 +14,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from pals.data.shards import STREAM_START, ArrayShard, EncodedImage, FolderShard, Stream, StreamPart, StreamPosition
+from pals.data.shards.plain_files import ArrayShard, FolderShard
+from pals.data.shards.shard import EncodedImage
+from pals.data.shards.stream import STREAM_START, Stream, StreamPart, StreamPosition
 from pals.model.saved import Description, Model
 from pals.training.inference import INFERENCE_BATCH, OnBatch
 from pals.util.errors import InputError
 from pals.util.threads import read_ahead
-from pals.vision.images import MIN_SIDE, BadImage, BadImageError, decode, decode_bytes, survey
+from pals.vision.images.decoding import BadImageError, decode, decode_bytes
+from pals.vision.images.image_cache import BadImage
+from pals.vision.images.pixel_statistics import MIN_SIDE, survey
 
 
 @dataclass(frozen=True)

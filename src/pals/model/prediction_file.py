@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pals.data.shards import Stream
+from pals.data.shards.stream import Stream
 from pals.model.predict import PredictionOptions, empty_rows, no_items_error, predictions
 from pals.model.resumable_table import ResumableTable, RowCounts
 from pals.model.saved import Model, find_model

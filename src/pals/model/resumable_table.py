@@ -19,12 +19,13 @@ from typing import IO, Any
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from pals.data.shards import STREAM_START, StreamPosition, require_pyarrow
+from pals.data.shards.arrow import require_pyarrow
+from pals.data.shards.stream import STREAM_START, StreamPosition
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
 from pals.util.files import is_unfinished, read_object, replacing, write_bytes, write_json
 from pals.util.locks import FolderLock, is_lock
-from pals.vision.images import BadImage
+from pals.vision.images.image_cache import BadImage
 
 MAX_PART_ROWS = 65_536
 """Rows of a part, and of a row group."""

@@ -40,7 +40,7 @@ from pals.util.errors import InputError
 from pals.util.files import write_bytes
 from pals.util.words import in_short, quoted
 from pals.vision.augment.augmentations import Standardize
-from pals.vision.images import How
+from pals.vision.images.decoding import How
 from pals.vision.networks import Network, Output, build_network
 from pals.vision.networks.weight_loading import refuse_not_finite
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from pydantic.dataclasses import dataclass as checked_settings
 
-from pals.data import find_weights
+from pals.data.download import find_weights
 from pals.model import FILE_NAME, Model
 from pals.pipeline.finished_run import tree_of
 from pals.pipeline.stages.networks import fold_start

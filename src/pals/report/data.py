@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from pals import __version__
-from pals.data import Inputs
+from pals.data.row_source import Inputs
 from pals.labels.cells import DONT_KNOW
 from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings

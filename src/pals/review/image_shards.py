@@ -22,7 +22,7 @@ from pals.util.errors import InputError
 from pals.vision.images.decoding import decode_bytes, read_header_bytes
 
 if TYPE_CHECKING:
-    from pals.data.shards import ShardImages
+    from pals.data.shards.random_access import ShardImages
 
 SHARD_ENDINGS = (".tar", ".parquet", ".pq", ".arrow")
 

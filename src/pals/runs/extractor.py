@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import Dataset, Inputs, Items, find_weights
+from pals.data.dataset import Dataset, Items
+from pals.data.download import find_weights
+from pals.data.row_source import Inputs
 from pals.labels.candidates import default_names
 from pals.model import Description, Model, Part, is_model
 from pals.runs.feature_cache import encode_cached, shifted
@@ -27,7 +29,7 @@ from pals.training.inference import OnBatch, image_standardizer
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.augment import Views, vector_views
-from pals.vision.images import MIN_SIDE, image_statistics
+from pals.vision.images.pixel_statistics import MIN_SIDE, image_statistics
 from pals.vision.networks import Network, build_network, load_weights
 from pals.vision.networks.patch_features import PATCH_IMAGES, PatchNetwork, learn_patches
 from pals.vision.networks.resnets import IMAGENET

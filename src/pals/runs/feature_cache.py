@@ -23,8 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from pals.data import Inputs
-from pals.data.row_source import in_batches, in_blocks
+from pals.data.row_source import Inputs, in_batches, in_blocks
 from pals.model.saved import checksum
 from pals.training.extract import encode
 from pals.training.inference import OnBatch

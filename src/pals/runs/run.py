@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from pals.data import Dataset, load_dataset
+from pals.data import load_dataset
+from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.labels.metrics import mean_and_std
 from pals.labels.noise import Noise, make_candidates, official_candidates
@@ -41,7 +42,7 @@ from pals.util.config import merge
 from pals.util.errors import InputError
 from pals.util.files import read_object, write_json
 from pals.util.locks import FolderLock
-from pals.vision.images import default_cache
+from pals.vision.images.image_cache import default_cache
 from pals.vision.networks import Network, build_network
 from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import PATCHES

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
-from pals.data import SHARED, Loader, dataset_loader, dataset_options
+from pals.data import SHARED, dataset_loader, dataset_options
 from pals.data.crowd_sets import ONCE_EVERYWHERE
+from pals.data.dataset import Loader
 from pals.labels.taxonomy import SURE
 from pals.methods import find_method, method_options
 from pals.runs.published_settings import settings_by_rates, settings_of

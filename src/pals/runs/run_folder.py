@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import pals
-from pals.data import Inputs
+from pals.data.row_source import Inputs
 from pals.labels.candidates import CandidateSets
 from pals.runs.run_config import DataConfig, RunConfig
 from pals.runs.run_json import RUN_FORMAT, read_about, refuse_strange

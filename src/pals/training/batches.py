@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pals.data import Inputs, Items
-from pals.data.row_source import in_blocks
+from pals.data.dataset import Items
+from pals.data.row_source import Inputs, in_blocks
 from pals.methods import Batch, EpochPlan, Group
 from pals.training.engine import Engine
 from pals.util.errors import InputError

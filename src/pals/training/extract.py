@@ -31,7 +31,8 @@ from pals.training.inference import (
     map_in_threads,
 )
 from pals.util.errors import InputError
-from pals.vision.images import MIN_SIDE, How, survey
+from pals.vision.images.decoding import How
+from pals.vision.images.pixel_statistics import MIN_SIDE, survey
 from pals.vision.networks import Network
 from pals.vision.networks.efficientnet_lite import ConvNorm
 from pals.vision.pretrained import Encoder, find_encoder

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pals.data import Inputs, Items
-from pals.data.row_source import subset
+from pals.data.dataset import Items
+from pals.data.row_source import Inputs, subset
 from pals.labels import metrics
 from pals.labels.candidates import Truth
 from pals.labels.covering import agreement, read_agreement

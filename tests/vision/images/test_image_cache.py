@@ -24,11 +24,12 @@ from PIL import Image
 
 from pals.util.errors import InputError
 from pals.util.locks import locked
-from pals.vision.images import BadImage, ImageTable, decode, list_images, load_images
 from pals.vision.images import image_cache as cache_module
 from pals.vision.images import load_folder as folder_module
-from pals.vision.images.decoding import BadImageError
-from pals.vision.images.image_cache import map_array
+from pals.vision.images.decoding import BadImageError, decode
+from pals.vision.images.image_cache import BadImage, ImageTable, map_array
+from pals.vision.images.listing import list_images
+from pals.vision.images.load_folder import load_images
 
 S = 8
 

@@ -21,9 +21,11 @@ from PIL import Image
 from _slow import rest_slow
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
-from pals.vision.images import HOWS, BadImageError, How, decode, image_statistics, list_images, survey
 from pals.vision.images import decoding as decoding_module
+from pals.vision.images.decoding import HOWS, BadImageError, How, decode
+from pals.vision.images.listing import list_images
 from pals.vision.images.pillow_limits import MemoryBudget, larger_images, quiet
+from pals.vision.images.pixel_statistics import image_statistics, survey
 
 
 def touch(*paths: Path) -> None:

@@ -20,7 +20,7 @@ from pals.data.shards.shard import CHUNK_BYTES, NO_IMAGE, BadShardError, PackedS
 from pals.readers.limits import CELLS_PER_BYTE, Limits
 from pals.util.errors import InputError
 from pals.util.words import in_short, listed, pip_install
-from pals.vision.images import BadImageError
+from pals.vision.images.decoding import BadImageError
 from pals.vision.images.listing import printable
 
 NAME_COLUMNS = ("item", "path", "id", "__key__")

@@ -17,9 +17,8 @@ from pals.data.row_source import DecodedImages
 from pals.data.shards.shard import BadShardError, PackedShard
 from pals.data.shards.stream import Stream
 from pals.util.errors import InputError
-from pals.vision.images import BadImageError, How, ImageTable, decode_bytes
-from pals.vision.images.decoding import DecodedImage, read_image_bytes
-from pals.vision.images.image_cache import CacheLoader, CacheSettings, Progress, Watch
+from pals.vision.images.decoding import BadImageError, DecodedImage, How, decode_bytes, read_image_bytes
+from pals.vision.images.image_cache import CacheLoader, CacheSettings, ImageTable, Progress, Watch
 from pals.vision.images.pillow_limits import MemoryBudget
 
 MAX_ROW_GROUPS = 4

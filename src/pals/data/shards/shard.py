@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pals.util.errors import InputError
-from pals.vision.images import BadImageError
+from pals.vision.images.decoding import BadImageError
 
 CHUNK_BYTES = 32 << 20  # of encoded images in a chunk, unless a single one is larger
 NO_IMAGE = "there is no image in it"

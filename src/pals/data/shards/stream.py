@@ -17,7 +17,8 @@ from pals.data.shards.shard import BadShardError, Chunk, PackedShard, Shard
 from pals.data.shards.tar import TarShard
 from pals.util.errors import InputError
 from pals.util.files import PATTERN
-from pals.vision.images import BadImage, list_images
+from pals.vision.images.image_cache import BadImage
+from pals.vision.images.listing import list_images
 
 SHARD_TYPES: dict[str, type[TarShard | ParquetShard]] = {".tar": TarShard, ".parquet": ParquetShard, ".pq": ParquetShard}
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")

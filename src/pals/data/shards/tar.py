@@ -19,8 +19,8 @@ import numpy as np
 
 from pals.data.shards.shard import NO_IMAGE, BadShardError, EncodedImage, PackedShard, ShardItem
 from pals.readers.limits import Limits
-from pals.vision.images import IMAGE_ENDINGS, BadImageError
-from pals.vision.images.listing import SKIPPED_FOLDERS, printable
+from pals.vision.images.decoding import BadImageError
+from pals.vision.images.listing import IMAGE_ENDINGS, SKIPPED_FOLDERS, printable
 
 NO_RANK = 2  # of a member that is not an image
 TAR_DAMAGE = (tarfile.TarError, OSError, EOFError, ValueError, OverflowError)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pals.data import Inputs
+from pals.data.row_source import Inputs
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
 from pals.pipeline.progress import Monitor
@@ -29,7 +29,7 @@ from pals.runs.run_folder import claim_folder
 from pals.training.extract import encode as encode_pictures
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
-from pals.vision.images import default_cache
+from pals.vision.images.image_cache import default_cache
 from pals.vision.networks import Network, build_network
 from pals.vision.networks.patch_features import PatchNetwork
 

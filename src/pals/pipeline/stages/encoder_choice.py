@@ -23,7 +23,7 @@ from pals.runs.run_config import NetworkConfig, VotesConfig
 from pals.training.extract import encode
 from pals.util.even_sample import evenly_spaced
 from pals.util.words import how_many
-from pals.vision.images import image_statistics
+from pals.vision.images.pixel_statistics import image_statistics
 from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import ENCODERS, PATCHES, availability, find_encoder

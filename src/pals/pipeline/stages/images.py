@@ -13,19 +13,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import FileImages, Inputs
-from pals.data.row_source import DecodedImages, subset, within_memory
-from pals.data.shards import ShardImages, Stream, is_saved
-from pals.data.shards.stream import SHARD_TYPES
+from pals.data.row_source import DecodedImages, FileImages, Inputs, subset, within_memory
+from pals.data.shards.arrow import is_saved
+from pals.data.shards.random_access import ShardImages
+from pals.data.shards.stream import SHARD_TYPES, Stream
 from pals.pipeline.progress import Monitor
 from pals.pipeline.time_left import Count, said_once
 from pals.runs.run_config import VotesConfig
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.util.threads import in_order
-from pals.vision.images import BadImage, BadImageError, NoRoomError, list_images, load_images, survey
-from pals.vision.images.decoding import read_header_bytes
-from pals.vision.images.image_cache import Watch
+from pals.vision.images.decoding import BadImageError, read_header_bytes
+from pals.vision.images.image_cache import BadImage, NoRoomError, Watch
+from pals.vision.images.listing import list_images
+from pals.vision.images.load_folder import load_images
+from pals.vision.images.pixel_statistics import survey
 
 SAMPLE = 200
 """Pictures of shards whose headers are looked at."""

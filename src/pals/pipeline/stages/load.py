@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from pals.crowd import Consensus, dawid_skene
-from pals.data import Inputs, Items
-from pals.data.row_source import subset
+from pals.data.dataset import Items
+from pals.data.row_source import Inputs, subset
 from pals.labels.candidates import CandidateSets
 from pals.pipeline.evaluate import Graded, read_truth
 from pals.pipeline.progress import Monitor
@@ -32,8 +32,8 @@ from pals.runs.run_json import read_about
 from pals.training.engine import find_device
 from pals.util.errors import InputError
 from pals.vision.augment import Views, image_views, vector_views
-from pals.vision.images import default_cache, image_statistics
-from pals.vision.images.image_cache import Watch
+from pals.vision.images.image_cache import Watch, default_cache
+from pals.vision.images.pixel_statistics import image_statistics
 from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import PATCHES, Encoder

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from pals.crowd import Fusion, closed_form, fuse, leave_one_out
 from pals.crowd.closed_form import mean_log_predicted
 from pals.crowd.linear_ridge import LARGEST
-from pals.data import Dataset, Inputs, Items
-from pals.data.row_source import in_batches, subset
+from pals.data.dataset import Dataset, Items
+from pals.data.row_source import Inputs, in_batches, subset
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.model import Part, fit_temperature, is_model

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pals.data import Inputs
+from pals.data.row_source import Inputs
 from pals.runs.extractor import Normalisation, cut_patches
 from pals.runs.feature_cache import RunFeatures, encoder_state, features_mark
 from pals.vision.networks import Network

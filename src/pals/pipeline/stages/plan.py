@@ -24,7 +24,8 @@ from pals.util.config import build, merge, read_yaml
 from pals.util.errors import InputError
 from pals.util.files import refuse_unwritable
 from pals.util.words import how_many
-from pals.vision.images import MIN_SIDE, default_cache
+from pals.vision.images.image_cache import default_cache
+from pals.vision.images.pixel_statistics import MIN_SIDE
 
 CROWD: Mapping[str, Any] = {"delta": 0.75}
 """Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
