@@ -28,7 +28,7 @@ def outcome(path: Path) -> Votes | str:
 def both(path: Path) -> tuple[Votes | str, Votes | str]:
     with pytest.MonkeyPatch.context() as patch:
         small = outcome(path)
-        patch.setattr(source, "LARGE", 0)
+        patch.setattr(source, "MIN_CATEGORY_BYTES", 0)
         return small, outcome(path)
 
 
@@ -72,6 +72,6 @@ def test_what_is_wrong_is_said_in_the_same_words(tmp_path: Path, text: str) -> N
 def test_a_text_that_occurs_often_is_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "votes.csv"
     path.write_text("item,annotator,label\n" + "a,w,x\nb,w,y\n" * 50)
-    monkeypatch.setattr(source, "LARGE", 100)
+    monkeypatch.setattr(source, "MIN_CATEGORY_BYTES", 100)
     frame = source.Source(path).frame
     assert all(isinstance(dtype, pd.CategoricalDtype) for dtype in frame.dtypes)

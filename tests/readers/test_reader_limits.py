@@ -22,7 +22,7 @@ from scipy.sparse import csc_matrix
 from pals.data.mat_sets import load_mat
 from pals.readers import Limits, read_votes
 from pals.readers.formats import mat
-from pals.readers.parquet import Parquet, ParquetError
+from pals.readers.parquet import Parquet
 from pals.readers.source import Source
 from pals.util.errors import InputError
 
@@ -230,10 +230,10 @@ def test_rows_of_a_parquet_file_are_known_before_it_is_unpacked() -> None:
     file = io.BytesIO()
     pd.DataFrame({"a": range(1000), "b": [["x"] * 3] * 1000}).to_parquet(file, row_group_size=300)
     whole = file.getvalue()
-    assert Parquet(whole, Limits()).rows == 1000
+    assert Parquet(Path("x"), whole, Limits()).rows == 1000
     for data in (b"PAR1", whole[:-1], whole[:-8] + struct.pack("<I", 1 << 30) + b"PAR1"):
-        with pytest.raises(ParquetError, match="damaged"):
-            Parquet(data, Limits())
+        with pytest.raises(InputError, match="damaged"):
+            Parquet(Path("x"), data, Limits())
 
 
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -241,9 +241,10 @@ def test_damaged_footers_of_parquet_files_are_refused_or_read(part: int) -> None
     """In a process of its own: pyarrow aborts where it reads the metadata of a damaged column."""
     code = """
 import random, struct, sys
+from pathlib import Path
 from pals.readers.limits import Limits
-from pals.readers.parquet import Parquet, ParquetError
-from pals.readers.source import Source
+from pals.readers.parquet import Parquet
+from pals.util.errors import InputError
 data = bytes.fromhex(sys.stdin.read())
 start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
 chance, outcomes = random.Random(int(sys.argv[1])), set()
@@ -252,10 +253,10 @@ for _ in range(int(sys.argv[2])):
     for _ in range(chance.choice((1, 1, 2, 3))):
         content[chance.randrange(start, len(data) - 8)] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
     try:
-        found = Parquet(bytes(content), Limits())
+        found = Parquet(Path("x"), bytes(content), Limits())
         found.columns(found.names[:1])
         outcomes.add("read")
-    except ParquetError:
+    except InputError:
         outcomes.add("refused")
     except KeyError:
         outcomes.add("refused")

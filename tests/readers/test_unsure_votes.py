@@ -30,7 +30,7 @@ def test_without_marks_everything_is_sure() -> None:
 
 
 def test_rows_out_of_step_are_refused() -> None:
-    with pytest.raises(InputError, match="sure_R of the votes must say of 2 rows"):
+    with pytest.raises(InputError, match="sure_R of the votes must hold 2"):
         votes_of([(0, 0, 1), (0, 1, 2)], 1, sure=[True])
     with pytest.raises(InputError, match="unknown_item_U"):
         votes_of([(0, 0, 1)], 1, unknown=[(1, 0)])

@@ -13,7 +13,7 @@ import pandas as pd
 from pals.crowd.novelty import PROBABLE
 from pals.readers import NO_ANSWER, Votes
 from pals.readers.matching import match_names
-from pals.readers.unsure_answers import Marks
+from pals.readers.unsure_answers import UnsureMarks
 from pals.runs.run_config import CLOSED_FORM
 from pals.util.errors import InputError
 from pals.util.files import without_mark
@@ -125,7 +125,7 @@ def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
         raise InputError("Give --add-class NAME and --items FILE together: the name of the new class, and a list of its items.")
     if not name.strip():
         raise InputError("--add-class: the new class needs a name.")
-    if Marks((), (), NO_ANSWER).is_unknown(name):
+    if UnsureMarks((), (), NO_ANSWER).is_unknown(name):
         raise InputError(
             f"--add-class {name}: in a file of answers this means that somebody does not know. Choose another name."
         )

@@ -1,7 +1,10 @@
-"""From annotation files to votes: one reader per format, chosen by the file's content or by name.
+"""Annotation files to `Votes`: one reader per format (`formats`), chosen by the file's content or by name.
 
-Here is what all formats share: files as text and tables, columns, the building of `Votes`. What is particular to one format
-is in `formats`. Answers are read, never judged: that is for `crowd`.
+`Source` is a file, `Table` its answers as written, `build_votes` joins tables to `Votes`. Answers are not judged here; that is
+for `crowd`.
+
+Shape letters: I (or N) items, C classes, R rows (one per label), U "don't know"s, W annotators, A answers, L different labels,
+V different values, F files; E, G, X, Y are local to a function.
 """
 
 from __future__ import annotations
@@ -62,27 +65,39 @@ def read_votes(
     limits: Limits | None = None,
     taxonomy: Taxonomy | str | Path | None = None,
 ) -> Votes:
-    """Read everyone's answers from a file, several files, or a folder (of CVAT files, or with a metadata file).
+    """Read all answers from a file, several files, or a folder (of CVAT files, or with a metadata file).
 
     Args:
+        path: One or more files or folders.
         format: One of `READERS`; by default it is detected from the content.
         columns: Which column or key holds what, `{"item": "photo", "annotator": "who", "label": "species"}`, if its name
             does not show it; for several files that differ, one such mapping for each.
-        class_names: All classes in order, including any that nobody chose; any other label is an error. If these are names and
+        class_names: All classes in order, including any without an answer; any other label is an error. If these are names and
             labels are numbers, the numbers count the names from 0.
-        no_answer: Labels that mean "don't know", in upper or lower case; such an answer is not a vote and is kept separately.
+        no_answer: Labels that mean "don't know", in upper or lower case; such an answer is not a vote and is stored separately.
         separator: Text between several labels in one cell of a table; None turns splitting off.
         encoding: Of a text file that is neither UTF-8 nor marked; for several files that differ, one for each (None: UTF-8).
         limits: How much a file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
         taxonomy: A tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands
             for all leaves below it. `class_names`, if given too, selects the leaves to keep.
+
+    Returns:
+        The answers, with a `summary` of what was read and what was skipped.
+
+    Raises:
+        InputError: A file cannot be read or understood; the message names the file, the place in it and the remedy.
+
+    >>> file = Source(Path("votes.csv"), data=b"item,annotator,label\\na.jpg,ann,newt\\na.jpg,bob,frog\\n")
+    >>> votes = read_votes([file])
+    >>> votes.class_names, votes.num_answers
+    (('frog', 'newt'), 2)
     """
     if format is not None:
         READERS.find(format)
     if class_names is not None and len(set(class_names)) < len(class_names):
         raise InputError("Two classes have the same name; class names must differ.")
     if class_names is not None and not all(name.strip() for name in class_names):
-        raise InputError("A class has no name. Take away the comma too many in --classes (the blank name in class_names).")
+        raise InputError("--classes (class_names) has an empty name. Remove the extra comma.")
     tree = Taxonomy.read(taxonomy) if isinstance(taxonomy, (str, Path)) else taxonomy
     if tree is not None and class_names is not None:
         tree = tree.keep(class_names)

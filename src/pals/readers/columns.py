@@ -1,4 +1,4 @@
-"""Which column of a table, or key of a JSON record, means what."""
+"""Which column of a table, or key of a JSON record, has which role."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pals.readers.source import Source
 from pals.util.errors import InputError, unknown
 from pals.util.words import listed, quoted
 
-MOST_NOT_READ = 20  # that a note names
+MAX_NOT_READ = 20
+"""Columns that one note names."""
 
 Columns = Mapping[str, str | Sequence[str]]
-"""What the user says: {"item": "photo", "label": "species"}."""
+"""Columns that the user names, by role: {"item": "photo", "label": "species"}."""
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "item": ("item", "file_name", "filename", "file", "image_path", "image_name", "image", "img", "path", "photo", "picture",
@@ -38,16 +39,26 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "is_gold": ("is_gold",),
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),
 }  # fmt: skip
-"""Names that are understood without being told, the likelier first."""
-RENAMED = {"worker": "annotator", "workers": "annotators"}
+"""Usual names of the columns, by role, the likelier first."""
+OLD_ROLES = {"worker": "annotator", "workers": "annotators"}
 """Roles by their names in version 0.2."""
 
-QUEUE = {"rank", "suggestion", "confidence", "second", "reason", "said", "decision", "gain", "asked"}
-"""Columns of the queue of `pals relabel` that help a person to answer, and are no answers."""
+QUEUE_COLUMNS = {"rank", "suggestion", "confidence", "second", "reason", "said", "decision", "gain", "asked"}
+"""Columns of the queue of `pals relabel` that help the annotator and are no answers."""
 
 
 def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: Source) -> dict[str, str]:
-    """The name of the column for each of these roles that is there; the user's word goes first."""
+    """The column of each role that is there.
+
+    Args:
+        names: All columns.
+        columns: Those that the user named, which come first.
+        roles: Roles to look for.
+        source: The file, for messages.
+
+    Raises:
+        InputError: The user named an unknown role or a column that is not there.
+    """
     roles = list(roles)
     found: dict[str, str] = {}
     for role, name in columns.items():
@@ -58,12 +69,10 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
         if name not in names:
             raise InputError(f"{source.path}: there is no column {quoted(name)} for {role!r}. Found: {listed(names)}.")
         found[role] = name
-    spelled: dict[str, str] = {}
-    for name in names:
-        spelled.setdefault(plain(name), name)
+    by_plain_name = {plain(name): name for name in reversed(names)}
     for role in roles:
         if role not in found:
-            known = (spelled[word] for word in KNOWN.get(role, ()) if word in spelled)
+            known = (by_plain_name[word] for word in KNOWN.get(role, ()) if word in by_plain_name)
             choice = next((name for name in known if name not in found.values()), None)
             if choice is not None:
                 found[role] = choice
@@ -72,35 +81,37 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
 
 def renamed(columns: Columns) -> Columns:
     """With today's names of the roles; a role under its name of version 0.2 is read with a warning."""
-    for old in RENAMED.keys() & columns.keys():
-        warnings.warn(f"columns: write {RENAMED[old]!r} instead of {old!r}", DeprecationWarning, stacklevel=2)
-    return {RENAMED.get(role, role): name for role, name in columns.items()}
+    for old in OLD_ROLES.keys() & columns.keys():
+        warnings.warn(f"columns: write {OLD_ROLES[old]!r} instead of {old!r}", DeprecationWarning, stacklevel=2)
+    return {OLD_ROLES.get(role, role): name for role, name in columns.items()}
 
 
 def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str], source: Source) -> None:
+    """Refuse a table without a column for each of these roles."""
     for role in roles:
         if role not in found:
-            known = ", ".join(KNOWN[role][:5])
+            flag = f"--{role}-column NAME; " if role in ("item", "annotator", "label") else ""
             raise InputError(
-                f"{source.path}: no column for {role!r} (looked for {known} and the like). Found: {listed(names)}. Say which "
-                f"one it is ({_flag(role)}columns={{{role!r}: 'NAME'}}); if the file has no header row, add one."
+                f"{source.path}: no column for {role!r} (looked for {', '.join(KNOWN[role][:5])} and the like). "
+                f"Found: {listed(names)}. Say which one it is ({flag}columns={{{role!r}: 'NAME'}}); if the file has no header "
+                f"row, add one."
             )
 
 
-def _flag(role: str) -> str:
-    """How a column is named on the command line, which has flags for the usual ones."""
-    return f"--{role}-column NAME; " if role in ("item", "annotator", "label") else ""
-
-
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
-    """A note on the columns that were left alone; on those of our own queue there is nothing to say."""
+    """A note on the columns that were not used; none on those of our own queue."""
     names, known = list(names), set(used)
     if {"rank", "suggestion", "reason", "said"}.issubset(names):
-        known |= QUEUE
+        known |= QUEUE_COLUMNS
     left = [name for name in names if name not in known]
-    more = f" and {len(left) - MOST_NOT_READ:,} more" if len(left) > MOST_NOT_READ else ""
-    return (f"Columns not read: {', '.join(left[:MOST_NOT_READ])}{more}",) if left else ()
+    more = f" and {len(left) - MAX_NOT_READ:,} more" if len(left) > MAX_NOT_READ else ""
+    return (f"Columns not read: {', '.join(left[:MAX_NOT_READ])}{more}",) if left else ()
 
 
 def plain(name: str) -> str:
+    """The name in small letters, with underscores between its words.
+
+    >>> plain(" File Name")
+    'file_name'
+    """
     return re.sub(r"[\s.\-]+", "_", name.strip().casefold())

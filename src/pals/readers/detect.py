@@ -1,4 +1,4 @@
-"""Which format is a file in? Decided by what it holds; endings of names count only where the content cannot tell."""
+"""Detection of a file's format from its content; its suffix counts only for pickles and .mat files."""
 
 from __future__ import annotations
 
@@ -7,47 +7,51 @@ from pathlib import Path
 from typing import Any
 
 from pals.readers.columns import KNOWN, Columns, plain
-from pals.readers.formats.wide import strangers
+from pals.readers.formats.wide import columns_unlike_others
 from pals.readers.source import Source
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-REFUSED = (  # first bytes, what it is, what to do
+OTHER_FILES = (  # first bytes, what it is, hint
     (b"PK\x03\x04", "a ZIP or Excel file", "Unpack it, or save the sheet as CSV (UTF-8)."),
     (b"\xd0\xcf\x11\xe0", "an old Excel file", "Save the sheet as CSV (UTF-8)."),
     (b"\x1f\x8b", "a gzip file", "Unpack it first."),
     (b"%PDF", "a PDF", "Export the answers as CSV."),
 )
-PICKLE = "a pickle, which could run any program and is never loaded"
-LOOKED_FOR = "Looked for: a table with columns item and label, one column per annotator, and all else in docs/formats.md."
+PICKLE_FILE = "a pickle, which could run any program and is never loaded"
+EXPECTED_FORMATS = "Looked for: a table with columns item and label, one column per annotator, and all else in docs/formats.md."
 
 
 def detect(source: Source, columns: Columns | None = None) -> str:
-    """The name of the format. `columns` are those that the user named."""
+    """The name of the format.
+
+    Args:
+        source: The file.
+        columns: Columns that the user named.
+
+    Raises:
+        InputError: The format is not known, or no format of answers.
+    """
     columns = columns or {}
     data = source.data
-    for mark, what, remedy in REFUSED:
+    for mark, what, hint in OTHER_FILES:
         if data.startswith(mark):
-            source.refuse(f"this is {what}", remedy)
+            source.refuse(f"this is {what}", hint)
     if (data[:1] == b"\x80" and data[1:2] in b"\x02\x03\x04\x05") or source.path.suffix in (".pkl", ".pickle"):
-        source.refuse(f"this is {PICKLE}", "Save the answers as CSV or JSON.")
+        source.refuse(f"this is {PICKLE_FILE}", "Save the answers as CSV or JSON.")
     if data.startswith((b"MATLAB", b"\x89HDF")) or source.path.suffix == ".mat":
         return "mat"
     if source.is_parquet:
-        return _nested(source) or _table(source, columns)
-    # XML says itself how it is encoded
+        names = {plain(name) for name in source.header}
+        has_lists = "file_name" in names and names & {"votes", "candidates"}  # Hugging Face's, with lists in their cells
+        return "huggingface" if has_lists else _table(source, columns)
+    # XML declares its encoding.
     start = data.lstrip()[:14].decode("latin-1") if data.lstrip().startswith(b"<") else source.text.lstrip()[:14]
     if start.lower().startswith(("<!doctype html", "<html")):
         source.refuse("this is a web page", "Download or export the answers again; the page may say that you must sign in.")
     if start.startswith("<"):
         return "cvat"
     return _json(source) if start.startswith(("[", "{")) else _table(source, columns)
-
-
-def _nested(source: Source) -> str | None:
-    """Hugging Face's Parquet files have lists in their cells."""
-    names = {plain(name) for name in source.header}
-    return "huggingface" if "file_name" in names and names & {"votes", "candidates"} else None
 
 
 def _json(source: Source) -> str:
@@ -100,14 +104,14 @@ def _table(source: Source, columns: Columns) -> str:
         return "candidates"
     starts_with_items = bool(names) and (names[0] in ("", *KNOWN["item"]) or names[0].startswith("unnamed:"))
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"annotator", "label", "candidates"}:
-        _refuse_doubt(source, columns)
+        _check_wide(source, columns)
         return "wide"
     raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 4)}")
 
 
-def _refuse_doubt(source: Source, columns: Columns) -> None:
-    """Where every row is one answer, a wide table would make classes of people."""
-    odd = strangers(source, columns)
+def _check_wide(source: Source, columns: Columns) -> None:
+    """Refuse a table that may have an answer per row: read as a wide one, its annotators would become classes."""
+    odd = columns_unlike_others(source, columns)
     if odd:
         source.refuse(
             f"is every column a person's (wide)? {quoted(odd[0], 40)} has no answer in common with the others",
@@ -118,6 +122,7 @@ def _refuse_doubt(source: Source, columns: Columns) -> None:
 
 def _cannot_tell(path: Path, found: str) -> InputError:
     return InputError(
-        f"{path}: cannot tell what kind of file this is: {found}. {LOOKED_FOR} Name the format (--format long) or the columns "
-        f"(--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table without a header row needs one."
+        f"{path}: cannot tell what kind of file this is: {found}. {EXPECTED_FORMATS} Name the format (--format long) or the "
+        f"columns (--item-column, --label-column; columns={{'item': ..., 'label': ...}}); a table without a header row needs "
+        f"one."
     )

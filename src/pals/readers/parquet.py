@@ -7,37 +7,35 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pals.readers.limits import Limits
+from pals.util.errors import InputError
 from pals.util.words import pip_install, quoted
 
 INDEX_PREFIX = "__index_level_"
 """Beginning of the name that pandas gives to a nameless index stored as a column."""
-NOT_UTF8 = "it holds text that is not UTF-8. Write it again, with text columns as UTF-8."
-
-
-class ParquetError(Exception):
-    """What is wrong with the file, and what to do: "found. remedy"."""
 
 
 class Parquet:
     """The columns of one file. Those that hold pandas' index come first, as in the frame that was written.
 
     Args:
+        path: The file, for messages.
         data: Content of the file.
         limits: How much the file may claim to hold.
 
     Raises:
-        ParquetError: The file is damaged, claims too much, or pyarrow is missing.
+        InputError: The file is damaged, claims too much, or pyarrow is missing.
     """
 
-    def __init__(self, data: bytes, limits: Limits) -> None:
-        self.data, self.limits = data, limits
-        with refusing_damage():
+    def __init__(self, path: Path, data: bytes, limits: Limits) -> None:
+        self.path, self.data, self.limits = path, data, limits
+        with self._refusing_damage():
             import pyarrow.parquet as pq
 
             self.file = pq.ParquetFile(io.BytesIO(data))
@@ -48,9 +46,7 @@ class Parquet:
             schema = self.file.schema_arrow
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         self.raw = [*(name for name in index if name in schema.names), *(name for name in schema.names if name not in index)]
-        reason = limits.too_many_cells(self.rows * len(self.raw), len(data))
-        if reason:
-            raise ParquetError(reason)
+        self._refuse_if(limits.too_many_cells(self.rows * len(self.raw), len(data)))
 
     @cached_property
     def names(self) -> list[str]:
@@ -68,14 +64,14 @@ class Parquet:
         import pyarrow.parquet as pq
 
         raw = [self.raw_names[name] for name in names]
-        with refusing_damage():
+        with self._refusing_damage():
             for name in raw:
                 if pa.types.is_nested(self.file.schema_arrow.field(name).type):
-                    raise ParquetError(f"the column {quoted(name)} holds lists or objects. A name is a text or a number.")
+                    self._refuse_if(f"the column {quoted(name)} holds lists or objects. A name is a text or a number.")
             table = pq.ParquetFile(io.BytesIO(self.data), read_dictionary=raw).read(columns=raw)
             table.validate(full=True)  # text that is not UTF-8, offsets outside the file
             if table.num_rows != self.rows:
-                raise ParquetError(f"there are {table.num_rows:,} rows where {self.rows:,} are claimed. Write it again.")
+                self._refuse_if(f"there are {table.num_rows:,} rows where {self.rows:,} are claimed. Write it again.")
             return [_coded(table.column(name)) for name in raw]
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -85,33 +81,35 @@ class Parquet:
         unpacked = 0
         # Even if every cell were as large as its whole row group, one batch stays below the limit.
         batch_size = int(min(max(self.limits.bytes // max(self.group_bytes, 1), 1), 65_536))
-        with refusing_damage():
+        with self._refusing_damage():
             for batch in self.file.iter_batches(batch_size=batch_size, columns=list(raw)):
                 batch.validate(full=True)
                 unpacked += batch.nbytes
-                reason = self.limits.too_many_bytes(unpacked, "the table, once it is unpacked,")
-                if reason:
-                    raise ParquetError(reason)
+                self._refuse_if(self.limits.too_many_bytes(unpacked, "the table, once it is unpacked,"))
                 rows += [{raw[key]: _as_json(value) for key, value in row.items()} for row in batch.to_pylist()]
         return rows
 
+    def _refuse_if(self, reason: str | None) -> None:
+        if reason:
+            raise InputError(f"{self.path}: {reason}")
 
-@contextmanager
-def refusing_damage() -> Iterator[None]:
-    """Any error of pyarrow as a `ParquetError`: a damaged file can raise every type."""
-    try:
-        yield
-    except (ParquetError, MemoryError):
-        raise
-    except ImportError:
-        raise ParquetError(
-            f"reading Parquet needs the package pyarrow. Run {pip_install('parquet')}, or export the file as CSV."
-        ) from None
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")[:120]
-        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
-            raise ParquetError(NOT_UTF8) from None
-        raise ParquetError(f"the Parquet file is truncated or damaged ({reason}). Write it again.") from None
+    @contextmanager
+    def _refusing_damage(self) -> Iterator[None]:
+        """Any error of pyarrow as an `InputError`: a damaged file can raise every type."""
+        try:
+            yield
+        except (InputError, MemoryError):
+            raise
+        except ImportError:
+            hint = f"Run {pip_install('parquet')}, or export the file as CSV."
+            raise InputError(f"{self.path}: reading Parquet needs the package pyarrow. {hint}") from None
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")[:120]
+            if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
+                reason = "it holds text that is not UTF-8. Write it again, with text columns as UTF-8."
+            else:
+                reason = f"the Parquet file is truncated or damaged ({reason}). Write it again."
+            raise InputError(f"{self.path}: {reason}") from None
 
 
 def _coded(cells: Any) -> tuple[np.ndarray, list[Any]]:

@@ -1,4 +1,4 @@
-"""What reading a file came to: how much was read, what was left out and why."""
+"""What reading answers found: how much was read, what was left out and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pals.util.words import how_many, quoted
 
-EXAMPLES = 3
+MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Skipped:
 
     reason: str
     count: int
-    examples: tuple[str, ...]  # places in the file, the first few
+    examples: tuple[str, ...]
+    "The first few places in the file."
 
     def __str__(self) -> str:
         more = ", ..." if self.count > len(self.examples) else ""
@@ -25,34 +26,46 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ReadSummary:
-    """What was read, what was skipped and why. `print(summary)` is for people."""
+    """What was read, what was skipped and why; `print(summary)` shows it in sentences.
+
+    Args:
+        files: The files.
+        format: Their format or formats.
+        rows: Labels that the files hold, with those that were skipped.
+        answers: Answers that were read.
+        items: Items that the files name.
+        workers: Annotators with an answer.
+        classes: Number of classes.
+        gold: Items whose right label is known.
+        skipped: Rows that were left out, by reason.
+        notes: Warnings.
+        unsure: Answers that are marked as unsure.
+        unknown: "Don't know"s, which are neither answers nor skipped.
+    """
 
     files: tuple[str, ...]
     format: str
     rows: int
-    "Labels that the files hold, the skipped ones too."
     answers: int
     items: int
     workers: int
     classes: int
     gold: int
-    "Items whose right label is known."
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
     unsure: int = 0
-    "Answers that are marked as unsure."
     unknown: int = 0
-    "Times that somebody said that they don't know; among neither the answers nor the skipped."
 
     def lines(self) -> list[str]:
-        named = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
-        people = how_many(self.workers, "annotator") if self.workers else "unnamed annotators"
+        """The summary in sentences, one per line."""
+        files = self.files[0] if len(self.files) == 1 else f"{len(self.files)} files"
+        annotators = how_many(self.workers, "annotator") if self.workers else "unnamed annotators"
         gold = f"; {how_many(self.gold, 'item')} with a gold label" if self.gold else ""
         answers, items = how_many(self.answers, "answer"), how_many(self.items, "item")
         classes = how_many(self.classes, "class", "classes")
         unsure = f"; {how_many(self.unsure, 'unsure answer')}" if self.unsure else ""
         unknown = f'; {how_many(self.unknown, "time")} "don\'t know"' if self.unknown else ""
-        first = f"{named} ({self.format}): {answers} by {people} on {items}, {classes}{gold}{unsure}{unknown}"
+        first = f"{files} ({self.format}): {answers} by {annotators} on {items}, {classes}{gold}{unsure}{unknown}"
         return [first, *map(str, self.skipped), *self.notes]
 
     def __str__(self) -> str:
@@ -61,10 +74,10 @@ class ReadSummary:
 
 def some(names: Iterable[str], count: int) -> str:
     """The first few of `count` names, for a message."""
-    shown = [quoted(name, 100) for name, _ in zip(names, range(EXAMPLES), strict=False)]
+    shown = [quoted(name, 100) for name, _ in zip(names, range(MAX_EXAMPLES), strict=False)]
     return ", ".join(shown) + (", ..." if count > len(shown) else "")
 
 
 def unanswered(names: Sequence[str], one: str, several: str) -> str:
-    """That these, in words such as "item has" and "items have", have no answer."""
+    """A sentence that these things, called "item has" or "items have", have no answer."""
     return f"{how_many(len(names), one, several)} no answer ({some(names, len(names))})"

@@ -1,4 +1,4 @@
-"""What a reader hands over: the answers of one file as columns, not yet cleaned. Row-by-row readers collect `Records`."""
+"""Answers of one file as columns (`Table`), as a reader returns them, not yet cleaned; `Records` collects them one by one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pals.readers.read_summary import EXAMPLES, Skipped
+from pals.readers.read_summary import MAX_EXAMPLES, Skipped
 from pals.readers.times import durations_of, times_of
+
+ROW_ARRAYS = ("answer_R", "weight_R", "gold_R", "sure_R", "time_R", "seconds_R")
+"""Columns of a `Table` that may be None."""
+
+
+def objects(values: Sequence[object] | np.ndarray) -> np.ndarray:
+    """A one-dimensional array of Python objects, also of lists and texts."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 class Coded(NamedTuple):
-    """A column of text: each row has the number of its name, or -1 where there is nothing."""
+    """A column of text: the number of each row's name, -1 where the cell is empty, and the names."""
 
     code_R: np.ndarray
     names: np.ndarray  # of str
@@ -23,13 +33,20 @@ class Coded(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[Any] | np.ndarray) -> Coded:
         """None becomes -1."""
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-        code_R, names = pd.factorize(array)
+        code_R, names = pd.factorize(objects(values))
         return cls(code_R.astype(np.int64), names)
 
     def take(self, index: np.ndarray) -> Coded:
         return Coded(self.code_R[index], self.names)
+
+    def flags(self, flag_L: Iterable[bool], empty: bool = False) -> np.ndarray:
+        """For every row the flag of its name; `empty` where the cell is empty."""
+        flag_R: np.ndarray = np.array([*flag_L, empty], dtype=bool)[self.code_R]
+        return flag_R
+
+    def first_row(self, code: int) -> int:
+        """The first row that holds this name."""
+        return int((self.code_R == code).argmax())
 
 
 def no_annotators(rows: int) -> Coded:
@@ -38,18 +55,18 @@ def no_annotators(rows: int) -> Coded:
 
 
 @dataclass
-class Tally:
-    """Counts what is left out, by reason, with the first few places."""
+class SkippedRows:
+    """Counts of rows that are left out, by reason, with the first few places."""
 
     found: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
 
     def add(self, reason: str, count: int, places: Iterable[str]) -> None:
         if count:
             before, examples = self.found.get(reason, (0, []))
-            examples = examples + [place for place, _ in zip(places, range(EXAMPLES - len(examples)), strict=False)]
+            examples = examples + [place for place, _ in zip(places, range(MAX_EXAMPLES - len(examples)), strict=False)]
             self.found[reason] = (before + count, examples)
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: SkippedRows) -> None:
         for reason, (count, examples) in other.found.items():
             self.add(reason, count, examples)
 
@@ -59,44 +76,81 @@ class Tally:
 
 @dataclass(frozen=True)
 class Table:
-    """The answers in one file, one row per label, as written there."""
+    """The answers in one file, one row (R) per label, as written there.
+
+    Args:
+        path: The file.
+        unit: What `place_R` counts, for messages: "row", "line", ...
+        place_R: Place of each row in the file.
+        item: Item of each row.
+        worker: Annotator of each row; -1 where none is named.
+        label: Label of each row; -1 is no answer.
+        answer_R: Number of each row's answer. If it is None, or -1 for a row, rows of one item and annotator are one answer.
+        weight_R: Weight of each row; None: 1.
+        gold_R: True where the row is a known right label and not an annotator's answer.
+        sure_R: False where a mark beside the label makes it unsure.
+        time_R: When the answer was given, in seconds since 1970; NaN if unknown.
+        seconds_R: How many seconds the answer took; NaN if unknown.
+        classes: Classes that the file declares.
+        lone_items: Items that the file names without any row.
+        splits: Whether one cell may hold several labels with a separator between them.
+        as_written: Whether labels stand for themselves, because unsure labels are marked in another column.
+        skipped: What the reader left out.
+        notes: Warnings for the user.
+    """
 
     path: Path
-    unit: str  # what `place_R` counts: "row", "line", ...
+    unit: str
     place_R: np.ndarray
     item: Coded
     worker: Coded
-    label: Coded  # -1: no answer
-    answer_R: np.ndarray | None = None  # None, or -1 for a row: rows of the same item and annotator are one answer
+    label: Coded
+    answer_R: np.ndarray | None = None
     weight_R: np.ndarray | None = None
-    gold_R: np.ndarray | None = None  # rows that say what is right, not what someone thinks
-    sure_R: np.ndarray | None = None  # False where a mark beside the label says that it is unsure
-    time_R: np.ndarray | None = None  # seconds since 1970, NaN where it is not known when the answer was given
-    seconds_R: np.ndarray | None = None  # that the answer took, NaN where it is not known
-    classes: tuple[str, ...] | None = None  # where the file declares them
-    lone_items: tuple[str, ...] = ()  # named without any row
-    splits: bool = False  # whether one cell may hold several labels with a separator between them
-    as_written: bool = False  # whether no label has a mark: the file says elsewhere what is unsure
-    skipped: Tally = field(default_factory=Tally)
+    gold_R: np.ndarray | None = None
+    sure_R: np.ndarray | None = None
+    time_R: np.ndarray | None = None
+    seconds_R: np.ndarray | None = None
+    classes: tuple[str, ...] | None = None
+    lone_items: tuple[str, ...] = ()
+    splits: bool = False
+    as_written: bool = False
+    skipped: SkippedRows = field(default_factory=SkippedRows)
     notes: tuple[str, ...] = ()
 
-    grouped: bool = False  # set where `answer_R` was None
-    unknown_R: np.ndarray | None = None  # set where the label was one of the words for "don't know"
+    grouped: bool = False  # set by `build` where `answer_R` was None
+    unknown_R: np.ndarray | None = None  # set by `build` where the label was one of the words for "don't know"
 
-    def take(self, index: np.ndarray, label: Coded) -> Table:
-        """These rows, with other labels."""
+    def take(self, index: np.ndarray) -> Table:
+        """These rows."""
+        arrays = {name: getattr(self, name)[index] for name in ROW_ARRAYS if getattr(self, name) is not None}
+        columns = {name: getattr(self, name).take(index) for name in ("item", "worker", "label")}
+        return replace(self, place_R=self.place_R[index], **columns, **arrays)
+
+    def with_gold(self, item: Coded, gold: Coded, place_R: np.ndarray) -> Table:
+        """With one more row for every item and right label that these columns name; `item` has the table's names."""
+        pairs = pd.DataFrame({"item": item.code_R, "gold": gold.code_R}).drop_duplicates()
+        named_R = gold.flags(bool(str(name).strip()) for name in gold.names)
+        row_G = pairs.index.to_numpy()[named_R[pairs.index.to_numpy()]]
+        rows, more = len(self.place_R), len(row_G)
+        defaults = {"weight_R": 1.0, "sure_R": True, "time_R": np.nan, "seconds_R": np.nan}
+        arrays: dict[str, Any] = {
+            name: np.append(getattr(self, name), np.full(more, value))
+            for name, value in defaults.items()
+            if getattr(self, name) is not None
+        }
+        if self.answer_R is not None:
+            arrays["answer_R"] = np.append(self.answer_R, self.answer_R.max(initial=-1) + 1 + np.arange(more))
+        gold_R = np.zeros(rows, dtype=bool) if self.gold_R is None else self.gold_R
+        label_R = np.append(self.label.code_R, gold.code_R[row_G] + len(self.label.names))
         return replace(
             self,
-            place_R=self.place_R[index],
-            item=self.item.take(index),
-            worker=self.worker.take(index),
-            label=label,
-            answer_R=None if self.answer_R is None else self.answer_R[index],
-            weight_R=None if self.weight_R is None else self.weight_R[index],
-            gold_R=None if self.gold_R is None else self.gold_R[index],
-            sure_R=None if self.sure_R is None else self.sure_R[index],
-            time_R=None if self.time_R is None else self.time_R[index],
-            seconds_R=None if self.seconds_R is None else self.seconds_R[index],
+            place_R=np.append(self.place_R, place_R[row_G]),
+            item=Coded(np.append(self.item.code_R, item.code_R[row_G]), item.names),
+            worker=Coded(np.append(self.worker.code_R, np.full(more, -1)), self.worker.names),
+            label=Coded(label_R, np.append(self.label.names, gold.names)),
+            gold_R=np.append(gold_R, np.ones(more, dtype=bool)),
+            **arrays,
         )
 
     def place(self, row: int) -> str:
@@ -105,23 +159,20 @@ class Table:
 
 @dataclass
 class Records:
-    """Collects answers one by one."""
+    """Collects answers one by one.
+
+    Args:
+        path: The file.
+        unit: What the places count, for messages: "row", "line", ...
+    """
 
     path: Path
     unit: str
-    items: list[str] = field(default_factory=list)
-    workers: list[str | None] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    golds: list[bool] = field(default_factory=list)
-    sures: list[bool] = field(default_factory=list)
-    times: list[object] = field(default_factory=list)
-    seconds: list[object] = field(default_factory=list)
-    places: list[int | str] = field(default_factory=list)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
     lone: list[str] = field(default_factory=list)
-    skipped: Tally = field(default_factory=Tally)
-    count: int = 0
+    "Items that the file names, also if they have no answer."
+    skipped: SkippedRows = field(default_factory=SkippedRows)
+    answers: int = 0
     by_id: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
 
     def add(
@@ -140,26 +191,33 @@ class Records:
         joins: bool = False,
         answer_id: str | None = None,
     ) -> None:
-        """One answer as written in the file: all its labels, whether it or each of them is sure, when it was given and how many
-        seconds it took. No label, or None, is no answer. With `joins` it is part of what the annotator said about the item
-        elsewhere, or, if it has an `answer_id`, where that is the same."""
-        answer = -1 if joins else self.count
+        """Add one answer as written in the file.
+
+        Args:
+            item: Name of the item.
+            worker: Name of the annotator; None if unknown.
+            labels: All labels of the answer. An empty list, or None in it, is no answer.
+            place: Where it stands in the file, for messages.
+            weight: Weight of the answer.
+            weights: Weight of each label, instead of `weight`.
+            gold: Whether these labels are known to be right, and no annotator's answer.
+            sure: Whether the answer, or each label, is sure.
+            time: When it was given, as written.
+            seconds: How many seconds it took, as written.
+            joins: Whether it belongs to the annotator's other rows for the item.
+            answer_id: With `joins`: only to the rows with the same id.
+        """
+        answer = -1 if joins else self.answers
         if joins and answer_id:
-            answer = self.by_id.setdefault((item, worker, answer_id), self.count)
+            answer = self.by_id.setdefault((item, worker, answer_id), self.answers)
         for number, label in enumerate(labels or [None]):
-            self.items.append(item)
-            self.workers.append(worker)
-            self.labels.append(label)
-            self.answers.append(answer)
-            self.weights.append(weight if weights is None else weights[number])
-            self.golds.append(gold)
-            self.sures.append(sure if isinstance(sure, bool) else sure[number])
-            self.times.append(time)
-            self.seconds.append(seconds)
-            self.places.append(place)
-        self.count += 1
+            label_weight = weight if weights is None else weights[number]
+            label_sure = sure if isinstance(sure, bool) else sure[number]
+            self.rows.append((item, worker, label, answer, label_weight, gold, label_sure, time, seconds, place))
+        self.answers += 1
 
     def skip(self, reason: str, place: int | str, item: str | None = None) -> None:
+        """Count an answer that is left out."""
         self.skipped.add(reason, 1, [f"{self.path.name}, {self.unit} {place}"])
         if item is not None:
             self.lone.append(item)
@@ -170,29 +228,33 @@ class Records:
         classes: Sequence[str] | None = None,
         notes: Iterable[str] = (),
         splits: bool = False,
-        asked_for_times: bool = False,
+        require_times: bool = False,
     ) -> Table:
-        def place(row: int) -> str:
-            return f"{self.path}, {self.unit} {self.places[row]}"
+        """All answers that were added. With `require_times` a time that is not understood is an error."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * 10
+        items, workers, labels, answers, weights, golds, sures, times, seconds, places = columns
 
-        time_R, left = times_of(self.times, place, asked=asked_for_times)
-        seconds_R, more_left = durations_of(self.seconds, place)
+        def place(row: int) -> str:
+            return f"{self.path}, {self.unit} {places[row]}"
+
+        time_R, time_notes = times_of(times, place, required=require_times)
+        seconds_R, seconds_notes = durations_of(seconds, place)
         return Table(
             path=self.path,
             unit=self.unit,
-            place_R=np.array(self.places, dtype=object),
-            item=Coded.of(self.items),
-            worker=Coded.of(self.workers),
-            label=Coded.of(self.labels),
-            answer_R=np.array(self.answers, dtype=np.int64),
-            weight_R=np.array(self.weights, dtype=np.float64),
-            gold_R=np.array(self.golds, dtype=bool),
-            sure_R=np.array(self.sures, dtype=bool),
+            place_R=np.array(places, dtype=object),
+            item=Coded.of(items),
+            worker=Coded.of(workers),
+            label=Coded.of(labels),
+            answer_R=np.array(answers, dtype=np.int64),
+            weight_R=np.array(weights, dtype=np.float64),
+            gold_R=np.array(golds, dtype=bool),
+            sure_R=np.array(sures, dtype=bool),
             time_R=time_R,
             seconds_R=seconds_R,
             classes=None if classes is None else tuple(classes),
             lone_items=tuple(dict.fromkeys(self.lone)),
             splits=splits,
             skipped=self.skipped,
-            notes=(*notes, *left, *more_left),
+            notes=(*notes, *time_notes, *seconds_notes),
         )

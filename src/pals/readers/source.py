@@ -1,4 +1,4 @@
-"""A file as the readers see it: bytes, text, JSON or a table of text, each read at most once and checked on the way."""
+"""One file of answers: its bytes, text, JSON or table, each read at most once and checked on the way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 import pandas as pd
 
 from pals.readers.limits import Limits
-from pals.readers.parquet import Parquet, ParquetError
+from pals.readers.parquet import Parquet
 from pals.util.errors import InputError
 from pals.util.files import check_readable, unreadable
 from pals.util.words import in_short, quoted
 
-MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
+BYTE_ORDER_MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -29,20 +29,18 @@ MARKS = (  # the longer first: UTF-32's mark begins like UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 DELIMITERS = ",\t;"
-LARGE = 1 << 24
-"""Bytes of a table from which on a text that occurs many times is kept once."""
+MIN_CATEGORY_BYTES = 1 << 24
+"""Size of a table from which on a text that occurs many times is stored once."""
 NOT_FOR_FILES = frozenset({"punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"})
-"""Codecs for names in networks and in programs. Nobody writes a table in them, and some take hours over one."""
-HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape in JSON that may stand for half a character, which no file can hold."""
-
-
+"""Codecs for names in networks and in programs. No table is written in them, and some take hours over one."""
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape in JSON that may be half a character, which no file can contain."""
 BEFORE_HEADER = re.compile(r'[\r\n]*(?:"?sep=([,;\t])"?(?:\r\n|\r|\n)[\r\n]*)?', re.IGNORECASE)
-"""Blank lines, and the one by which Excel is told how cells are separated."""
+"""Blank lines, and the line that declares the delimiter to Excel."""
 
 
-class _TwiceError(ValueError):
-    """A key that one JSON object has twice: which of its values is meant, nobody can tell."""
+class _RepeatedKeyError(ValueError):
+    """One JSON object has a key twice, so that its value is ambiguous."""
 
     def __init__(self, key: str, first: tuple[str, Any]) -> None:
         beside = "" if first[0] == key else f" (the object that begins with {quoted(first[0], 20)}: {quoted(first[1], 40)})"
@@ -50,12 +48,25 @@ class _TwiceError(ValueError):
 
 
 class Source:
-    """One file that a user gave."""
+    """One file of answers that a user gave.
+
+    Args:
+        path: The file; the origin of `data`, for messages.
+        encoding: Of a text file that is neither UTF-8 nor marked.
+        limits: How much the file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
+        data: Its content, if it is in memory.
+
+    Raises:
+        InputError: There is no such encoding.
+
+    >>> source = Source(Path("votes.csv"), data=b"item;label\\na.jpg;newt\\n")
+    >>> source.header, source.rows
+    (['item', 'label'], 1)
+    """
 
     def __init__(
         self, path: Path, encoding: str | None = None, limits: Limits | None = None, data: bytes | None = None
     ) -> None:
-        """`data`: the content, where it is in memory; `path` then says in messages where it comes from."""
         self.path = path
         if data is not None:
             self.data = data
@@ -63,10 +74,12 @@ class Source:
         self.limits = limits or Limits.from_environment()
 
     def refuse(self, found: str, remedy: str) -> NoReturn:
+        """Raise an `InputError` that names the file, what was `found` in it, and the `remedy`."""
         raise InputError(f"{self.path}: {found}. {remedy}")
 
     @cached_property
     def data(self) -> bytes:
+        """The content of the file, which is not empty."""
         reason = self.limits.too_many_bytes(check_readable(self.path, "the file with the answers").st_size, "the file")
         if reason:
             raise InputError(f"{self.path}: {reason}")
@@ -80,9 +93,10 @@ class Source:
 
     @cached_property
     def text(self) -> str:
+        """The content decoded, without a byte order mark."""
         data, encoding = self.data, self.encoding
         if encoding is None:
-            mark, encoding = next(((m, name) for m, name in MARKS if data.startswith(m)), (b"", "utf-8"))
+            mark, encoding = next(((m, name) for m, name in BYTE_ORDER_MARKS if data.startswith(m)), (b"", "utf-8"))
             data = data[len(mark) :]
             if not mark and b"\0" in data[:2] and not self.is_parquet:
                 self.refuse(
@@ -91,7 +105,7 @@ class Source:
         try:
             text = data.decode(encoding).removeprefix("\ufeff")
             if self.encoding is not None:
-                text.encode("utf-8")  # some codecs make text that cannot be written
+                text.encode("utf-8")  # some codecs return text that UTF-8 cannot encode
             return text
         except (LookupError, UnicodeEncodeError):
             raise _unknown_encoding(encoding) from None
@@ -104,13 +118,14 @@ class Source:
 
     @cached_property
     def json(self) -> Any:
+        """The content as JSON."""
         return self.parse_json(self.text, "")
 
     def parse_json(self, text: str, place: str) -> Any:
-        """The value in `text`; `place` (", line 3") says in error messages where the text begins."""
+        """The JSON value in `text`; `place` (", line 3") is where the text begins, for messages."""
         try:
             value = json.loads(text, object_pairs_hook=_without_repeats)
-            if HALF_PAIR.search(text):
+            if SURROGATE.search(text):
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
             return value
         except json.JSONDecodeError as error:
@@ -121,7 +136,7 @@ class Source:
             where, found = place, f"{error.object[error.start]!a} is half a character, not text"
         except RecursionError:
             where, found = place, "the JSON is nested too deeply"
-        except _TwiceError as error:
+        except _RepeatedKeyError as error:
             raise InputError(f"{self.path}{place}: {error}. Keep only the right value.") from None
         except ValueError as error:  # a number with thousands of digits
             where, found = place, in_short(str(error).partition(";")[0])
@@ -131,7 +146,7 @@ class Source:
         """(line number, object) of each line that is not blank."""
         lines = [(number, line) for number, line in enumerate(map(str.strip, self.text.split("\n")), start=1) if line]
         if all(line[0] == "{" and line[-1] == "}" for _, line in lines):
-            try:  # all at once is much faster; if it fails, one by one finds the line
+            try:  # all at once is much faster; after a failure, one by one finds the line
                 values = self.parse_json("[" + ",".join(line for _, line in lines) + "]", "")
             except InputError:
                 values = []
@@ -145,9 +160,10 @@ class Source:
             found.append((number, value))
         return found
 
-    # ---- parts of JSON, whose shape nobody has promised
+    # ---- parts of JSON
 
     def as_dict(self, value: Any, what: str, remedy: str) -> dict[str, Any]:
+        """The value, or a refusal if it is not an object; so also below."""
         if not isinstance(value, dict):
             self.refuse(f"{what} is {kind(value)}, not an object", remedy)
         return value
@@ -164,7 +180,7 @@ class Source:
             self.refuse(f"{what} has {error} where a name belongs", remedy)
 
     def no_columns(self, columns: Mapping[str, object]) -> None:
-        """For formats whose names are fixed."""
+        """Refuse columns that the user names, for formats with fixed names."""
         if columns:
             self.refuse("this format has fixed names", "Name no columns (--item-column and the like; `columns`).")
 
@@ -176,9 +192,10 @@ class Source:
 
     @cached_property
     def delimiter(self) -> str:
-        said: str | None = self._before_header[1]
+        """The sign between the cells of a table: declared for Excel, or the most frequent one in the header."""
+        declared: str | None = self._before_header[1]
         line = re.sub(r'"[^"]*"', "", re.split(r"[\r\n]", self.text[self._before_header.end() :], maxsplit=1)[0])
-        return said or max(DELIMITERS, key=line.count)
+        return declared or max(DELIMITERS, key=line.count)
 
     @cached_property
     def _before_header(self) -> re.Match[str]:
@@ -188,14 +205,11 @@ class Source:
 
     @cached_property
     def parquet(self) -> Parquet:
-        try:
-            return Parquet(self.data, self.limits)
-        except ParquetError as error:
-            raise InputError(f"{self.path}: {error}") from None
+        return Parquet(self.path, self.data, self.limits)
 
     @cached_property
     def header(self) -> list[str]:
-        """The names of a table's columns, to tell its format by."""
+        """The names of a table's columns, read from its first row alone."""
         if self.is_parquet:
             return self.parquet.names
         start = self._before_header.end()
@@ -212,12 +226,12 @@ class Source:
 
     @cached_property
     def repeated(self) -> frozenset[str]:
-        """Names that several columns have."""
+        """Names of several columns each."""
         return frozenset(name for name, times in Counter(self.names).items() if times > 1)
 
     @cached_property
     def rows(self) -> int:
-        """How many rows the table has."""
+        """Number of rows of the table."""
         count = self.parquet.rows if self.is_parquet else len(self.frame)
         if not count:
             self.refuse("the table has no rows", "Export the answers again.")
@@ -225,29 +239,19 @@ class Source:
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """The table's rows with these columns, as JSON objects."""
-        if not self.is_parquet:
-            rows: list[dict[str, Any]] = self.frame[list(names)].to_dict("records")
-            return rows
-        try:
+        if self.is_parquet:
             return self.parquet.records(names)
-        except ParquetError as error:
-            raise InputError(f"{self.path}: {error}") from None
+        rows: list[dict[str, Any]] = self.frame[list(names)].to_dict("records")
+        return rows
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The table, every cell as it stands in the file; in a large one each text is kept once (as a category). Parquet cells
-        keep their types."""
+        """The table with every cell as text; a large one stores each text once (categories). Parquet cells have their types."""
         if self.is_parquet:
             return pd.DataFrame(self.records(self.names), columns=pd.Index(self.names), dtype=object)
         data = self.text[self._before_header.end() :].encode("utf-8")
         try:
-            frame = pd.read_csv(
-                io.BytesIO(data),
-                sep=self.delimiter,
-                dtype=object,
-                na_filter=False,
-                skip_blank_lines=False,
-            )
+            frame = pd.read_csv(io.BytesIO(data), sep=self.delimiter, dtype=object, na_filter=False, skip_blank_lines=False)
         except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
             if "out of memory" in str(error):
                 raise MemoryError from None
@@ -264,17 +268,17 @@ class Source:
                 f"row {self.first_row} has more cells than the {len(frame.columns)} names in the first row",
                 "Give every column a name there, or fix the row: a quotation mark may close too late.",
             )
-        self._refuse_second_header(frame)
-        self._refuse_names_twice(data)
+        self._check_second_header(frame)
+        self._check_names(data)
         frame.columns = pd.Index([str(name).strip() for name in frame.columns])
-        if len(data) > LARGE:
-            frame = frame.apply(_each_text_once)
+        if len(data) > MIN_CATEGORY_BYTES:
+            frame = frame.apply(_as_categories)
         if not len(frame):
             self.refuse("there is a header but no row below it", "Export the answers again.")
         return frame
 
-    def _refuse_names_twice(self, data: bytes) -> None:
-        """Which of the two columns is meant, nobody can tell."""
+    def _check_names(self, data: bytes) -> None:
+        """Refuse two columns of one name."""
         lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="")
         try:
             times = Counter(name.strip() for name in next(csv.reader(lines, delimiter=self.delimiter)))
@@ -284,8 +288,8 @@ class Source:
         if twice:
             self.refuse(f"two columns are named {quoted(twice[0])}", "Give every column a name of its own.")
 
-    def _refuse_second_header(self, frame: pd.DataFrame) -> None:
-        """Two files that were joined: what named the columns, in whatever order, would be read as an answer."""
+    def _check_second_header(self, frame: pd.DataFrame) -> None:
+        """Refuse two files that were joined: the names of the columns, in any order, would be read as an answer."""
         names = ["" if str(name).startswith("Unnamed: ") else name for name in frame.columns]
         known, maybe_R = set(names), pd.Series(True, index=frame.index)
         for number in range(len(names)):
@@ -298,6 +302,7 @@ class Source:
                 self.refuse_second_header(int(str(row)))
 
     def refuse_second_header(self, row: int) -> NoReturn:
+        """Raise the error for a row of the frame that holds names of columns."""
         self.refuse(
             f"row {row + self.first_row} holds names of columns; two files were joined here",
             "Delete that row if both have the same columns in the same order; else name the files one by one.",
@@ -306,19 +311,17 @@ class Source:
     @cached_property
     def first_row(self) -> int:
         """The row number, as a spreadsheet shows it, of the frame's first row."""
-        if self.is_parquet:
-            return 1
-        return 2 + len(re.findall(r"\r\n|\r|\n", self._before_header[0]))
+        return 1 if self.is_parquet else 2 + len(re.findall(r"\r\n|\r|\n", self._before_header[0]))
 
 
-def _each_text_once(cells: pd.Series) -> pd.Series:
-    """Pandas itself would make numbers of texts that look like them."""
+def _as_categories(cells: pd.Series) -> pd.Series:
+    """As a category; `astype("category")` would convert texts that look like numbers."""
     code_R, texts = pd.factorize(cells.to_numpy(dtype=object))
     return pd.Series(pd.Categorical.from_codes(code_R, pd.Index(texts, dtype=object)), index=cells.index)
 
 
 def _codec(encoding: str) -> str:
-    """The encoding, if there is one of this name that files are written in."""
+    """The encoding, if files are written in it."""
     try:
         found = codecs.lookup(encoding)
     except (LookupError, ValueError):  # ValueError: a name with a zero byte
@@ -340,19 +343,26 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
-        raise _TwiceError(next(key for key, _ in pairs if key in seen or seen.add(key)), pairs[0])  # type: ignore[func-returns-value]
+        raise _RepeatedKeyError(next(key for key, _ in pairs if key in seen or seen.add(key)), pairs[0])  # type: ignore[func-returns-value]
     return found
 
 
 def kind(value: object) -> str:
-    """What a value is, in words."""
+    """The type of a JSON value in words."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     number = "a number" if isinstance(value, (int, float)) else f"a value of type {type(value).__name__}"
     return names.get(type(value), number)
 
 
 def text_of(value: object) -> str | None:
-    """A name from a cell or a JSON value: text or a number; None where there is nothing; lists and objects raise."""
+    """A name from a cell or a JSON value.
+
+    Raises:
+        TypeError: The value is neither a text nor a number.
+
+    >>> text_of("newt"), text_of(3.0), text_of(None)
+    ('newt', '3', None)
+    """
     if value is None:
         return None
     if isinstance(value, str):

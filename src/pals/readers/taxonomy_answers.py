@@ -1,4 +1,4 @@
-"""Answers that name a node of a taxonomy: told by their labels, which are all those below it and no others."""
+"""Answers that name a node of a taxonomy: those whose labels are exactly the leaves below it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 
 def node_of_groups(taxonomy: Taxonomy | None, label_R: np.ndarray, group_R: np.ndarray, groups: int) -> np.ndarray:
-    """The inner node that the labels of each group of rows make up; `NO_NODE` for a single label and for any other set."""
+    """The inner node whose leaves are the labels of each group of rows.
+
+    Args:
+        taxonomy: The tree over the classes.
+        label_R: Label of each row.
+        group_R: Group of each row.
+        groups: Number of groups.
+
+    Returns:
+        A node per group; `NO_NODE` for a single label and for any other set.
+    """
     node_G = np.full(groups, NO_NODE)
     if taxonomy is None or not len(label_R):
         return node_G
@@ -29,8 +39,15 @@ def node_of_groups(taxonomy: Taxonomy | None, label_R: np.ndarray, group_R: np.n
 
 
 def spoken(votes: Votes, row_X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of some rows, whole answers, those that are to be shown and what each says: a label, or once the name of the node whose
-    labels the answer names."""
+    """What to show of some rows.
+
+    Args:
+        votes: The votes.
+        row_X: Rows of whole answers.
+
+    Returns:
+        The rows to show, and the text of each: its label, or once for the whole answer the node that it names.
+    """
     answer_X = np.unique(votes.answer_R[row_X], return_inverse=True)[1]
     node_X = node_of_groups(votes.taxonomy, votes.label_R[row_X], answer_X, int(answer_X.max(initial=-1)) + 1)[answer_X]
     again_X = np.ones(len(row_X), dtype=bool)

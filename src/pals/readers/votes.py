@@ -1,59 +1,83 @@
-"""What people answered, column by column (`Votes`), and the candidate sets that follow from it."""
+"""Answers column by column (`Votes`), and the candidate sets that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import torch
 
-from pals.labels.candidates import CandidateSets, OnEmpty
 from pals.labels.cells import DONT_KNOW, MISSING, UNSURE_WEIGHT, join_labels, split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.column_types import WHOLE
 from pals.readers.matching import Match, match_names
 from pals.readers.read_summary import ReadSummary
 from pals.readers.taxonomy_answers import node_of_groups
-from pals.readers.times import LATEST, written
+from pals.readers.times import MAX_TIME, written
 from pals.readers.unsure_answers import unmarked
 from pals.util.errors import InputError, unknown
 from pals.util.words import in_brief, quoted
 
-COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
-LARGEST_TABLE = 2_000_000_000  # items times classes; beyond it the label column is surely the wrong one
+if TYPE_CHECKING:
+    from pals.labels.candidates import CandidateSets, OnEmpty
+
+ROW_COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
+MAX_TABLE_CELLS = 2_000_000_000
+"""Items times classes; with more, the column of the labels is the wrong one."""
 
 
-def _nothing() -> np.ndarray:
+def _empty() -> np.ndarray:
     return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Votes:
-    """Everyone's answers, one row (R) per label. An answer that names several labels has as many rows, which share its
-    number in `answer_R`. Items that nobody answered for are in `items`, without rows.
+    """All answers, one row (R) per label. An answer with several labels has as many rows, which share its number in `answer_R`.
 
-    "Don't know" is an answer without a label (U of them), and has no row: it counts neither as a vote nor as an answer, but
-    shows how hard an item is and how cautious a person."""
+    "Don't know" (U of them) is an answer without a label and has no row: it is neither a vote nor an answer, but shows how hard
+    an item is and how cautious an annotator.
+
+    Args:
+        items: Names of the I items; those without answers, too.
+        workers: Names of the annotators.
+        class_names: Names of the C classes.
+        item_R: Item of each row.
+        worker_R: Annotator of each row; -1 where none is named.
+        label_R: Class of each row.
+        answer_R: Number of each row's answer.
+        weight_R: Weight of each row's answer.
+        gold_I: Known right label of each item, -1 where there is none; never a vote.
+        summary: What was read.
+        taxonomy: Tree whose leaves are the classes.
+        sure_R: False where the label is marked as unsure; empty: all are sure.
+        unknown_item_U: Item of each "don't know".
+        unknown_worker_U: Annotator of each "don't know"; -1 where none is named.
+        time_R: When the answer was given, in seconds since 1970; NaN if unknown; empty: all unknown.
+        seconds_R: How many seconds the answer took; NaN if unknown; empty: all unknown.
+
+    Raises:
+        InputError: An array has another length or a value out of its range.
+    """
 
     items: tuple[str, ...]
     workers: tuple[str, ...]
     class_names: tuple[str, ...]
     item_R: np.ndarray
-    worker_R: np.ndarray  # -1 where the annotator is not named
+    worker_R: np.ndarray
     label_R: np.ndarray
     answer_R: np.ndarray
-    weight_R: np.ndarray  # what the answer weighs
-    gold_I: np.ndarray  # the right label of each item, -1 where it is not known; never a vote
+    weight_R: np.ndarray
+    gold_I: np.ndarray
     summary: ReadSummary
-    taxonomy: Taxonomy | None = None  # whose leaves the classes are
-    sure_R: np.ndarray = field(default_factory=_nothing)  # False where the label is marked as unsure; all are sure if empty
-    unknown_item_U: np.ndarray = field(default_factory=_nothing)  # of which somebody said "don't know"
-    unknown_worker_U: np.ndarray = field(default_factory=_nothing)  # who did; -1 where the annotator is not named
-    time_R: np.ndarray = field(default_factory=_nothing)  # seconds since 1970; NaN where not known; none is known if empty
-    seconds_R: np.ndarray = field(default_factory=_nothing)  # that the answer took; NaN where not known
+    taxonomy: Taxonomy | None = None
+    sure_R: np.ndarray = field(default_factory=_empty)
+    unknown_item_U: np.ndarray = field(default_factory=_empty)
+    unknown_worker_U: np.ndarray = field(default_factory=_empty)
+    time_R: np.ndarray = field(default_factory=_empty)
+    seconds_R: np.ndarray = field(default_factory=_empty)
 
     __repr__ = in_brief
 
@@ -74,22 +98,23 @@ class Votes:
             object.__setattr__(self, name, values)
             if values.shape != (count,) or (count and not low <= values.min() <= values.max() < high):
                 raise InputError(f"{name} of the votes must hold {count} numbers from {low} to {high - 1}.")
-        weight_R = np.asarray(self.weight_R, dtype=np.float64)
-        object.__setattr__(self, "weight_R", weight_R)
-        if weight_R.shape != (rows,) or not (np.isfinite(weight_R) & (weight_R >= 0)).all():
-            raise InputError(f"The weights of votes must be {rows} finite numbers that are not negative.")
-        sure_R = np.asarray(self.sure_R, dtype=bool) if len(self.sure_R) else np.ones(rows, dtype=bool)
-        object.__setattr__(self, "sure_R", sure_R)
-        if sure_R.shape != (rows,):
-            raise InputError(f"sure_R of the votes must say of {rows} rows whether they are sure; it has shape {sure_R.shape}.")
-        time_R = np.asarray(self.time_R, dtype=np.float64) if len(self.time_R) else np.full(rows, np.nan)
-        object.__setattr__(self, "time_R", time_R)
-        if time_R.shape != (rows,) or not (np.isnan(time_R) | ((time_R >= 0) & (time_R < LATEST))).all():
-            raise InputError(f"time_R of the votes must hold {rows} times in seconds since 1970, NaN where it is not known.")
-        seconds_R = np.asarray(self.seconds_R, dtype=np.float64) if len(self.seconds_R) else np.full(rows, np.nan)
-        object.__setattr__(self, "seconds_R", seconds_R)
-        if seconds_R.shape != (rows,) or not (np.isnan(seconds_R) | ((seconds_R >= 0) & (seconds_R < np.inf))).all():
-            raise InputError(f"seconds_R of the votes must hold {rows} numbers of seconds, NaN where it is not known.")
+        if not len(self.sure_R):
+            object.__setattr__(self, "sure_R", np.ones(rows, dtype=bool))
+        object.__setattr__(self, "sure_R", np.asarray(self.sure_R, dtype=bool))
+        if self.sure_R.shape != (rows,):
+            raise InputError(f"sure_R of the votes must hold {rows} times true or false; it has shape {self.sure_R.shape}.")
+        for name, end, what in (
+            ("weight_R", np.inf, "finite numbers that are not negative"),
+            ("time_R", MAX_TIME, "times in seconds since 1970, NaN where it is not known"),
+            ("seconds_R", np.inf, "numbers of seconds, NaN where it is not known"),
+        ):
+            required = name == "weight_R"
+            given = getattr(self, name)
+            values = np.asarray(given, dtype=np.float64) if required or len(given) else np.full(rows, np.nan)
+            object.__setattr__(self, name, values)
+            known = values if required else values[~np.isnan(values)]
+            if values.shape != (rows,) or not ((known >= 0) & (known < end)).all():
+                raise InputError(f"{name} of the votes must hold {rows} {what}.")
 
     @property
     def num_answers(self) -> int:
@@ -106,14 +131,29 @@ class Votes:
         return not (np.isnan(self.time_R).all() and np.isnan(self.seconds_R).all())
 
     def take(self, rows: np.ndarray) -> Votes:
-        """Only these rows; items, people and "don't know"s stay."""
-        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        """Only these rows; all items, annotators and "don't know"s stay."""
+        columns = {name: getattr(self, name)[rows] for name in ROW_COLUMNS}
         return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
-        """Every label that someone chose is a candidate; its frequency is its weighted share of the item's answers. An answer
-        with several labels splits its weight evenly among them; an unsure answer counts half. With `use_gold`, a gold label
-        is the only candidate of its item."""
+        """Every label of an item as a candidate; its frequency is its weighted share of the item's answers.
+
+        An answer with several labels splits its weight evenly among them; an unsure label counts half.
+
+        Args:
+            on_empty: For an item without answers: "error", "all" classes as candidates, or "drop" the item.
+            use_gold: Whether a known right label is the only candidate of its item.
+
+        Returns:
+            The candidate sets, with `frequency_NC`.
+
+        Raises:
+            InputError: An item has no answers, or the table of items and classes is too large.
+        """
+        import torch  # takes seconds to load, and reading answers does not need it
+
+        from pals.labels.candidates import CandidateSets
+
         try:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
@@ -136,8 +176,9 @@ class Votes:
         return replace(sets, frequency_NC=frequency_NC)
 
     def _counts(self) -> np.ndarray:
+        """Weighted number of answers per item and class, as a part of the largest of the item."""
         items, classes = len(self.items), len(self.class_names)
-        if items * classes > LARGEST_TABLE:
+        if items * classes > MAX_TABLE_CELLS:
             raise InputError(
                 f"{items:,} items with {classes:,} different labels are too many for one table. Labels such as "
                 f"{quoted(self.class_names[0])} look like free text or names of items: check which column holds the label."
@@ -146,24 +187,31 @@ class Votes:
         part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT) / size_A[self.answer_R]
         top_I = np.zeros(items)
         np.maximum.at(top_I, self.item_R, part_R)
-        # In parts of the item's largest: sums of enormous weights stay finite, and those of one item never hide another's.
+        # As a part of the item's largest: sums of enormous weights stay finite, and an item's own never hide another's.
         part_R = np.divide(part_R, top_I[self.item_R], out=np.zeros(len(part_R)), where=part_R > 0)
-        part_R = np.where(self.weight_R > 0, np.maximum(part_R, 1e-300), 0)  # whoever answered is never rounded away
+        part_R = np.where(self.weight_R > 0, np.maximum(part_R, 1e-300), 0)  # an answer is never rounded to zero
         count = np.bincount(self.item_R * classes + self.label_R, weights=part_R, minlength=items * classes)
-        # numpy counts in whole numbers where there is nothing
-        return count.reshape(items, classes).astype(np.float64, copy=False)
+        return count.reshape(items, classes).astype(np.float64, copy=False)  # bincount of nothing has whole numbers
 
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
-        """As a table with one answer per row, which `read_votes` with the same separator (and taxonomy) reads back: item,
-        worker, label, weight, is_gold. If an answer has several labels, they share a cell, "newt|frog"; with the separator
-        None, or if their weights, marks or times differ, each has a row. The labels below a node of the taxonomy appear under
-        the name of the node. There is a column answer_id if item and annotator do not show which rows form one answer, a
-        column sure if any answer is unsure or a name looks as if it had a mark, were missing or were a whole number with a
-        point, and columns time and seconds if any are known. Someone who does not know has the label "don't know"."""
+        """As a table with one answer per row, which `read_votes` with the same separator and taxonomy reads back.
+
+        If an answer has several labels, they share a cell, "newt|frog"; without a separator, or if their weights, marks or
+        times differ, each has a row. The leaves below a node of the taxonomy are written as the node. "Don't know" is the label
+        "don't know".
+
+        Args:
+            separator: Text between the labels in one cell; None: one label per row.
+
+        Returns:
+            The columns item, annotator, label, weight and is_gold; answer_id if item and annotator do not show which rows are
+            one answer; sure if any answer is unsure, or a name looks as if it had a mark, were missing or were a whole number
+            with a point; time and seconds if any are known.
+        """
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
     def frames(self, separator: str | None = "|", rows: int | None = None) -> Iterator[pd.DataFrame]:
-        """The same in parts of so many rows."""
+        """The table of `to_frame` in parts of so many rows."""
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         known = (self.gold_I >= 0).nonzero()[0]
@@ -173,17 +221,15 @@ class Votes:
         unknown = {**gold, "item": items[self.unknown_item_U], "annotator": workers[self.unknown_worker_U], "label": DONT_KNOW}
         unknown["is_gold"] = False
         every, cells = self._cells(separator)
-        odd = any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names)
-        ids, marks = self._needs_ids(every), odd or not self.sure_R.all()
-        times, seconds = (not np.isnan(column_R).all() for column_R in (self.time_R, self.seconds_R))
-        for there, column, value in (
-            (ids, "answer_id", ""),
-            (marks, "sure", True),
-            (times, "time", ""),
-            (seconds, "seconds", np.nan),
-        ):
-            if there:
-                gold[column] = unknown[column] = value
+        # Columns that are written only if needed, with the value of the rows of gold labels and of "don't know".
+        more: dict[str, tuple[np.ndarray, object]] = {}
+        if self._needs_ids(every):
+            more["answer_id"] = self.answer_R, ""
+        if not self.sure_R.all() or any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names):
+            more["sure"] = self.sure_R, True
+        for name, column_R, value in (("time", self.time_R, ""), ("seconds", self.seconds_R, np.nan)):
+            if not np.isnan(column_R).all():
+                more[name] = column_R, value
         rows = rows or max(len(every), 1)
         for start in range(0, max(len(every), 1), rows):
             first = every[start : start + rows]
@@ -193,39 +239,34 @@ class Votes:
                 "label": cells[start : start + rows],
                 "weight": self.weight_R[first],
                 "is_gold": False,
-            }
-            if ids:
-                votes["answer_id"] = self.answer_R[first].astype(str).astype(object)
-            if marks:
-                votes["sure"] = self.sure_R[first]
-            if times:
-                votes["time"] = written(self.time_R[first])
-            if seconds:
-                votes["seconds"] = self.seconds_R[first]
+            } | {name: column_R[first] for name, (column_R, _) in more.items()}
+            if "answer_id" in votes:
+                votes["answer_id"] = votes["answer_id"].astype(str).astype(object)
+            if "time" in votes:
+                votes["time"] = written(votes["time"])
             yield pd.DataFrame(votes)
-        yield pd.DataFrame(unknown)
-        yield pd.DataFrame(gold)
+        for part in (unknown, gold):
+            yield pd.DataFrame(part | {name: value for name, (_, value) in more.items()})
 
     def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """The cells with labels, and the first row that each of them stands for."""
+        """The first row of each cell of labels, and the cells."""
         place_R = self._places(separator)
         _, first, size = np.unique(place_R, return_index=True, return_counts=True)
         node = node_of_groups(self.taxonomy, self.label_R, place_R, len(first))
-        cells = self._written(self.class_names, separator)[self.label_R[first]]
+
+        def alone(names: Sequence[str]) -> np.ndarray:
+            return np.array([name if separator is None else join_labels([name], separator) for name in names], dtype=object)
+
+        cells = alone(self.class_names)[self.label_R[first]]
         if self.taxonomy is not None:
-            cells = np.where(node >= 0, self._written((*self.taxonomy.nodes, ""), separator)[node], cells)
+            cells = np.where(node >= 0, alone((*self.taxonomy.nodes, ""))[node], cells)
         rest_R = (size > 1)[place_R] & (node < 0)[place_R]
         for place, labels in pd.Series(self.label_R[rest_R]).groupby(place_R[rest_R]):
             cells[place] = join_labels([self.class_names[label] for label in labels], separator or "")
         return first, cells
 
-    @staticmethod
-    def _written(names: Sequence[str], separator: str | None) -> np.ndarray:
-        """Names as each would stand alone in a cell."""
-        return np.array([name if separator is None else join_labels([name], separator) for name in names], dtype=object)
-
     def _places(self, separator: str | None) -> np.ndarray:
-        """The number of each row's cell: that of its answer, unless the answer cannot stand in one."""
+        """The number of each row's cell: that of its answer, unless the answer does not fit into one."""
         rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
         apart_R = np.zeros(rows, dtype=bool)
         several = np.flatnonzero((np.bincount(self.answer_R) > 1)[self.answer_R])
@@ -233,7 +274,7 @@ class Votes:
         for column in (self.weight_R[several], self.sure_R[several].astype(np.int64), *times):
             by_answer = pd.Series(column).groupby(self.answer_R[several])
             apart_R[several] |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
-        if separator is None:  # nothing but the name of a node stands for several labels
+        if separator is None:  # only the name of a node stands for several labels
             apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
             first = np.unique(self.answer_R, return_index=True)[1]
             return np.unique(np.where(apart_R, np.arange(rows), first[self.answer_R]), return_inverse=True)[1]
@@ -254,19 +295,27 @@ class Votes:
         order = np.lexsort((answer, code))
         return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
 
-    def trusting(self, people: Sequence[str]) -> Votes:
-        """The same votes with the answers of these people as gold: if all their sure answers to an item have exactly one label
-        in common, that label becomes the item's gold label, replacing any earlier one, and these answers are no longer votes.
-        Otherwise they stay votes."""
-        for name in people:
+    def trusting(self, annotators: Sequence[str]) -> Votes:
+        """The same votes with the answers of trusted annotators as gold.
+
+        If all sure answers of these annotators to an item have exactly one label in common, that label becomes the item's gold
+        label, replacing any earlier one, and the answers are no longer votes. Otherwise they stay votes.
+
+        Args:
+            annotators: Names of the trusted annotators.
+
+        Raises:
+            InputError: There is no annotator of this name.
+        """
+        for name in annotators:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
         sure_R = np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0
-        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in people]) & sure_R)
+        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in annotators]) & sure_R)
         rows = {"item": self.item_R[trusted], "label": self.label_R[trusted], "answer": self.answer_R[trusted]}
-        said = pd.DataFrame(rows)
-        shared = said.groupby(["item", "label"], as_index=False)["answer"].nunique()
-        shared = shared[shared["answer"] == shared["item"].map(said.groupby("item")["answer"].nunique())]
+        answers = pd.DataFrame(rows)
+        shared = answers.groupby(["item", "label"], as_index=False)["answer"].nunique()
+        shared = shared[shared["answer"] == shared["item"].map(answers.groupby("item")["answer"].nunique())]
         shared = shared.drop_duplicates("item", keep=False)
         gold_I = self.gold_I.copy()
         gold_I[shared["item"]] = shared["label"]
@@ -274,10 +323,16 @@ class Votes:
         return replace(self.take(kept), gold_I=gold_I)
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
-        """These votes with the image files as their items, in the order of `files`, and a report on what did not match.
+        """The votes with the image files as their items, in the order of `files`.
 
-        `files` are paths relative to the image folder. An item is found by its relative path, else by its base name if
-        only one file and one item have it. Answers to items without a file are dropped, but counted in the report.
+        An item is matched by its relative path, else by its base name if only one file and one item have it. Answers to items
+        without a file are left out and counted.
+
+        Args:
+            files: Paths relative to the image folder.
+
+        Returns:
+            The votes, and a report on what was not matched.
         """
         names = tuple(file.as_posix() if isinstance(file, Path) else file for file in files)
         found = match_names(self.items, names)

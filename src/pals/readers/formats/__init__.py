@@ -1,7 +1,7 @@
-"""One file per format of annotations: each turns a `Source` into a `Table` of what people answered.
+"""One file per format of annotations: each turns a `Source` into a `Table` of answers.
 
-To add one: a file in this folder and a line in this table; `readers/detect.py` knows formats by what a file holds. How tables
-become `Votes` is in the package above.
+To add a format: a file in this folder, a line in this table, and its detection in `readers/detect.py`. How tables become
+`Votes` is in `readers/build_votes.py`.
 """
 
 from __future__ import annotations

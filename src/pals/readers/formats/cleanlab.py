@@ -13,11 +13,11 @@ from pals.util.words import quoted
 
 
 def read_cleanlab(source: Source, columns: Columns) -> Table:
-    """As a wide table; a cell that is no whole number is an error."""
+    """A wide table in which a cell that is no whole number is an error."""
     table = read_wide(source, columns)
     for code, name in enumerate(table.label.names):
         if not re.fullmatch(r"[0-9]+(\.0*)?", str(name).strip()) and str(name).strip() not in ("", "nan", "NaN"):
-            where = table.place(int((table.label.code_R == code).argmax()))
+            where = table.place(table.label.first_row(code))
             raise InputError(
                 f"{where}: {quoted(name)} is not a class number. If cells hold names: --format wide (format='wide')."
             )

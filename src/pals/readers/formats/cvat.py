@@ -1,4 +1,4 @@
-"""CVAT's "CVAT for images" XML: image tags. The file does not say who tagged, so one file is one annotator."""
+"""CVAT's "CVAT for images" XML: image tags. It does not name the annotator, so one file is one annotator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pals.readers.unsure_answers import attributes_sure
 from pals.util.errors import InputError
 from pals.util.words import quoted
 
-REMEDY = 'Export each job from CVAT as "CVAT for images 1.1" again.'
+CVAT_HINT = 'Export each job from CVAT as "CVAT for images 1.1" again.'
 
 
-class _ForbiddenError(Exception):
-    """The file declares entities; CVAT's own files have none, and expanding them can fill the memory or read files."""
+class _EntityError(Exception):
+    """The file declares entities; CVAT's own files have none, and expanding them can fill the memory or read other files."""
 
 
 class _Handler:
@@ -65,11 +65,11 @@ class _Handler:
         return self.path[-3:] == ["image", "tag", "attribute"]
 
     def forbid(self, *_: object) -> None:
-        raise _ForbiddenError
+        raise _EntityError
 
 
 def read_cvat(source: Source, columns: Columns) -> Table:
-    """Several tags of an image are one answer; an attribute `unsure` marks one. The annotator is called like the file."""
+    """Several tags of an image are one answer; an attribute `unsure` marks one. The annotator has the name of the file."""
     source.no_columns(columns)
     handler = _Handler()
     parser = expat.ParserCreate(source.encoding)
@@ -82,15 +82,15 @@ def read_cvat(source: Source, columns: Columns) -> Table:
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     try:
         parser.Parse(source.data, True)
-    except _ForbiddenError:
+    except _EntityError:
         raise InputError(
             f"{source.path}, line {parser.CurrentLineNumber}: the file declares a document type or entities, which CVAT never "
-            f"writes and which can do harm. It was not read. {REMEDY}"
+            f"writes and which can do harm. It was not read. {CVAT_HINT}"
         ) from None
     except (expat.ExpatError, ValueError, LookupError) as error:
-        source.refuse(f"line {parser.CurrentLineNumber} is damaged ({error})", REMEDY)
+        source.refuse(f"line {parser.CurrentLineNumber} is damaged ({error})", CVAT_HINT)
     if not handler.images:
-        source.refuse("there is no <image> in this file", REMEDY)
+        source.refuse("there is no <image> in this file", CVAT_HINT)
     records = Records(source.path, "image")
     for number, (name, tags) in enumerate(handler.images, start=1):
         sure = [attributes_sure(attributes) for _, attributes in tags]

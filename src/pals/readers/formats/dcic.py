@@ -9,7 +9,7 @@ from pals.readers.columns import Columns
 from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
 
-REMEDY = "A DCIC file is a list of sets, each with a list `annotations` of {image_path, class_label}."
+DCIC_HINT = "A DCIC file is a list of sets, each with a list `annotations` of {image_path, class_label}."
 
 
 def read_dcic(source: Source, columns: Columns) -> Table:
@@ -23,17 +23,17 @@ def read_dcic(source: Source, columns: Columns) -> Table:
 
 
 def sets_in(source: Source) -> list[Any]:
-    return source.as_list(source.json, "the file", REMEDY)
+    return source.as_list(source.json, "the file", DCIC_HINT)
 
 
 def answers_in(source: Source, number: int, value: Any) -> Iterator[tuple[str, str | None, str | None]]:
-    """(place in the file, picture, label) of each annotation in a set."""
-    entry = source.as_dict(value, f"set {number}", REMEDY)
-    answers = source.as_list(entry.get("annotations"), f"`annotations` of set {number}", REMEDY)
+    """(place in the file, image, label) of each annotation in a set."""
+    entry = source.as_dict(value, f"set {number}", DCIC_HINT)
+    answers = source.as_list(entry.get("annotations"), f"`annotations` of set {number}", DCIC_HINT)
     for row, part in enumerate(answers, start=1):
         place = f"{number}, annotation {row}"
-        answer = source.as_dict(part, f"set {place}", REMEDY)
+        answer = source.as_dict(part, f"set {place}", DCIC_HINT)
         if "image_path" not in answer or "class_label" not in answer:
-            source.refuse(f"set {place} lacks image_path or class_label", REMEDY)
-        item, label = (source.as_name(answer[key], f"set {place}", REMEDY) for key in ("image_path", "class_label"))
+            source.refuse(f"set {place} lacks image_path or class_label", DCIC_HINT)
+        item, label = (source.as_name(answer[key], f"set {place}", DCIC_HINT) for key in ("image_path", "class_label"))
         yield place, item, label

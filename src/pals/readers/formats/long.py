@@ -8,23 +8,23 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pals.readers.column_types import add_gold, flags_in, names_in, places, refuse_joined, times_in, weights_in
+from pals.readers.column_types import flags_in, names_in, places, refuse_joined, times_in, weights_in
 from pals.readers.columns import KNOWN, Columns, find, not_read, require
 from pals.readers.reader_table import Coded, Table, no_annotators
 from pals.readers.source import Source
-from pals.readers.unsure_answers import ROLES, sure_in
+from pals.readers.unsure_answers import SURE_ROLES, sure_in
 
-UNNAMED = "No column names the annotators: every row counts as another person's answer"
+UNNAMED_NOTE = "No column names the annotators: every row counts as another person's answer"
 
 
 def read_long(source: Source, columns: Columns) -> Table:
     """Rows of the same item and annotator are one answer with several labels; so is a cell "newt|frog". A column `answer_id`
-    says which rows are one answer where that is not so."""
+    shows which rows are one answer where that is not so."""
     table, found = _rows(source, columns, "label", ("is_gold", "answer_id"))
     if "answer_id" in found:
         table = replace(table, answer_R=_numbered(table, names_in(source, found["answer_id"])))
     gold_R = flags_in(source, found["is_gold"]) if "is_gold" in found else None
-    notes = table.notes + (() if "annotator" in found else (UNNAMED,))
+    notes = table.notes + (() if "annotator" in found else (UNNAMED_NOTE,))
     return _with_gold(replace(table, gold_R=gold_R, notes=notes), source, found)
 
 
@@ -35,21 +35,21 @@ def read_candidates(source: Source, columns: Columns) -> Table:
 
 
 def _numbered(table: Table, ids: Coded) -> np.ndarray:
-    """The answers' numbers; -1, by item and annotator, where a cell is blank. An answer is one person's, to one item."""
-    blank = np.array([not str(name).strip() for name in ids.names], dtype=bool)
+    """The number of each row's answer, one for each item, annotator and id; -1 where the id is blank."""
+    blank_R = ids.flags((not str(name).strip() for name in ids.names), empty=True)
     frame = pd.DataFrame({"item": table.item.code_R, "annotator": table.worker.code_R, "id": ids.code_R})
-    return np.where(np.append(blank, True)[ids.code_R], -1, frame.groupby(list(frame)).ngroup().to_numpy())
+    return np.where(blank_R, -1, frame.groupby(list(frame)).ngroup().to_numpy())
 
 
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
-    """What the rows hold, `label` being the role of the column with the answers; and which column has which role."""
+    """The rows, with their answers in the column of the role `label`, and the column of each role."""
     names = source.names
-    found = find(names, columns, ("item", "annotator", label, "weight", *ROLES, "time", "seconds", *more, "gold"), source)
+    found = find(names, columns, ("item", "annotator", label, "weight", *SURE_ROLES, "time", "seconds", *more, "gold"), source)
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     sure_R = sure_in(source, found, columns)
-    time_R, left = times_in(source, found, columns)
-    seconds_R, more_left = times_in(source, found, columns, "seconds")
+    time_R, time_notes = times_in(source, found, columns)
+    seconds_R, seconds_notes = times_in(source, found, columns, "seconds")
     table = Table(
         path=source.path,
         unit="row",
@@ -63,11 +63,11 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         seconds_R=seconds_R,
         splits=True,
         as_written={"weight", "is_gold", "sure"} <= set(names),  # as `Votes.to_frame` writes it
-        notes=(*not_read(names, found.values()), *left, *more_left),
+        notes=(*not_read(names, found.values()), *time_notes, *seconds_notes),
     )
     return table, found
 
 
 def _with_gold(table: Table, source: Source, found: dict[str, str]) -> Table:
-    """Last of all: it adds rows."""
-    return add_gold(table, table.item, names_in(source, found["gold"]), table.place_R) if "gold" in found else table
+    """With the rows of a column of right labels."""
+    return table.with_gold(table.item, names_in(source, found["gold"]), table.place_R) if "gold" in found else table

@@ -9,27 +9,27 @@ from pals.readers.reader_table import Records, Table
 from pals.readers.source import Source
 from pals.util.words import quoted
 
-REMEDY = 'A peerannot file looks like {"0": {"12": 1, "40": 0}}: item, annotator, class number.'
+PEERANNOT_HINT = 'A peerannot file looks like {"0": {"12": 1, "40": 0}}: item, annotator, class number.'
 
 
 def read_peerannot(source: Source, columns: Columns) -> Table:
     """Items are numbers, the images are called NAME-<number>.png. `n_classes` is taken from metadata.json beside the file."""
     source.no_columns(columns)
     records = Records(source.path, "item")
-    for item, votes in source.as_dict(source.json, "the file", REMEDY).items():
-        for worker, label in source.as_dict(votes, f"item {quoted(item)}", REMEDY).items():
-            records.add(item, worker, [source.as_name(label, f"item {quoted(item)}", REMEDY)], item)
+    for item, votes in source.as_dict(source.json, "the file", PEERANNOT_HINT).items():
+        for worker, label in source.as_dict(votes, f"item {quoted(item)}", PEERANNOT_HINT).items():
+            records.add(item, worker, [source.as_name(label, f"item {quoted(item)}", PEERANNOT_HINT)], item)
         if not votes:
             records.lone.append(item)
-    return records.table(classes=_peerannot_classes(source))
+    return records.table(classes=_classes(source))
 
 
-def _peerannot_classes(source: Source) -> list[str] | None:
+def _classes(source: Source) -> list[str] | None:
     path = source.path.parent / "metadata.json"
     try:
         if not path.is_file():  # a pipe of this name would never answer
             return None
         count = json.loads(path.read_text(encoding="utf-8"))["n_classes"]
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return None  # it only helps
+        return None  # it is optional
     return [str(c) for c in range(count)] if type(count) is int and 0 < count <= 100_000 else None

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from pals.readers import unsure_answers
 from pals.readers.column_types import bad_weight, weight_of
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
 from pals.readers.reader_table import Coded, Records, Table, no_annotators
 from pals.readers.source import Source, kind, labels_of, text_of
+from pals.readers.unsure_answers import SURE_ROLES, attributes_sure, check_sureness, sure_of
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-ROLES = (
-    *("item", "annotator", "label", "candidates", "votes", "weight", *unsure_answers.ROLES),
+RECORD_ROLES = (
+    *("item", "annotator", "label", "candidates", "votes", "weight", *SURE_ROLES),
     *("time", "seconds", "answer_id", "is_gold", "gold"),
 )
-UNKNOWN = ("item", "one of label, candidates, votes")
-METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+VOTES_HINT = 'Write a list of {"annotator": ..., "label": ...}.'
 
 
 def read_jsonl(source: Source, columns: Columns) -> Table:
@@ -44,7 +44,7 @@ def read_huggingface(source: Source, columns: Columns) -> Table:
     """`metadata.jsonl` or `metadata.parquet` of an image folder: `file_name` with `votes`, `candidates` or `label`."""
     if not source.is_parquet and source.text.lstrip().startswith("{"):
         return read_jsonl(source, columns)
-    wanted = list(find(source.names, columns, ROLES, source).values())  # pictures may lie in the same file
+    wanted = list(find(source.names, columns, RECORD_ROLES, source).values())  # images may be in the same file
     rows = source.records(wanted) if wanted else [{}]
     table = _read(source, columns, "row", list(enumerate(rows, start=source.first_row)))
     return replace(table, notes=(*not_read(source.names, wanted), *table.notes))
@@ -52,79 +52,80 @@ def read_huggingface(source: Source, columns: Columns) -> Table:
 
 def metadata_file(folder: Path) -> Path | None:
     """The metadata file of a Hugging Face image folder."""
-    return next((folder / name for name in METADATA if (folder / name).is_file()), None)
+    return next((folder / name for name in METADATA_FILES if (folder / name).is_file()), None)
 
 
 def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any]]) -> Table:
+    """The table of some records, each with its place in the file."""
     for place, row in rows:
         if not isinstance(row, dict):
             source.refuse(f"{unit} {place} holds {kind(row)}, not an object", 'Write {"item": ..., "label": ...}.')
     names = list(dict.fromkeys(key for _, row in rows for key in row))
-    found = find(names, columns, ROLES, source)
-    answer = next((role for role in ("votes", "label", "candidates") if role in found), None)
-    if "item" not in found or answer is None:
-        missing = UNKNOWN["item" in found]
+    found = find(names, columns, RECORD_ROLES, source)
+    if "item" not in found or not {"votes", "label", "candidates"} & found.keys():
+        missing = "one of label, candidates, votes" if "item" in found else "item"
         source.refuse(
             f"no key for {missing}; found: {listed(names)}",
             "Say which key it is: --item-column NAME (columns={'item': 'NAME'}).",
         )
-    for role in [role for role in unsure_answers.ROLES if role in found]:
+    for role in [role for role in SURE_ROLES if role in found]:
         values = [row.get(found[role]) for _, row in rows]
-        unsure_answers.understood(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}")
+        if not check_sureness(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}"):
+            del found[role]
     notes = not_read(names, found.values())
     if set(found) <= {"item", "annotator", "label"}:
         by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
-        if all(set(map(type, values)) <= {str, NoneType} for values in by_role.values()):
-            return _table(source.path, unit, [place for place, _ in rows], by_role, notes)
+        if all(set(map(type, values)) <= {str, NoneType} for values in by_role.values()):  # whole columns at once
+            return Table(
+                path=source.path,
+                unit=unit,
+                place_R=np.array([place for place, _ in rows]),
+                item=Coded.of(by_role["item"]),
+                worker=Coded.of(by_role["annotator"]) if "annotator" in by_role else no_annotators(len(rows)),
+                label=Coded.of(by_role["label"]),
+                notes=notes,
+            )
     records = Records(source.path, unit)
     for place, row in rows:
         try:
             _add(records, row, found, place, f"{source.path}, {unit} {place}")
         except TypeError as error:  # from text_of
             source.refuse(f"{unit} {place} has {error} where a name belongs", "A name is a text or a number.")
-    return records.table(notes=notes, asked_for_times="time" in columns)
-
-
-def _table(path: Path, unit: str, places: list[int], values: Mapping[str, list[Any]], notes: tuple[str, ...]) -> Table:
-    """Where every row is one label of one person: whole columns at once."""
-    rows = len(places)
-    return Table(
-        path=path,
-        unit=unit,
-        place_R=np.array(places),
-        item=Coded.of(values["item"]),
-        worker=Coded.of(values["annotator"]) if "annotator" in values else no_annotators(rows),
-        label=Coded.of(values["label"]),
-        notes=notes,
-    )
+    return records.table(notes=notes, require_times="time" in columns)
 
 
 def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], place: int, where: str) -> None:
+    """Add the answers of one record."""
+
     def cell(role: str) -> Any:
         return row.get(found[role]) if role in found else None
 
     item = text_of(cell("item")) or ""
     weight = _weight(row, found.get("weight"), where)
-    sure = all(unsure_answers.sure_of(cell(role), role) for role in unsure_answers.ROLES)
+    sure = all(sure_of(cell(role), role) for role in SURE_ROLES)
     votes = cell("votes")
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
             votes = [{"annotator": worker, "label": label} for worker, label in votes.items()]
-        for worker, labels, share, marked_sure, time in _votes(votes, where):
+        if not isinstance(votes, list):
+            raise InputError(f"{where}: the votes are {kind(votes)}. {VOTES_HINT}")
+        for worker, labels, share, marked_sure, time in (_vote(vote, where) for vote in votes):
             records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure, time=time)
     else:
         label = cell("label")
-        labels = labels_of(cell("candidates") if label is None else label)
+        is_gold = cell("is_gold")
+        if is_gold not in (None, True, False, 0, 1):
+            raise InputError(f"{where}: is_gold is {quoted(is_gold)}. Write true or false.")
         records.add(
             item,
             text_of(cell("annotator")),
-            labels,
+            labels_of(cell("candidates") if label is None else label),
             place,
             weight=weight,
             sure=sure,
             time=cell("time"),
             seconds=cell("seconds"),
-            gold=_flag(cell("is_gold"), where),
+            gold=bool(is_gold),
             joins=label is not None,
             answer_id=text_of(cell("answer_id")),
         )
@@ -132,26 +133,20 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
         records.add(item, None, labels_of(cell("gold")), place, gold=True)
 
 
-def _votes(votes: Any, where: str) -> Iterator[tuple[str | None, list[str | None], float, bool, Any]]:
-    """Annotator, labels, weight, whether the answer is sure, and its time, of each entry."""
-    for vote in votes if isinstance(votes, list) else _bad_votes(votes, where):
-        if isinstance(vote, dict):
-            spelled = {plain(key): value for key, value in vote.items()}
-            worker, time = (
-                next((spelled[key] for key in KNOWN[role] if key in spelled), None) for role in ("annotator", "time")
-            )
-            said = [spelled[key] for key in KNOWN["label"] if key in spelled]
-            if not said:
-                found = f"a vote has no label; found: {listed(vote)}"
-                raise InputError(f'{where}: {found}. Write a list of {{"annotator": ..., "label": ...}}.')
-            weight, sure = _weight(vote, "weight", where), unsure_answers.attributes_sure(vote)
-            yield text_of(worker), labels_of(said[0]), weight, sure, time
-        else:
-            yield None, labels_of(vote), 1.0, True, None
+def _vote(vote: object, where: str) -> tuple[str | None, list[str | None], float, bool, Any]:
+    """Annotator, labels, weight, whether the answer is sure, and its time, of one of the `votes`."""
+    if not isinstance(vote, dict):
+        return None, labels_of(vote), 1.0, True, None
+    by_plain_key = {plain(key): value for key, value in vote.items()}
 
+    def values(role: str) -> list[Any]:
+        return [by_plain_key[key] for key in KNOWN[role] if key in by_plain_key]
 
-def _bad_votes(votes: object, where: str) -> NoReturn:
-    raise InputError(f'{where}: the votes are {kind(votes)}. Write a list of {{"annotator": ..., "label": ...}}.')
+    labels = values("label")
+    if not labels:
+        raise InputError(f"{where}: a vote has no label; found: {listed(vote)}. {VOTES_HINT}")
+    worker, time = ((*values(role), None)[0] for role in ("annotator", "time"))
+    return text_of(worker), labels_of(labels[0]), _weight(vote, "weight", where), attributes_sure(vote), time
 
 
 def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:
@@ -161,9 +156,3 @@ def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:
     if weight != weight:
         raise bad_weight(where, row[key])
     return weight
-
-
-def _flag(value: object, where: str) -> bool:
-    if value not in (None, True, False, 0, 1):
-        raise InputError(f"{where}: is_gold is {quoted(value)}. Write true or false.")
-    return bool(value)

@@ -14,20 +14,20 @@ from pals.readers.unsure_answers import sure_of, sureness_questions
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
 
-NAMES = ("filename", "file_name", "file", "image", "image_name", "imagename", "name", "path")
-REMEDY = "Export the classifications from Zooniverse again."
+IMAGE_KEYS = ("filename", "file_name", "file", "image", "image_name", "imagename", "name", "path")
+ZOONIVERSE_HINT = "Export the classifications from Zooniverse again."
 
 
 def read_zooniverse(source: Source, columns: Columns) -> Table:
     """`columns={"label": "T0", "item": "Filename"}` choose the task and the entry of the subject's data. Rows marked
     `gold_standard` are gold, not votes. A second task that asks whether the answer is sure marks it. Unnamed visitors count as
-    different people."""
+    different annotators."""
     for role in columns:
         if role not in ("item", "label"):
             raise InputError(f"Zooniverse files need no column for {role!r}; only 'item' and 'label' can be chosen.")
     for name in ("annotations", "subject_data"):
         if name not in source.frame:
-            source.refuse(f"there is no column {name!r}", REMEDY)
+            source.refuse(f"there is no column {name!r}", ZOONIVERSE_HINT)
     frame = source.frame
     rows = list(zip(frame["annotations"], frame["subject_data"], strict=True))
     blank_R = frame.apply(lambda column: column.astype(str).str.strip() == "").all(axis=1).tolist()
@@ -58,15 +58,15 @@ def read_zooniverse(source: Source, columns: Columns) -> Table:
 
 
 def _answers(source: Source, cell: Any, row: int, titles: dict[str, str]) -> dict[str, list[str | None]]:
-    """The labels given for each task that is a choice; drawings and free transcriptions are passed over. Also notes what the
-    tasks ask, where the file says it."""
+    """The labels given for each task that is a choice; drawings and free transcriptions are left out. Adds the texts of the
+    tasks to `titles`."""
     found: dict[str, list[str | None]] = {}
     entries = source.parse_json(str(cell), f", row {row}")
     if not isinstance(entries, list):
-        source.refuse(f"`annotations` in row {row} is {kind(entries)}, not a list", REMEDY)
+        source.refuse(f"`annotations` in row {row} is {kind(entries)}, not a list", ZOONIVERSE_HINT)
     for entry in entries:
         if not isinstance(entry, dict):
-            source.refuse(f"`annotations` in row {row} holds {kind(entry)}, not an object", REMEDY)
+            source.refuse(f"`annotations` in row {row} holds {kind(entry)}, not an object", ZOONIVERSE_HINT)
         labels = _labels(entry.get("value"))
         if labels is not None:
             found.setdefault(str(entry.get("task")), []).extend(labels)
@@ -104,10 +104,10 @@ def _item(source: Source, cell: Any, row: int, columns: Columns) -> str:
     """The file's name among the subject's data, or else the subject's number."""
     subjects = source.parse_json(str(cell), f", row {row}")
     if not isinstance(subjects, dict) or not subjects:
-        source.refuse(f"`subject_data` in row {row} is not an object with the subject's number", REMEDY)
+        source.refuse(f"`subject_data` in row {row} is not an object with the subject's number", ZOONIVERSE_HINT)
     number, data = next(iter(subjects.items()))
     if not isinstance(data, dict):
-        source.refuse(f"`subject_data` in row {row} is {kind(data)} for subject {quoted(number)}", REMEDY)
+        source.refuse(f"`subject_data` in row {row} is {kind(data)} for subject {quoted(number)}", ZOONIVERSE_HINT)
     wanted = columns.get("item")
     if wanted is not None:
         if wanted not in data:
@@ -115,7 +115,7 @@ def _item(source: Source, cell: Any, row: int, columns: Columns) -> str:
         names = [data[str(wanted)]]
     else:
         spelled = {plain(key.lstrip("#!/ ")): value for key, value in data.items()}
-        names = [spelled[name] for name in NAMES if isinstance(spelled.get(name), str) and spelled[name]]
+        names = [spelled[name] for name in IMAGE_KEYS if isinstance(spelled.get(name), str) and spelled[name]]
     try:
         return (text_of(names[0]) if names else None) or number
     except TypeError as error:
