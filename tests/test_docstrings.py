@@ -23,17 +23,16 @@ VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
 Batch Context Group
-METHODS Method PALSClassifier Phase Problem READERS Records
-Selection Source Table View Votes closed_form dawid_skene
+METHODS Method PALSClassifier Phase Problem READERS
+Selection View closed_form dawid_skene
 estimator
 majority_vote nearest prune pseudo_label
-read_votes
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
 closed_form dawid_skene
 majority_vote nearest
-prune pseudo_label read_votes
+prune pseudo_label
 """
 """Functions whose parameters are still to be listed; no name may be added."""
 METHODS_WITHOUT_ARGS = """
@@ -41,11 +40,10 @@ Batch.rebuild CandidateSets.from_truth CandidateSets.statistics CandidateSets.ta
 Context.probabilities EpochPlan.filled EpochPlan.of EpochPlan.steps FileImages.decode ItemSource.batches ItemSource.rows
 ItemSource.take Loader.load Method.after_step Method.begin_phase Method.end_epoch Method.loss Method.phase Method.plan_epoch
 Method.random_inputs Model.features Model.outputs Model.save Network.each Network.encode Network.forward Network.own_name
-Records.add Records.skip Records.table Run.epochs RunConfig.of ShardImages.at ShardImages.decode ShardImages.encoded
-Source.as_dict Source.as_list Source.as_name Source.no_columns Source.parse_json Source.records Source.refuse
-Source.refuse_second_header Table.place Table.take Taxonomy.below Taxonomy.branch_of Taxonomy.from_parents Taxonomy.keep
+Run.epochs RunConfig.of ShardImages.at ShardImages.decode ShardImages.encoded
+Taxonomy.below Taxonomy.branch_of Taxonomy.from_parents Taxonomy.keep
 Taxonomy.names_of Taxonomy.node_of_spans Taxonomy.node_probabilities Taxonomy.of Taxonomy.path Taxonomy.with_root Truth.of
-Views.including Views.make Votes.frames Votes.match Votes.take Votes.to_candidates Votes.to_frame Votes.trusting
+Views.including Views.make
 """
 """Methods of public classes whose parameters are still to be listed; no name may be added."""
 

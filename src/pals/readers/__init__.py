@@ -87,8 +87,10 @@ def read_votes(
     Raises:
         InputError: A file cannot be read or understood; the message names the file, the place in it and the remedy.
 
-    >>> file = Source(Path("votes.csv"), data=b"item,annotator,label\\na.jpg,ann,newt\\na.jpg,bob,frog\\n")
-    >>> votes = read_votes([file])
+    >>> from pathlib import Path
+    >>> text = "item,annotator,label\\na.jpg,ann,newt\\na.jpg,bob,frog\\n"
+    >>> _ = Path("votes.csv").write_text(text)
+    >>> votes = pals.read_votes("votes.csv")
     >>> votes.class_names, votes.num_answers
     (('frog', 'newt'), 2)
     """

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.columns import Columns
+from pals.readers.json_values import text_of
 from pals.readers.reader_table import Coded
-from pals.readers.source import Source, text_of
+from pals.readers.source import Source
 from pals.readers.times import durations_of, times_of
 from pals.util.errors import InputError
 from pals.util.files import without_mark

@@ -97,6 +97,12 @@ class Table:
         as_written: Whether labels stand for themselves, because unsure labels are marked in another column.
         skipped: What the reader left out.
         notes: Warnings for the user.
+
+    >>> from pathlib import Path
+    >>> source = pals.Source(Path("votes.csv"), data=b"item,annotator,label\\na.jpg,ann,newt\\n")
+    >>> table = pals.READERS["long"](source, {})
+    >>> table.place(0), table.worker.names.tolist()
+    ('votes.csv, row 2', ['ann'])
     """
 
     path: Path
@@ -122,13 +128,23 @@ class Table:
     unknown_R: np.ndarray | None = None  # set by `build` where the label was one of the words for "don't know"
 
     def take(self, index: np.ndarray) -> Table:
-        """These rows."""
+        """These rows.
+
+        Args:
+            index: Numbers of rows.
+        """
         arrays = {name: getattr(self, name)[index] for name in ROW_ARRAYS if getattr(self, name) is not None}
         columns = {name: getattr(self, name).take(index) for name in ("item", "worker", "label")}
         return replace(self, place_R=self.place_R[index], **columns, **arrays)
 
     def with_gold(self, item: Coded, gold: Coded, place_R: np.ndarray) -> Table:
-        """With one more row for every item and right label that these columns name; `item` has the table's names."""
+        """With one more row for every item and known right label.
+
+        Args:
+            item: The items, with the table's names.
+            gold: The right label of each.
+            place_R: The place of each in the file.
+        """
         pairs = pd.DataFrame({"item": item.code_R, "gold": gold.code_R}).drop_duplicates()
         named_R = gold.flags(bool(str(name).strip()) for name in gold.names)
         row_G = pairs.index.to_numpy()[named_R[pairs.index.to_numpy()]]
@@ -154,6 +170,11 @@ class Table:
         )
 
     def place(self, row: int) -> str:
+        """Where a row is in the file, for messages.
+
+        Args:
+            row: Number of the row, from 0.
+        """
         return f"{self.path.name}, {self.unit} {self.place_R[row]}"
 
 
@@ -164,6 +185,12 @@ class Records:
     Args:
         path: The file.
         unit: What the places count, for messages: "row", "line", ...
+
+    >>> from pathlib import Path
+    >>> records = pals.Records(Path("answers.txt"), "line")
+    >>> records.add("a.jpg", "ann", ["newt", "frog"], place=1)
+    >>> records.table().label.names.tolist()
+    ['newt', 'frog']
     """
 
     path: Path
@@ -217,7 +244,13 @@ class Records:
         self.answers += 1
 
     def skip(self, reason: str, place: int | str, item: str | None = None) -> None:
-        """Count an answer that is left out."""
+        """Count an answer that is left out.
+
+        Args:
+            reason: Why.
+            place: Where it is in the file.
+            item: Its item, if that has to be among the items even without an answer.
+        """
         self.skipped.add(reason, 1, [f"{self.path.name}, {self.unit} {place}"])
         if item is not None:
             self.lone.append(item)
@@ -230,7 +263,14 @@ class Records:
         splits: bool = False,
         require_times: bool = False,
     ) -> Table:
-        """All answers that were added. With `require_times` a time that is not understood is an error."""
+        """All answers that were added.
+
+        Args:
+            classes: Classes that the file declares.
+            notes: Warnings for the user.
+            splits: Whether one label may be several with a separator between them.
+            require_times: Whether a time that is not understood is an error.
+        """
         columns = list(zip(*self.rows, strict=True)) or [()] * 10
         items, workers, labels, answers, weights, golds, sures, times, seconds, places = columns
 

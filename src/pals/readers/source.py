@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pandas as pd
 
+from pals.readers.json_values import RepeatedKeyError, kind, load_json, text_of
 from pals.readers.limits import Limits
 from pals.readers.parquet import Parquet
 from pals.util.errors import InputError
@@ -33,18 +34,8 @@ MIN_CATEGORY_BYTES = 1 << 24
 """Size of a table from which on a text that occurs many times is stored once."""
 NOT_FOR_FILES = frozenset({"punycode", "idna", "undefined", "unicode-escape", "raw-unicode-escape"})
 """Codecs for names in networks and in programs. No table is written in them, and some take hours over one."""
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape in JSON that may be half a character, which no file can contain."""
 BEFORE_HEADER = re.compile(r'[\r\n]*(?:"?sep=([,;\t])"?(?:\r\n|\r|\n)[\r\n]*)?', re.IGNORECASE)
 """Blank lines, and the line that declares the delimiter to Excel."""
-
-
-class _RepeatedKeyError(ValueError):
-    """One JSON object has a key twice, so that its value is ambiguous."""
-
-    def __init__(self, key: str, first: tuple[str, Any]) -> None:
-        beside = "" if first[0] == key else f" (the object that begins with {quoted(first[0], 20)}: {quoted(first[1], 40)})"
-        super().__init__(f"one object has the key {quoted(key)} twice{beside}")
 
 
 class Source:
@@ -59,7 +50,8 @@ class Source:
     Raises:
         InputError: There is no such encoding.
 
-    >>> source = Source(Path("votes.csv"), data=b"item;label\\na.jpg;newt\\n")
+    >>> from pathlib import Path
+    >>> source = pals.Source(Path("votes.csv"), data=b"item;label\\na.jpg;newt\\n")
     >>> source.header, source.rows
     (['item', 'label'], 1)
     """
@@ -74,7 +66,12 @@ class Source:
         self.limits = limits or Limits.from_environment()
 
     def refuse(self, found: str, remedy: str) -> NoReturn:
-        """Raise an `InputError` that names the file, what was `found` in it, and the `remedy`."""
+        """Raise an `InputError` that names the file.
+
+        Args:
+            found: What is wrong, with its place in the file; no full stop.
+            remedy: What to do, in whole sentences.
+        """
         raise InputError(f"{self.path}: {found}. {remedy}")
 
     @cached_property
@@ -122,12 +119,17 @@ class Source:
         return self.parse_json(self.text, "")
 
     def parse_json(self, text: str, place: str) -> Any:
-        """The JSON value in `text`; `place` (", line 3") is where the text begins, for messages."""
+        """The JSON value in a text of the file.
+
+        Args:
+            text: The text.
+            place: Where it begins, for messages: ", line 3", or empty.
+
+        Raises:
+            InputError: The text is no JSON, or an object has a key twice.
+        """
         try:
-            value = json.loads(text, object_pairs_hook=_without_repeats)
-            if SURROGATE.search(text):
-                json.dumps(value, ensure_ascii=False).encode("utf-8")
-            return value
+            return load_json(text)
         except json.JSONDecodeError as error:
             where = place or f", line {error.lineno}, column {error.colno}"
             cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
@@ -136,7 +138,7 @@ class Source:
             where, found = place, f"{error.object[error.start]!a} is half a character, not text"
         except RecursionError:
             where, found = place, "the JSON is nested too deeply"
-        except _RepeatedKeyError as error:
+        except RepeatedKeyError as error:
             raise InputError(f"{self.path}{place}: {error}. Keep only the right value.") from None
         except ValueError as error:  # a number with thousands of digits
             where, found = place, in_short(str(error).partition(";")[0])
@@ -163,24 +165,48 @@ class Source:
     # ---- parts of JSON
 
     def as_dict(self, value: Any, what: str, remedy: str) -> dict[str, Any]:
-        """The value, or a refusal if it is not an object; so also below."""
+        """A JSON value that must be an object.
+
+        Args:
+            value: The value.
+            what: What it is, for messages: "the file", "annotation 3".
+            remedy: What to do if it is something else.
+        """
         if not isinstance(value, dict):
             self.refuse(f"{what} is {kind(value)}, not an object", remedy)
         return value
 
     def as_list(self, value: Any, what: str, remedy: str) -> list[Any]:
+        """A JSON value that must be a list.
+
+        Args:
+            value: The value.
+            what: What it is, for messages.
+            remedy: What to do if it is something else.
+        """
         if not isinstance(value, list):
             self.refuse(f"{what} is {kind(value)}, not a list", remedy)
         return value
 
     def as_name(self, value: Any, what: str, remedy: str) -> str | None:
+        """A JSON value that must be a text or a number, as text; None for null.
+
+        Args:
+            value: The value.
+            what: Where it is, for messages.
+            remedy: What to do if it is something else.
+        """
         try:
             return text_of(value)
         except TypeError as error:
             self.refuse(f"{what} has {error} where a name belongs", remedy)
 
     def no_columns(self, columns: Mapping[str, object]) -> None:
-        """Refuse columns that the user names, for formats with fixed names."""
+        """Refuse columns that the user names, for formats with fixed names.
+
+        Args:
+            columns: Columns that the user names.
+        """
         if columns:
             self.refuse("this format has fixed names", "Name no columns (--item-column and the like; `columns`).")
 
@@ -238,7 +264,11 @@ class Source:
         return count
 
     def records(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The table's rows with these columns, as JSON objects."""
+        """The table's rows as JSON objects.
+
+        Args:
+            names: The columns.
+        """
         if self.is_parquet:
             return self.parquet.records(names)
         rows: list[dict[str, Any]] = self.frame[list(names)].to_dict("records")
@@ -302,7 +332,11 @@ class Source:
                 self.refuse_second_header(int(str(row)))
 
     def refuse_second_header(self, row: int) -> NoReturn:
-        """Raise the error for a row of the frame that holds names of columns."""
+        """Raise the error for a second header inside the table.
+
+        Args:
+            row: Row of `frame`, from 0.
+        """
         self.refuse(
             f"row {row + self.first_row} holds names of columns; two files were joined here",
             "Delete that row if both have the same columns in the same order; else name the files one by one.",
@@ -337,45 +371,3 @@ def _codec(encoding: str) -> str:
 
 def _unknown_encoding(encoding: str) -> InputError:
     return InputError(f"Unknown encoding {quoted(encoding)}. Use utf-8, cp1252, latin-1, utf-16 or another standard one.")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        raise _RepeatedKeyError(next(key for key, _ in pairs if key in seen or seen.add(key)), pairs[0])  # type: ignore[func-returns-value]
-    return found
-
-
-def kind(value: object) -> str:
-    """The type of a JSON value in words."""
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    number = "a number" if isinstance(value, (int, float)) else f"a value of type {type(value).__name__}"
-    return names.get(type(value), number)
-
-
-def text_of(value: object) -> str | None:
-    """A name from a cell or a JSON value.
-
-    Raises:
-        TypeError: The value is neither a text nor a number.
-
-    >>> text_of("newt"), text_of(3.0), text_of(None)
-    ('newt', '3', None)
-    """
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return None if value != value else str(int(value)) if value.is_integer() else str(value)
-    if isinstance(value, int):
-        return str(value)
-    raise TypeError(kind(value))
-
-
-def labels_of(value: object) -> list[str | None]:
-    """One label or a list of them."""
-    return [text_of(label) for label in value] if isinstance(value, list) else [text_of(value)]

@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 import pandas as pd
 
-from pals.readers.source import text_of
+from pals.readers.json_values import text_of
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

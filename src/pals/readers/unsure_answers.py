@@ -10,9 +10,10 @@ import numpy as np
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.column_types import NO, YES, names_in
 from pals.readers.columns import KNOWN, Columns, plain
+from pals.readers.json_values import text_of
 from pals.readers.read_summary import some
 from pals.readers.reader_table import Coded
-from pals.readers.source import Source, text_of
+from pals.readers.source import Source
 from pals.util.errors import InputError
 from pals.util.words import quoted
 

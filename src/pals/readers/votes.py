@@ -60,6 +60,14 @@ class Votes:
 
     Raises:
         InputError: An array has another length or a value out of its range.
+
+    >>> from pathlib import Path
+    >>> text = b"item,annotator,label\\na.jpg,ann,newt|frog\\na.jpg,bob,newt\\n"
+    >>> votes = pals.read_votes([pals.Source(Path("votes.csv"), data=text)])
+    >>> votes.class_names, votes.num_answers, votes.label_R.tolist()
+    (('frog', 'newt'), 2, [1, 0, 1])
+    >>> votes.to_candidates().frequency_NC.tolist()
+    [[0.25, 0.75]]
     """
 
     items: tuple[str, ...]
@@ -131,7 +139,11 @@ class Votes:
         return not (np.isnan(self.time_R).all() and np.isnan(self.seconds_R).all())
 
     def take(self, rows: np.ndarray) -> Votes:
-        """Only these rows; all items, annotators and "don't know"s stay."""
+        """Only these rows; all items, annotators and "don't know"s stay.
+
+        Args:
+            rows: Numbers of rows, or a mask.
+        """
         columns = {name: getattr(self, name)[rows] for name in ROW_COLUMNS}
         return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
@@ -211,7 +223,12 @@ class Votes:
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
     def frames(self, separator: str | None = "|", rows: int | None = None) -> Iterator[pd.DataFrame]:
-        """The table of `to_frame` in parts of so many rows."""
+        """The table of `to_frame` in parts.
+
+        Args:
+            separator: Text between the labels in one cell; None: one label per row.
+            rows: Rows of answers in each part; None: all in one.
+        """
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
         workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
         known = (self.gold_I >= 0).nonzero()[0]

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pals.readers.columns import Columns, find
+from pals.readers.json_values import kind, text_of
 from pals.readers.reader_table import Records, Table
-from pals.readers.source import Source, kind, text_of
+from pals.readers.source import Source
 from pals.readers.unsure_answers import role_of, sure_of, sureness_questions
 from pals.util.errors import InputError
 from pals.util.words import listed

@@ -12,8 +12,9 @@ import numpy as np
 
 from pals.readers.column_types import bad_weight, weight_of
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
+from pals.readers.json_values import kind, labels_of, text_of
 from pals.readers.reader_table import Coded, Records, Table, no_annotators
-from pals.readers.source import Source, kind, labels_of, text_of
+from pals.readers.source import Source
 from pals.readers.unsure_answers import SURE_ROLES, attributes_sure, check_sureness, sure_of
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted

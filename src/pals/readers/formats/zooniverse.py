@@ -8,8 +8,9 @@ from typing import Any
 
 from pals.readers.column_types import flags_in
 from pals.readers.columns import Columns, plain
+from pals.readers.json_values import kind, labels_of, text_of
 from pals.readers.reader_table import Records, Table
-from pals.readers.source import Source, kind, labels_of, text_of
+from pals.readers.source import Source
 from pals.readers.unsure_answers import sure_of, sureness_questions
 from pals.util.errors import InputError
 from pals.util.words import listed, quoted
