@@ -398,14 +398,6 @@ def test_without_a_slurm(pals: Pals, grid: Path) -> None:
     assert "Slurm rejected the job" in answer.err
 
 
-@pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
-def test_a_missing_extra_is_named(launcher: str, module: str, pals: Pals, grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    answer = pals("bench", "--grid", grid, "--launcher", launcher)
-    assert answer.code == 2
-    assert f"pip install 'pals-learn[{launcher}]'" in answer.err
-
-
 @pytest.mark.slow
 def test_the_grid_of_the_documentation_runs(pals: Pals, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")

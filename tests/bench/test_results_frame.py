@@ -27,29 +27,14 @@ Pals = Callable[..., Answer]
 
 
 def record(name: str, seed: int = 1, accuracy: float = 90.0, epochs: int | None = None, **more: Any) -> Result:
-    recipe = find(name)
+    experiment = find(name)
     values: dict[str, Any] = {
-        "recipe": name,
-        "run": recipe.folder(Path(), seed, epochs).as_posix(),
-        "data": "cifar10",
-        "method": recipe.method,
-        "network": "resnet18",
-        "seed": seed,
-        "epochs": recipe.length(epochs),
-        "accuracy": accuracy,
-        "class_accuracy": None,
-        "seconds": 60.0,
-        "epoch_seconds": 2.0,
-        "warmup_seconds": 5.0,
-        "items": 50000,
-        "protocol": "g1",
-        "nominal_noise": 0.3,
-        "effective_noise": 0.3,
-        "hardware": "X1, bf16",
-        "commit": "abc1",
-        "created": "2026-11-15",
+        "recipe": name, "run": experiment.folder(Path(), seed, epochs).as_posix(), "data": "cifar10", "network": "resnet18",
+        "method": experiment.method, "seed": seed, "epochs": experiment.length(epochs), "accuracy": accuracy,
+        "class_accuracy": None, "seconds": 60.0, "epoch_seconds": 2.0, "warmup_seconds": 5.0, "items": 50000, "protocol": "g1",
+        "nominal_noise": 0.3, "effective_noise": 0.3, "hardware": "X1, bf16", "commit": "abc1", "created": "2026-11-15",
         "command": "pals bench",
-    }
+    }  # fmt: skip
     return Result(**{**values, **more})
 
 
@@ -75,86 +60,35 @@ def entry_of(made: Any, row: str, column: str = "CIFAR-10, q=0.1, eta=0.1") -> A
 # ------------------------------------------------------------------------------------------------ the toy grid
 
 
-@pytest.fixture
-def accuracy(whole: Path) -> dict[str, tuple[float, float]]:
-    """Mean and deviation of each cell of the toy grid, read from its run folders."""
-    found = {}
-    for column in ("few", "many"):
-        for row in ("pals", "average"):
-            values = [
-                100 * read_json(whole / column / row / "full" / f"seed-{seed}" / "summary.json")["test_accuracy"]
-                for seed in (1, 2)
-            ]
-            found[f"{row}-{column}"] = (statistics.fmean(values), statistics.stdev(values))
-    return found
-
-
-MARKDOWN = """\
-## Toy
-
-Test accuracy in per cent, last epoch, full schedule: mean ± standard deviation over seeds (number of runs). \
-Columns name the protocol of the candidate sets and the share of sets without the true label. Hardware: cpu, fp32.
-
-|  |  | few<br>g1, {few:.4g} | many<br>g1, {many:.4g} |
-|---|---|---:|---:|
-| PALS | ours | {pals_few} | {pals_many} |
-| Average | ours | {average_few} | {average_many} |
-"""
-LATEX = r"""
-\begin{{tabular}}{{@{{}}llrr@{{}}}}
-\toprule
-&  & few & many \\
-&  & g1, {few:.4g} & g1, {many:.4g} \\
-\midrule
-PALS & ours & {pals_few} & {pals_many} \\
-\addlinespace
-Average & ours & {average_few} & {average_many} \\
-\bottomrule
-\end{{tabular}}
-"""
-
-
-def test_the_toy_grid_as_markdown_latex_and_json(
-    whole: Path, grid: Path, accuracy: dict[str, tuple[float, float]], pals: Pals, tmp_path: Path
-) -> None:
+def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_path: Path) -> None:
+    """Means and deviations are those of the run folders."""
     (tmp_path / "bench").symlink_to(whole)
-    noise = {
-        column: read_json(whole / column / "pals" / "full" / "seed-1" / "summary.json")["effective_noise"]
-        for column in ("few", "many")
-    }
-    links, plain = {}, {}
-    for name, (mean, std) in accuracy.items():
-        row, column = name.split("-")
-        seeds = ", ".join(f"[{seed}](bench/{column}/{row}/full/seed-{seed})" for seed in (1, 2))
-        links[f"{row}_{column}"] = f"**{mean:.2f} ± {std:.2f}** (seeds {seeds})"
-        plain[f"{row}_{column}"] = rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)"
     for ending in ("md", "tex", "json"):
         assert pals("table", "--grid", grid, "--runs", "bench", "--out", f"t.{ending}").code == 0
-    assert (tmp_path / "t.md").read_text(encoding="utf-8") == MARKDOWN.format(**noise, **links)
-    assert LATEX.format(**noise, **plain) in (tmp_path / "t.tex").read_text(encoding="utf-8")
-    content = read_json(tmp_path / "t.json")
-    first = content["entries"][0]
-    assert (first["row"], first["column"], first["n"], first["mark"]) == ("PALS", "few", 2, "")
-    assert first["mean"] == pytest.approx(accuracy["pals-few"][0])
-    assert first["effective_noise"] == pytest.approx(noise["few"])
-    assert [run["folder"] for run in first["runs"]] == [f"bench/few/pals/full/seed-{seed}" for seed in (1, 2)]
-
-
-def test_the_toy_grid_on_the_screen_against_a_row(
-    whole: Path, grid: Path, accuracy: dict[str, tuple[float, float]], pals: Pals
-) -> None:
-    answer = pals("table", "--grid", grid, "--runs", whole, "--against", "average")
-    assert answer.code == 0
-    mean, std = accuracy["pals-few"]
-    assert f"{mean:.2f} ± {std:.2f} (2)" in answer.out
-    assert "to Average" in answer.out
-    assert answer.out.count("[") == 2  # an interval for PALS in each column
+    markdown, latex = ((tmp_path / f"t.{ending}").read_text(encoding="utf-8") for ending in ("md", "tex"))
+    screen = pals("table", "--grid", grid, "--runs", whole, "--against", "average").out
+    assert "to Average" in screen and screen.count("[") == 2  # an interval for PALS in each column
+    entries = read_json(tmp_path / "t.json")["entries"]
+    assert [(one["row"], one["column"], one["n"], one["mark"]) for one in entries] == [
+        (row, column, 2, "") for column in ("few", "many") for row in ("PALS", "Average")
+    ]
+    for one in entries:
+        folders = [f"bench/{one['column']}/{one['row'].lower()}/full/seed-{seed}" for seed in (1, 2)]
+        summaries = [read_json(tmp_path / folder / "summary.json") for folder in folders]
+        values = [100 * summary["test_accuracy"] for summary in summaries]
+        mean, std = statistics.fmean(values), statistics.stdev(values)
+        assert (one["mean"], one["std"]) == (pytest.approx(mean), pytest.approx(std))
+        assert one["effective_noise"] == pytest.approx(summaries[0]["effective_noise"])
+        assert [run["folder"] for run in one["runs"]] == folders
+        assert f"**{mean:.2f} ± {std:.2f}** (seeds [1]({folders[0]}), [2]({folders[1]}))" in markdown
+        assert rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)" in latex
+        assert f"{mean:.2f} ± {std:.2f} (2)" in screen
 
 
 # ------------------------------------------------------------------------------------------------ what a table is made of
 
 
-def test_recipes_with_the_same_settings_share_their_run(tmp_path: Path) -> None:
+def test_experiments_with_the_same_settings_share_their_run(tmp_path: Path) -> None:
     """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in table 7 as what is left as it is."""
     runs = write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55))
     assert [table(runs, name).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
@@ -405,7 +339,7 @@ def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals:
 # ------------------------------------------------------------------------------------------------ what is reproduced
 
 
-def test_the_kept_records_are_of_recipes_and_lead_to_their_pages() -> None:
+def test_the_kept_records_are_of_experiments_and_lead_to_their_pages() -> None:
     records = read_records(RECORDS)
     assert len({one.run for one in records}) == len(records)
     for one in records:

@@ -138,10 +138,12 @@ def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
 def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    answer = pals(*DIGITS, "--launcher", launcher, "--processes", "2", "--out", "run")
-    assert answer.code == 2
-    assert f"pip install 'pals-learn[{launcher}]'" in answer.err
-    assert not list(Path().iterdir())
+    bench = ("bench", "--table", "figure2", "--out", "run")
+    for command in ((*DIGITS, "--processes", "2", "--out", "run"), bench):
+        answer = pals(*command, "--launcher", launcher)
+        assert answer.code == 2
+        assert f"pip install 'pals-learn[{launcher}]'" in answer.err
+        assert not list(Path().iterdir())
 
 
 @pytest.mark.parametrize(
