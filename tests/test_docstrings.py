@@ -23,7 +23,7 @@ VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
 Batch Context Group
-METHODS Method PALSClassifier Phase Problem READERS
+METHODS Method Phase Problem READERS
 Selection View closed_form dawid_skene
 estimator
 majority_vote nearest prune pseudo_label

@@ -96,9 +96,9 @@ def test_every_method_learns_from_candidates(name: str) -> None:
     assert model.score(X_TEST, TRUTH_TEST) > 0.7  # by chance 0.33
     assert (model.labels_ == TRUTH).mean() > 0.7
     assert model.predict_proba(X_TEST).sum(axis=1) == pytest.approx(np.ones(60))
-    assert model.belief_.shape == MATRIX.shape
-    assert model.belief_.sum(axis=1) == pytest.approx(np.ones(90))
-    assert (model.labels_ == model.belief_.argmax(axis=1)).all()
+    assert model.posterior_.shape == MATRIX.shape
+    assert model.posterior_.sum(axis=1) == pytest.approx(np.ones(90))
+    assert (model.labels_ == model.posterior_.argmax(axis=1)).all()
     assert model.doubt_.shape == (90,)
     assert len(model.loss_curve_) == (model.n_iter_ if METHODS[name].networks else 0)
     again = pickle.loads(pickle.dumps(model))
@@ -369,7 +369,7 @@ def test_same_seed_same_classifier_and_nobody_else_is_disturbed() -> None:
     assert (torch.rand(3) == expected[0]).all()
     assert (np.random.rand(3) == expected[1]).all()
     torch.rand(100)
-    assert (quick("pals").fit(X, MATRIX).belief_ == first.belief_).all()
+    assert (quick("pals").fit(X, MATRIX).posterior_ == first.posterior_).all()
     other = quick("pals", random_state=1).fit(X, MATRIX)
     assert (other.predict_proba(X_TEST) != first.predict_proba(X_TEST)).any()
 

@@ -52,7 +52,7 @@ def test_a_pretrained_encoder_on_an_array(model: Any) -> None:
     assert model.score(X, LABELS) > 0.9 and model.classes_.tolist() == sorted(CLASSES)
     assert model.predictor_.feature_width and model.inputs_.shape == (1280,) and model.n_features_in_ == 3 * 12 * 12
     images = torch.from_numpy(X.transpose(0, 3, 1, 2).copy())
-    torch.testing.assert_close(model.inputs_.hold(X), encode(images, LITE0), atol=2e-3, rtol=1e-3)
+    torch.testing.assert_close(model.inputs_.prepare(X), encode(images, LITE0), atol=2e-3, rtol=1e-3)
     before = PALSClassifier(encoder=LITE0, **QUICK).fit(images.numpy(), SETS)  # channels first
     np.testing.assert_allclose(before.predict_proba(images.numpy()), model.predict_proba(X))
 
@@ -60,8 +60,8 @@ def test_a_pretrained_encoder_on_an_array(model: Any) -> None:
 def test_files_are_seen_as_arrays_are(model: Any, files: list[Path]) -> None:
     again = PALSClassifier(encoder=LITE0, **QUICK).fit([str(path) for path in files], SETS)
     assert again.score(files, LABELS) > 0.9
-    seen, held = again.inputs_.front.pixels(ImagePaths.of(list(map(str, files)))), model.inputs_.given.hold(X)
-    difference = (seen.float() - model.inputs_.front.pixels(held).float()).abs()
+    seen, held = again.inputs_.extractor.pixels(ImagePaths.of(list(map(str, files)))), model.inputs_.given.prepare(X)
+    difference = (seen.float() - model.inputs_.extractor.pixels(held).float()).abs()
     assert difference.mean() < 0.5 and difference.max() < 10  # both bicubic; Pillow rounds and clips in between
     assert (again.predict(np.array(list(map(str, files)))) == model.predict(X)).mean() > 0.9
 
@@ -162,6 +162,8 @@ def test_fit_and_the_classifier_share_a_store(files: list[Path], tmp_path: Path,
     rows = [f"{path.name},{worker},{label}" for path, label in zip(files, LABELS, strict=True) for worker in "ab"]
     (tmp_path / "answers.csv").write_text("\n".join(["image,annotator,label", *rows]))
     cache = tmp_path / "kept"
-    library.fit(files[0].parent, tmp_path / "answers.csv", out=tmp_path / "run", encoder=LITE0, cache=cache)
+    library.fit(
+        files[0].parent, tmp_path / "answers.csv", out=tmp_path / "run", encoder=LITE0, settings={"files": {"cache": cache}}
+    )
     monkeypatch.setattr("pals.runs.feature_cache.encode", None)  # not asked again
     PALSClassifier(encoder=LITE0, encoder_options={"cache": str(cache)}, **{**QUICK, "epochs": 1}).fit(files, SETS)

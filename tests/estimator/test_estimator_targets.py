@@ -18,7 +18,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from pals.estimator import StratifiedCandidateKFold, candidate_matrix, load_mat
 from pals.estimator.inputs import Images, Vectors
-from pals.estimator.splits import deal
+from pals.estimator.model_selection import deal
 from pals.estimator.targets import Target, read_target
 from pals.labels.candidates import CandidateSets
 from pals.readers import read_votes
@@ -208,17 +208,17 @@ def test_sets_for_a_method() -> None:
 
 def test_vectors_are_standardised_by_what_fit_saw() -> None:
     X = np.array([[1e9, 5.0], [1e9 + 2, 5.0]])  # in float32 the first feature would be constant
-    ready = Vectors.fit(X, standardize=True).hold(X)
+    ready = Vectors.fit(X, standardize=True).prepare(X)
     assert ready.dtype == torch.float32
     assert ready.tolist() == [[-1, 0], [1, 0]]
-    assert Vectors.fit(X, standardize=False).hold(np.ones((1, 2))).tolist() == [[1, 1]]
+    assert Vectors.fit(X, standardize=False).prepare(np.ones((1, 2))).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize("shape", [(5, 8, 6), (5, 1, 8, 6), (5, 3, 8, 6), (5, 8, 6, 3), (5, 3, 8, 3)])
 def test_channels_are_found(shape: tuple[int, ...]) -> None:
     X = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
     images = Images.fit(X)
-    held = images.hold(X)
+    held = images.prepare(X)
     expected = X[:, None] if X.ndim == 3 else np.moveaxis(X, 3, 1) if shape == (5, 8, 6, 3) else X
     assert (held.numpy() == expected).all()
     view = images.views(None).make("eval", held, torch.Generator())
@@ -229,9 +229,9 @@ def test_channels_are_found(shape: tuple[int, ...]) -> None:
 def test_other_numbers_become_bytes_by_the_range_seen_first() -> None:
     X = np.linspace(-1, 1, 2 * 4 * 4).reshape(2, 4, 4)
     images = Images.fit(X)
-    assert images.hold(X).flatten()[[0, -1]].tolist() == [0, 255]
-    assert images.hold(np.full((1, 4, 4), 7.0)).unique().tolist() == [255]
-    assert images.hold(np.zeros((1, 4, 4))).unique().tolist() == [128]
+    assert images.prepare(X).flatten()[[0, -1]].tolist() == [0, 255]
+    assert images.prepare(np.full((1, 4, 4), 7.0)).unique().tolist() == [255]
+    assert images.prepare(np.zeros((1, 4, 4))).unique().tolist() == [128]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """scikit-learn estimators: `fit(X, y)` with candidate labels, `predict`, pipelines, grid search, cross-validation.
 
 Besides the names below there is one class for every method: `PALSClassifier`, `PRODENClassifier`, `PLKNNClassifier`, ... Each
-is created on first use, so methods that are registered later have one too.
+is created on first use, also for methods that are registered later.
+
+Shapes: N items, C classes, D features, K neighbours, F folds.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ from typing import Any
 from pals.data.mat_sets import MatData, load_mat
 from pals.estimator.classifier import CandidateClassifier
 from pals.estimator.factory import class_names, classifier_for, find_class
-from pals.estimator.scorers import approximate_scorer, covering_scorer
-from pals.estimator.splits import StratifiedCandidateKFold
+from pals.estimator.model_selection import StratifiedCandidateKFold, approximate_scorer, covering_scorer
 from pals.estimator.targets import candidate_matrix
 
 __all__ = [

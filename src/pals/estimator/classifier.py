@@ -37,47 +37,81 @@ from pals.util.display import Reporter
 from pals.util.errors import InputError
 from pals.vision.networks import Network, build_network
 
-LARGEST_SEED = 2**31 - 1  # for every version of numpy, on every system
-EPOCHS, MOST_EPOCHS = 60, 200
-"""Usually, and where few items are to be seen as often as the method's preset asks."""
+MAX_ESTIMATOR_SEED = 2**31 - 1
+"""Valid for every version of numpy on every system."""
+MIN_EPOCHS, MAX_EPOCHS = 60, 200
+"""Default epochs, and those with few items, which are visited as often as the method's preset asks."""
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns from items whose labels are uncertain: several candidates, several people's answers, or labels that may be wrong.
+    """Learns from items with several candidate labels, answers of several annotators, or labels that may be wrong.
 
     Parameters
     ----------
-    method : name of a method; `pals methods` lists them.
-    method_options : {option: value} for the method. Classes for a single method (`PALSClassifier`, ...) have each option as a
-        parameter instead.
-    encoder : a pretrained network for pictures (arrays or file names), one of `pals encoders`; the method then learns from its
-        features. None: the method learns from the pictures themselves.
-    encoder_options : frozen (False: the encoder itself is fine-tuned), weights (for an encoder "timm:NAME"), cache (the
-        folder for features of files; by default that of `pals fit`).
-    network : "auto" (an MLP for vectors, a small CNN for pictures) or a network's name. Methods without training use none.
-    epochs, batch_size, lr, weight_decay : for training; a batch is never larger than the data. By default 60 epochs, or up to
-        200 if the method has a preset for few items, as PALS does.
-    train_options : other training settings, such as {"optimizer": "adam", "schedule": "constant"}.
-    standardize : scale every feature of vectors to mean 0 and deviation 1. Pictures always are, channel by channel.
-    view_options : for the random augmentations. Vectors: noise, dropout. Pictures: pad, flip, strong, cutout.
-    classes : all classes, in order, if `y` alone does not show them; names for the columns of a matrix.
-    on_empty : "error", or "all": every class is a candidate for an item without any label.
-    device : "cpu", or "auto" for a GPU if there is one: worth it for pictures and large networks.
-    engine_options : precision, compile, deterministic. By default nothing is compiled, because fits here are many and short.
-    random_state : a number gives the same result each time.
-    verbose : show progress by epoch.
+    method : str, default "pals"
+        Name of a method; `pals methods` lists them.
+    method_options : {option: value}, default None
+        For the method. Classes for a single method (`PALSClassifier`, ...) have each option as a parameter instead.
+    encoder : str, default None
+        A pretrained network for images (arrays or file names), one of `pals encoders`; the method then learns from its
+        features. None: the method learns from the images themselves.
+    encoder_options : {option: value}, default None
+        frozen (False: the encoder itself is fine-tuned), weights (for an encoder "timm:NAME"), cache (the folder for features
+        of files; by default that of `pals fit`).
+    network : str, default "auto"
+        A network's name, or "auto": an MLP for vectors, a small CNN for images. Methods without training use none.
+    epochs : int, default None
+        None: 60, or up to 200 if the method has a preset for few items, as PALS does.
+    batch_size, lr, weight_decay : int, float, float
+        For training; a batch is never larger than the data. Defaults: 64, 0.1, 0.001.
+    train_options : {option: value}, default None
+        Other training settings, such as {"optimizer": "adam", "schedule": "constant"}.
+    standardize : bool, default True
+        Scale every feature of vectors to mean 0 and deviation 1. Images always are, channel by channel.
+    view_options : {option: value}, default None
+        For the random augmentations. Vectors: noise, dropout. Images: pad, flip, strong, cutout.
+    classes : sequence, default None
+        All classes, in order, if `y` alone does not show them; names for the columns of a matrix.
+    on_empty : {"error", "all"}, default "error"
+        An item without any label is an error, or every class is a candidate for it.
+    device : str, default "cpu"
+        "auto" for a GPU if there is one, which pays off for images and large networks.
+    engine_options : {option: value}, default None
+        precision, compile, deterministic. By default nothing is compiled, because fits here are many and short.
+    random_state : int, RandomState or None, default None
+        A number gives the same result each time.
+    verbose : bool, default False
+        Show progress by epoch.
 
     Attributes
     ----------
-    classes_ : the class of each column of `predict_proba` and `belief_`.
-    labels_ : cleaned labels of the training items, as estimated by the method.
-    belief_ : how likely each class is according to the method, training items by classes; rows sum to one.
-    doubt_ : evidence against the given labels of each training item, from 0 to 1.
-    doubtful_ : the rows with a doubt above one half, most doubtful first.
-    predictor_ : the trained module.
-    n_iter_ : number of epochs trained.
-    loss_curve_ : loss of each epoch.
-    n_features_in_, feature_names_in_ : as in scikit-learn; for pictures the number of values.
+    classes_ : ndarray of shape (C,)
+        The class of each column of `predict_proba` and `posterior_`.
+    labels_ : ndarray of shape (N,)
+        The estimated label of each training item, the largest entry of `posterior_`.
+    posterior_ : ndarray of shape (N, C)
+        The method's posterior of each training item; rows sum to one.
+    doubt_ : ndarray of shape (N,)
+        Evidence against the given labels of each training item, from 0 to 1.
+    doubtful_ : ndarray
+        The rows with a doubt above one half, the largest doubt first.
+    predictor_ : torch.nn.Module
+        The trained network.
+    n_iter_ : int
+        Number of epochs trained.
+    loss_curve_ : list of float
+        Loss of each epoch.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; for images the number of values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.repeat([[0.0, 0.0], [4.0, 4.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    >>> y = [{"cat", "dog"} if row % 3 == 0 else {"cat"} if row < 20 else {"dog"} for row in range(40)]
+    >>> model = pals.PALSClassifier(epochs=5, random_state=0).fit(X, y)
+    >>> model.predict([[0.0, 0.0], [4.0, 4.0]]).tolist()
+    ['cat', 'dog']
     """
 
     inputs_: Vectors | Images | Encoded
@@ -129,15 +163,22 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any) -> CandidateClassifier:
-        """X: vectors (items by features), pictures (items by height and width, with channels before or after) or, with an
-        encoder, names of files. y: what is known of the labels, in any form that `read_target` reads."""
+        """Train on items with uncertain labels.
+
+        Args:
+            X: vectors, N x D; images, N x height x width, with channels before or after; or, with an encoder, file names.
+            y: candidate labels, votes or labels of the N items, in any form that `read_target` reads.
+
+        Raises:
+            InputError: a parameter, X or y is invalid.
+        """
         X = self._checked(X, first=True)
         target = read_target(y, self.classes, on_empty=self.on_empty)
         check_consistent_length(X, target.allowed_NC)
         if len(X) < 2:
             raise InputError("There is only one sample (n_samples=1); learning takes at least two.")
         engine = self._engine(self.device)
-        seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
+        seed = int(check_random_state(self.random_state).randint(MAX_ESTIMATOR_SEED))
         inputs = self._learn_inputs(X, seed)
         with _own_randomness(engine, seed):
             trainer = self._trainer(inputs, target, engine, seed)
@@ -148,51 +189,51 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probability of each class, items by classes."""
+        """Class probabilities, N x C, of inputs as in `fit`."""
         probability_NC: np.ndarray = self._logits(X).softmax(dim=1).numpy()
         return probability_NC
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each item."""
+        """The most probable class of each of N items."""
         best_N = self.predict_proba(X).argmax(axis=1)
         predicted_N: np.ndarray = self.classes_[best_N]
         return predicted_N
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """With plain labels the accuracy; with candidates the share of predictions that are among them (covering rate)."""
+        """The accuracy for plain labels y; for candidates the share of predictions among them (covering rate)."""
         column_N = self.predict_proba(X).argmax(axis=1)
         allowed_NC = read_target(y, self.classes_, lenient=True).allowed_NC
         check_consistent_length(column_N, allowed_NC, sample_weight)
         return float(np.average(allowed_NC[np.arange(len(column_N)), column_N], weights=sample_weight))
 
-    # ---- putting a run together
+    # ---- parts of a run
 
     def _method(self) -> tuple[str, Mapping[str, Any]]:
-        """The method's name and what is given of its options."""
+        """The method's name and the options that are given."""
         return self.method, self.method_options or {}
 
     def _checked(self, X: Any, *, first: bool = False) -> Any:
-        """X as a checked array, or as a list of files."""
+        """X as a checked array, or as a list of file names."""
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         names = file_names(X)
         if names is not None:
             if self.encoder if first else isinstance(self.inputs_, Encoded):
                 return names
             raise InputError(f"X holds file names, such as {names[0]!r}: give encoder=... to read them.")
-        pictures = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
-        if not first and pictures == isinstance(self.inputs_, Vectors):
+        is_image = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
+        if not first and is_image == isinstance(self.inputs_, Vectors):
             raise InputError(f"fit has seen inputs of the shape {self.inputs_.given.shape}; these are of another kind.")
-        if not pictures:
+        if not is_image:
             return np.asarray(validate_data(self, X, reset=first, dtype=(np.float64, np.float32)))
         return np.asarray(check_array(X, allow_nd=True, dtype="numeric", estimator=self, input_name="X"))
 
     def _learn_inputs(self, X: Any, seed: int) -> Tensor:
-        """What the inputs are; gives them as they are trained on."""
+        """Learn kind and scale of the inputs; returns them as they are trained on."""
         if self.encoder is None:
             if self.encoder_options:
                 raise InputError("encoder_options is for an encoder: give encoder=..., or leave it out.")
             self.inputs_ = Images.fit(X) if X.ndim > 2 else Vectors.fit(X, self.standardize)
-            inputs = self.inputs_.hold(X)
+            inputs = self.inputs_.prepare(X)
         else:
             self.inputs_, inputs = self._encoded(X, encoder_config(self.encoder, self.encoder_options), seed)
         if isinstance(self.inputs_, Vectors):
@@ -225,12 +266,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Trainer(method, Items(inputs, candidates.ids), self.inputs_.views(self.view_options), config, engine, seed=seed)
 
     def _network(self, class_names: Sequence[str], name: str | None = None) -> Network:
-        """A fresh one, or, where an encoder is trained further, that."""
+        """A new network; an encoder that is fine-tuned starts from its weights."""
         inputs = self.inputs_
-        if isinstance(inputs, Encoded) and inputs.front.network is None and name in (None, inputs.network):
+        if isinstance(inputs, Encoded) and inputs.extractor.network is None and name in (None, inputs.network):
             return starting_network(inputs.config, inputs.shape, class_names)
-        usual = self.network if self.network != "auto" else inputs.network
-        return build_network(name or usual, inputs.shape, len(class_names))
+        own = self.network if self.network != "auto" else inputs.network
+        return build_network(name or own, inputs.shape, len(class_names))
 
     def _training(self, items: int) -> dict[str, Any]:
         size = plain(self.batch_size)
@@ -247,10 +288,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.epochs
         name, options = self._options(items)
         draws = find_method(name).preset_draws.get(getattr(options, "preset", ""), 0)
-        return min(max(EPOCHS, math.ceil(draws / items)), MOST_EPOCHS)
+        return min(max(MIN_EPOCHS, math.ceil(draws / items)), MAX_EPOCHS)
 
     def _options(self, items: int) -> tuple[str, Any]:
-        """The method's name and its options, with the preset for so many items unless one is given."""
+        """The method's name and its options, with the preset for this number of items unless one is given."""
         name, given = self._method()
         chosen = {option: plain(value) for option, value in given.items()}
         return name, method_options(name, {**preset_for(name, items), **chosen})
@@ -269,20 +310,20 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return find_method(name)(options, problem)
 
     def _train(self, trainer: Trainer) -> list[dict[str, Any]]:
+        if not self.verbose:
+            return list(trainer.epochs())
         records: list[dict[str, Any]] = []
 
-        def kept() -> Iterator[dict[str, Any]]:
+        def recorded() -> Iterator[dict[str, Any]]:
             for record in trainer.epochs():
                 records.append(record)
                 yield record
 
-        if not self.verbose:
-            return list(trainer.epochs())
         with Reporter(Console()).showing() as reporter:
-            reporter.follow(type(self).__name__, kept(), trainer.config.epochs)
+            reporter.follow(type(self).__name__, recorded(), trainer.config.epochs)
         return records
 
-    # ---- what remains of it
+    # ---- fitted attributes
 
     def _keep(self, trainer: Trainer, target: Target) -> None:
         method = trainer.method
@@ -291,23 +332,29 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if posterior_NC is None:
             posterior_NC = masked_softmax(output.logits, method.allowed_NC)
         self.classes_ = target.classes
-        self.belief_ = posterior_NC.double().cpu().numpy()
-        self.belief_ /= self.belief_.sum(axis=1, keepdims=True)
-        self.labels_ = self.classes_[self.belief_.argmax(axis=1)]
+        self.posterior_ = posterior_NC.double().cpu().numpy()
+        self.posterior_ /= self.posterior_.sum(axis=1, keepdims=True)
+        self.labels_ = self.classes_[self.posterior_.argmax(axis=1)]
         self.doubt_ = doubt_of(output.features, posterior_NC, target)
         doubtful = (self.doubt_ > 0.5).nonzero()[0]
         self.doubtful_ = doubtful[np.argsort(-self.doubt_[doubtful], kind="stable")]
-        predictor = copy.deepcopy(method.predictor).eval().cpu()  # a copy has nothing compiled or captured about it
-        # In float64 the answer for an item does not depend on who else is asked about. For pictures that would be slow.
+        predictor = copy.deepcopy(method.predictor).eval().cpu()  # a copy is neither compiled nor captured
+        # In float64 a prediction does not depend on the other items of the batch. For images that would be slow.
         self.predictor_ = predictor.double() if len(self.inputs_.shape) == 1 else predictor
+
+    @property
+    def belief_(self) -> np.ndarray:
+        """Old name of `posterior_`."""
+        warnings.warn("belief_ is now called posterior_.", FutureWarning, stacklevel=2)
+        return self.posterior_
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "predictor_")
-        inputs, views = self.inputs_.hold(self._checked(X)), self.inputs_.views(self.view_options)
+        inputs, views = self.inputs_.prepare(self._checked(X)), self.inputs_.views(self.view_options)
         exact = len(self.inputs_.shape) == 1
         engine = self._engine("cpu" if exact else self.device)
         dtype = torch.float64 if exact else torch.float32
-        generator = engine.generator(0)  # the eval view draws nothing
+        generator = engine.generator(0)  # the eval view is not random
         link = Stage(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
         engine.place(self.predictor_)
         try:
@@ -318,13 +365,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy, as a grid made by `np.arange` holds them, as one of Python."""
+    """A Python number for one of numpy, as in a grid made by `np.arange`."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 @contextmanager
 def _own_randomness(engine: Engine, seed: int) -> Iterator[None]:
-    """torch's own generators, which a network's first weights and its dropout draw from, seeded here and untouched outside."""
+    """Seed torch's global generators, which initial weights and dropout use, and restore them afterwards."""
     before = engine.random_state()
     torch.manual_seed(seed)
     try:

@@ -1,4 +1,4 @@
-"""One class per method, with the method's options as parameters of its own, as `GridSearchCV` and `clone` want them."""
+"""One class per method, whose parameters are the method's options, as `GridSearchCV` and `clone` need them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MADE: dict[type[Method], type[CandidateClassifier]] = {}
 
 
 class MethodClassifier(CandidateClassifier):
-    """What the classes made here share: the method is fixed, its options are parameters."""
+    """Base of the classes made here: the method is fixed, its options are parameters."""
 
     _method_name: str
     _preset_options: frozenset[str]
-    "The preset, which None leaves to the number of items, and options that a preset may set: None leaves them to it."
+    "The preset, and options that a preset sets; None: chosen by the number of items, or by the preset."
 
     def _method(self) -> tuple[str, Mapping[str, Any]]:
         given = {field.name: getattr(self, field.name) for field in fields(find_method(self._method_name).Config)}
@@ -30,7 +30,22 @@ class MethodClassifier(CandidateClassifier):
 
 
 def classifier_for(name: str) -> type[Any]:
-    """The classifier class of a method: `classifier_for("pico")` is `pals.estimator.PiCOClassifier`."""
+    """The classifier class of a method.
+
+    Args:
+        name: of the method, as `pals methods` lists it.
+
+    Returns:
+        A subclass of `CandidateClassifier` with the method's options as parameters.
+
+    Raises:
+        InputError: the method is unknown, or has an option that every classifier has.
+
+    Example:
+        >>> from pals.estimator import classifier_for
+        >>> classifier_for("pico").__name__
+        'PiCOClassifier'
+    """
     method = find_method(name)
     if method not in _MADE:
         _MADE[method] = _make(name, method)
@@ -38,7 +53,7 @@ def classifier_for(name: str) -> type[Any]:
 
 
 def find_class(class_name: str) -> type[Any] | None:
-    """The class of this name, "PALSClassifier", for any method registered by now; pickle finds classes so."""
+    """The class of this name, such as "PALSClassifier"; None for other names. Pickle finds classes by it."""
     for name, method in METHODS.items():
         if class_name == method.__name__ + ENDING:
             return classifier_for(name)
@@ -70,13 +85,13 @@ def _make(name: str, method: type[Method]) -> type[CandidateClassifier]:
 
 
 def _signature(name: str, method: type[Method]) -> inspect.Signature:
-    """self, then by keyword the method's options and all that `CandidateClassifier` has beside the method."""
+    """self, and by keyword the method's options and the parameters of `CandidateClassifier` except the method."""
     by_preset = _preset_options(method)
     shared = inspect.signature(CandidateClassifier.__init__).parameters
     keyword = inspect.Parameter.KEYWORD_ONLY
-    usual = method.Config()
+    defaults = method.Config()
     options = [
-        inspect.Parameter(field.name, keyword, default=None if field.name in by_preset else getattr(usual, field.name))
+        inspect.Parameter(field.name, keyword, default=None if field.name in by_preset else getattr(defaults, field.name))
         for field in fields(method.Config)
     ]
     clash = sorted(option.name for option in options if option.name in shared)
@@ -92,9 +107,12 @@ def _preset_options(method: type[Method]) -> frozenset[str]:
 
 
 def _text(method: type[Method]) -> str:
-    """The doc string: what the method is, and its options."""
+    """The docstring: the method and its options."""
     lines = [f"{method.__name__} as a scikit-learn classifier ({method.reference}).", ""]
     lines += ["Options of the method; the other parameters are those of `CandidateClassifier`.", ""]
     for option, default, meaning in describe(method):
         lines.append(f"{option} (default {default}): {meaning}")
+    made = f"pals.estimator.{method.__name__}{ENDING}(epochs=5, random_state=0)"
+    lines += ["", "Example:", f"    >>> model = {made}.fit([[0.0], [4.0]] * 10, [{{'cat'}}, {{'dog'}}] * 10)"]
+    lines += ["    >>> model.predict([[0.0], [4.0]]).tolist()", "    ['cat', 'dog']"]
     return "\n".join(lines)

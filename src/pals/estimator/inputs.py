@@ -1,4 +1,4 @@
-"""What X is, learned in `fit` and applied ever after: feature vectors or pictures, made ready for a network."""
+"""The inputs X: feature vectors or images, with the scale that `fit` learns and every prediction uses."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from pals.vision.images.image_cache import default_cache
 from pals.vision.pretrained import PATCHES
 
 CHANNELS = (1, 3, 4)
-OF_VECTORS = {"noise": 0.1, "dropout": 0.1}
+VECTOR_VIEWS = {"noise": 0.1, "dropout": 0.1}
 ENCODER_OPTIONS = ("frozen", "weights", "cache")
-SMALLEST_STD = 1e-3  # of a channel, as a share of the range: pictures of one colour are not blown up
+MIN_CHANNEL_STD = 1e-3
+"""As a share of the range, so that images of a single colour are not amplified."""
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Feature vectors, each feature brought to mean 0 and deviation 1 unless `scaler` is None."""
+    """Feature vectors, each feature scaled to mean 0 and deviation 1 unless `scaler` is None."""
 
     scaler: Any  # a fitted StandardScaler
     shape: tuple[int, ...]
@@ -51,20 +52,19 @@ class Vectors:
     def given(self) -> Vectors:
         return self
 
-    def hold(self, X: np.ndarray) -> Tensor:
+    def prepare(self, X: np.ndarray) -> Tensor:
         """N x D float32."""
         ready = X if self.scaler is None else self.scaler.transform(X)
         return torch.from_numpy(np.array(ready, dtype=np.float32))
 
     def views(self, options: Mapping[str, Any] | None) -> Views:
         width = self.shape[0]
-        return vector_views(torch.zeros(width), torch.ones(width), **_chosen(options, OF_VECTORS))
+        return vector_views(torch.zeros(width), torch.ones(width), **_chosen(options, VECTOR_VIEWS))
 
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures, held as uint8: bytes are taken as they are, of other numbers the lowest and highest seen in `fit` become 0 and
-    255."""
+    """Images as uint8. Bytes are used unchanged; of other numbers the smallest and largest of `fit` become 0 and 255."""
 
     low: float
     high: float
@@ -82,14 +82,14 @@ class Images:
             raise InputError("All pictures have the same single colour; there is nothing to learn from them.")
         image_NCHW = _bytes(_arranged(X, last), low, high)
         mean = image_NCHW.mean(axis=(0, 2, 3), dtype=np.float64) / 255
-        std = np.maximum(image_NCHW.std(axis=(0, 2, 3), dtype=np.float64) / 255, SMALLEST_STD)
+        std = np.maximum(image_NCHW.std(axis=(0, 2, 3), dtype=np.float64) / 255, MIN_CHANNEL_STD)
         return cls(low, high, last, image_NCHW.shape[1:], tuple(mean.tolist()), tuple(std.tolist()))
 
     @property
     def given(self) -> Images:
         return self
 
-    def hold(self, X: np.ndarray) -> Tensor:
+    def prepare(self, X: np.ndarray) -> Tensor:
         """N x channels x height x width, uint8."""
         image_NCHW = _arranged(X, self.channels_last)
         if image_NCHW.shape[1:] != self.shape:
@@ -100,77 +100,72 @@ class Images:
         return torch.from_numpy(np.ascontiguousarray(_bytes(image_NCHW, self.low, self.high)))
 
     def views(self, options: Mapping[str, Any] | None) -> Views:
-        usual = {"pad": min(self.shape[1:]) // 8, "flip": False, "strong": "light", "cutout": None}
-        return image_views(self.mean, self.std, **_chosen(options, usual))
+        defaults = {"pad": min(self.shape[1:]) // 8, "flip": False, "strong": "light", "cutout": None}
+        return image_views(self.mean, self.std, **_chosen(options, defaults))
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Pictures, in an array or in files, through a pretrained network: as its features if it is frozen, else as pixels."""
+    """Images, in an array or in files, for a pretrained network: its features if it is frozen, else pixels."""
 
-    front: FeatureExtractor
+    extractor: FeatureExtractor
     given: Images
-    "How arrays are read, and what files become."
+    "How arrays are read, and the size of files."
     files: bool
     device: str
-    "Where features are made."
+    "Where features are computed."
     config: NetworkConfig
     cache: Path | None = None
-    "Where features of files are kept; None: where `pals fit` keeps them."
+    "Folder of the features of files; None: that of `pals fit`."
     statistics: Normalisation | None = None
     "Of the features."
 
     @classmethod
     def fit(cls, X: Any, config: NetworkConfig, seed: int, device: str, cache: Path | None = None) -> tuple[Encoded, Tensor]:
-        """And what it makes of these very pictures, so that they are encoded once."""
+        """The encoder made for these images, and their features or pixels, so that they are encoded once."""
         names = file_names(X)
         given = Images.fit(X) if names is None else None
-        pictures = ImagePaths.of(names or ()) if given is None else given.hold(X)
+        images = ImagePaths.of(names or ()) if given is None else given.prepare(X)
         with torch.random.fork_rng(devices=[]):
-            front = make_extractor(config, pictures, seed)
+            extractor = make_extractor(config, images, seed)
         if given is None:
-            given = Images(0.0, 255.0, False, (3, front.size, front.size), *front.statistics)
-        inputs = cls(front, given, names is not None, device, config, cache)
-        held = inputs.hold(X)
-        if front.network is None:
-            return inputs, held
-        return replace(inputs, statistics=feature_normalisation(held)), held
+            given = Images(0.0, 255.0, False, (3, extractor.size, extractor.size), *extractor.statistics)
+        inputs = cls(extractor, given, names is not None, device, config, cache)
+        prepared = inputs.prepare(X)
+        if extractor.network is None:
+            return inputs, prepared
+        return replace(inputs, statistics=feature_normalisation(prepared)), prepared
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input as the network that learns reads it."""
-        return self.front.part.input_shape if self.front.network is None else (self.front.network.feature_width,)
+        """Of one input of the network that is trained."""
+        return self.extractor.part.input_shape if self.extractor.network is None else (self.extractor.network.feature_width,)
 
     @property
     def network(self) -> str:
         return self.config.trained
 
-    def hold(self, X: Any) -> Tensor:
-        """N x D float32, or pictures as uint8."""
+    def prepare(self, X: Any) -> Tensor:
+        """The features, N x D float32, or images as uint8."""
         names = file_names(X)
         if (names is not None) != self.files:
             seen, found = ("names of files", "an array") if self.files else ("an array", "names of files")
             raise InputError(f"fit has seen pictures as {seen}; these are {found}. Give them in the same way.")
-        if names is None:
-            pictures: Tensor | ImagePaths = self.given.hold(X)
-        else:
-            pictures = ImagePaths(names, self.front.size)
-        if self.front.network is not None:
-            return self.front.features(pictures, self.device, self._store())
-        return pictures if isinstance(pictures, Tensor) else self.front.pixels(pictures)
-
-    def _store(self) -> Path | None:
-        """Features of files by a pretrained network serve every later fit; patches are cut anew each time."""
-        return self.cache or default_cache() if self.files and self.config.name != PATCHES else None
+        images = self.given.prepare(X) if names is None else ImagePaths(names, self.extractor.size)
+        if self.extractor.network is not None:
+            # features of files by a pretrained network are cached for every later fit; patches are cut from each data set
+            cached = self.files and self.config.name != PATCHES
+            return self.extractor.features(images, self.device, self.cache or default_cache() if cached else None)
+        return images if isinstance(images, Tensor) else self.extractor.pixels(images)
 
     def views(self, options: Mapping[str, Any] | None) -> Views:
         if self.statistics is None:
-            return self.front.views(self.given.views(options))
-        return vector_views(*map(torch.tensor, self.statistics), **_chosen(options, OF_VECTORS))
+            return self.extractor.views(self.given.views(options))
+        return vector_views(*map(torch.tensor, self.statistics), **_chosen(options, VECTOR_VIEWS))
 
 
 def encoder_config(encoder: str, options: Mapping[str, Any] | None) -> NetworkConfig:
-    """What the parameters `encoder` and `encoder_options` mean."""
+    """The network settings of the parameters `encoder` and `encoder_options`."""
     for name in options or ():
         if name not in ENCODER_OPTIONS:
             raise unknown("encoder option", name, ENCODER_OPTIONS)
@@ -180,22 +175,22 @@ def encoder_config(encoder: str, options: Mapping[str, Any] | None) -> NetworkCo
 
 
 def file_names(X: Any) -> list[str] | None:
-    """X, if it is a sequence of names of files."""
+    """X as a list, if it is a sequence of file names; else None."""
     if getattr(X, "ndim", 1) != 1 or isinstance(X, (str, bytes, Mapping)) or not hasattr(X, "__len__") or not len(X):
         return None
     names = list(X)
     return [str(Path(name)) for name in names] if all(isinstance(name, (str, PathLike)) for name in names) else None
 
 
-def _chosen(options: Mapping[str, Any] | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(options: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
     for name in options or ():
-        if name not in usual:
-            raise unknown("view option", name, usual)
-    return {**usual, **(options or {})}
+        if name not in defaults:
+            raise unknown("view option", name, defaults)
+    return {**defaults, **(options or {})}
 
 
 def _channels_last(X: np.ndarray) -> bool:
-    """Channels are the axis after the items, or the last; where both could be, the former."""
+    """Whether the channels are the last axis and not the one after the items, which is preferred where both fit."""
     if X.ndim == 3:
         return False
     if X.ndim != 4 or not {X.shape[1], X.shape[3]} & set(CHANNELS):

@@ -1,4 +1,4 @@
-"""Every way to say what an item may be (`y`), read into one table of candidates."""
+"""The labels y in any form, read into one table of candidates."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ from pals.readers import Votes
 from pals.util.errors import InputError, unknown
 
 OnEmptyTarget = Literal["error", "all"]  # no "drop", as in `CandidateSets`: X would keep the item
-Weights = Mapping[Hashable, float]  # what each label of one item got
-
-REMEDY = "Give a 0/1 matrix (items by classes), a list with one set of labels per item, or one label per item."
+Weights = Mapping[Hashable, float]
+"""Votes, or shares of them, by label of one item."""
+TARGET_HINT = "Give a 0/1 matrix (items by classes), a list with one set of labels per item, or one label per item."
 
 
 @dataclass(frozen=True)
 class Target:
-    """What was said of each item, by row."""
+    """The candidates of each item, by row."""
 
-    allowed_NC: np.ndarray  # bool
+    allowed_NC: np.ndarray
+    "bool"
     classes: np.ndarray
-    frequency_NC: np.ndarray | None = None  # share of the item's votes; None where nobody counted
-    plain: bool = False  # one label per item: for a score, the truth
+    frequency_NC: np.ndarray | None = None
+    "Share of the item's votes; None where votes were not counted."
+    plain: bool = False
+    "One label per item: for a score, the truth."
 
     def __len__(self) -> int:
         return len(self.allowed_NC)
 
     def sets(self) -> CandidateSets:
-        """For a method; the items are called by their row."""
+        """Candidate sets for a method; the ids of the items are their row numbers."""
         names = tuple(map(str, self.classes.tolist()))
         frequency_NC = None if self.frequency_NC is None else _tensor(self.frequency_NC)
         return CandidateSets(_tensor(self.allowed_NC), tuple(map(str, range(len(self)))), names, frequency_NC)
@@ -48,13 +51,18 @@ class Target:
 def read_target(
     y: Any, classes: Sequence[Any] | np.ndarray | None = None, *, on_empty: OnEmptyTarget = "error", lenient: bool = False
 ) -> Target:
-    """One table from any of these: a 0/1 matrix (array, sparse, tensor, frame), a matrix of vote counts or shares, one set or
-    list of labels per item, one tuple of answers or {label: weight} per item, a table of text with a column per annotator,
-    `Votes`, `CandidateSets`, or plain labels.
+    """Read labels in any form.
 
-    classes: all of them, in order; by default the columns of a matrix (by number, or by name in a frame) or the labels found.
-    on_empty: an item without any label is an error, or may be anything ("all").
-    lenient: as a score wants it. Labels beside `classes` are passed over and an item may be left without any.
+    Args:
+        y: of N items: a 0/1 matrix (array, sparse, tensor, frame), a matrix of vote counts or shares, one set or list of
+            labels per item, one tuple of answers or {label: weight} per item, a table of text with a column per annotator,
+            `Votes`, `CandidateSets`, or plain labels.
+        classes: all classes, in order; default: the columns of a matrix (by number, or by name in a frame) or the labels found.
+        on_empty: an item without any label is an error, or may have any class ("all").
+        lenient: for a score: labels that are not in `classes` are ignored, and an item may have no label.
+
+    Raises:
+        InputError: y is not one of these, or a row is invalid.
     """
     if on_empty not in ("error", "all"):
         raise unknown("on_empty", on_empty, ("error", "all"))
@@ -64,8 +72,21 @@ def read_target(
 
 
 def candidate_matrix(y: Any, classes: Sequence[Any] | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Any form of y as a matrix, which scikit-learn can cut into folds, and the classes that its columns stand for. The matrix
-    is of 0 and 1, or of shares where votes were counted."""
+    """Labels in any form as a matrix, which scikit-learn can split into folds.
+
+    Args:
+        y: as in `read_target`.
+        classes: as in `read_target`.
+
+    Returns:
+        N x C of 0 and 1, or of shares where votes were counted; and the C classes.
+
+    Example:
+        >>> from pals.estimator import candidate_matrix
+        >>> matrix, classes = candidate_matrix([{"cat"}, {"cat", "dog"}])
+        >>> matrix.tolist(), classes.tolist()
+        ([[1, 0], [1, 1]], ['cat', 'dog'])
+    """
     target = read_target(y, classes)
     matrix = target.allowed_NC.astype(np.int8) if target.frequency_NC is None else target.frequency_NC
     return matrix, target.classes
@@ -73,7 +94,7 @@ def candidate_matrix(y: Any, classes: Sequence[Any] | None = None) -> tuple[np.n
 
 def _read(y: Any, classes: np.ndarray | None, on_empty: OnEmptyTarget, lenient: bool) -> Target:
     if y is None:
-        raise InputError(f"A classifier requires y to be passed, but the target y is None. {REMEDY}")
+        raise InputError(f"A classifier requires y to be passed, but the target y is None. {TARGET_HINT}")
     if isinstance(y, Votes):
         y = y.to_candidates(on_empty=on_empty)
     if isinstance(y, CandidateSets):
@@ -99,7 +120,7 @@ def _rows(y: Any) -> list[Any] | None:
     """The items' sets, lists or tuples; None if y is a matrix or holds plain labels."""
     inner = (set, frozenset, list, tuple, Mapping)
     if isinstance(y, (str, bytes, Mapping)):
-        raise InputError(f"y is {type(y).__name__}, not something with one entry per item. {REMEDY}")
+        raise InputError(f"y is {type(y).__name__}, not something with one entry per item. {TARGET_HINT}")
     objects = isinstance(y, (list, tuple)) or getattr(getattr(y, "dtype", None), "kind", "") == "O"
     rows = list(y) if objects else []
     if getattr(y, "ndim", 1) != 1 or not any(isinstance(row, inner) for row in rows) or _is_matrix(rows):
@@ -135,11 +156,11 @@ def _from_rows(rows: Sequence[Any], classes: np.ndarray | None, lenient: bool) -
 
 
 def _weights(number: int, row: Any) -> Weights:
-    """What each label of a row weighs: in a tuple every entry is one person's answer."""
+    """The weight of each label of a row; every entry of a tuple is the answer of one annotator."""
     try:
         counted: Weights = row if isinstance(row, Mapping) else Counter(row)
     except TypeError:
-        raise InputError(f"Row {number} of y, {row!r}, holds something that is not a label. {REMEDY}") from None
+        raise InputError(f"Row {number} of y, {row!r}, holds something that is not a label. {TARGET_HINT}") from None
     if isinstance(row, list) and len(counted) < len(row):
         raise InputError(
             f"Row {number} of y names a label twice. If every entry is one person's answer, make it a tuple; else a set."
@@ -155,12 +176,13 @@ def _from_table(values: np.ndarray, columns: np.ndarray | None, classes: np.ndar
     if values.shape[1] == 1:
         return _from_labels(column_or_1d(values, warn=True), classes, lenient)
     if values.dtype.kind in "UO" and any(isinstance(value, str) for value in values.flat):
-        said = ~(pd.isna(values) | (values == ""))
-        return _from_rows([tuple(row[told].tolist()) for row, told in zip(values, said, strict=True)], classes, lenient)
+        answered = ~(pd.isna(values) | (values == ""))
+        answers = [tuple(row[mask].tolist()) for row, mask in zip(values, answered, strict=True)]
+        return _from_rows(answers, classes, lenient)
     count_NC = _numbers(values)
     bad_N = ~(np.isfinite(count_NC) & (count_NC >= 0)).all(axis=1)
     if bad_N.any():
-        raise InputError(f"Row {bad_N.argmax()} of y holds a negative number, NaN or infinity. {REMEDY}")
+        raise InputError(f"Row {bad_N.argmax()} of y holds a negative number, NaN or infinity. {TARGET_HINT}")
     sets_only = bool(np.isin(count_NC, (0, 1)).all())
     frequency_NC = None if sets_only else _shares(count_NC)
     if columns is None:
@@ -176,7 +198,7 @@ def _numbers(values: np.ndarray) -> np.ndarray:
             return values.astype(np.float64)
         except (TypeError, ValueError):
             pass  # objects of all kinds
-    raise InputError(f"y is a table of {values.dtype}, neither of numbers nor of text. {REMEDY}")
+    raise InputError(f"y is a table of {values.dtype}, neither of numbers nor of text. {TARGET_HINT}")
 
 
 def _from_labels(y: Any, classes: np.ndarray | None, lenient: bool) -> Target:
@@ -189,7 +211,7 @@ def _from_labels(y: Any, classes: np.ndarray | None, lenient: bool) -> Target:
 
 
 def _refuse_mixed(y: Any) -> None:
-    """numpy would make texts of numbers, and of nothing at all, beside texts."""
+    """Refuse missing labels and numbers among texts, which numpy would convert to text."""
     labels = np.asarray(y, dtype=object).ravel()
     text_N = np.array([isinstance(label, str) for label in labels.tolist()], dtype=bool)
     missing_N = pd.isna(labels)
@@ -203,7 +225,7 @@ def _refuse_mixed(y: Any) -> None:
 
 
 def _arranged(target: Target, classes: np.ndarray | None, lenient: bool) -> Target:
-    """The same with its columns in the order of `classes`."""
+    """The target with its columns in the order of `classes`."""
     if classes is None or (len(classes) == len(target.classes) and (classes == target.classes).all()):
         return target
     place = {label: c for c, label in enumerate(classes.tolist())}
