@@ -14,14 +14,14 @@ from PIL import Image
 
 from _slow import rest_slow
 from pals.data import load_dataset
-from pals.data.crowd_sets import BENTHIC, CROWDS, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
+from pals.data.crowd_sets import BENTHIC, ONCE_EVERYWHERE, PLANKTON, SLICES, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
 from pals.runs.run import Run
 from pals.runs.run_config import RunConfig, completed
 from pals.runs.run_folder import check_folder, default_folder
 from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
 from pals.training.engine import Engine
-from pals.training.optim import learning_rate, make_optimizer
+from pals.training.optim import make_optimizer
 from pals.util.config import merge, to_yaml
 from pals.util.errors import InputError
 from pals.util.files import write_text
@@ -44,6 +44,8 @@ def slow_counts(said: dict[str, list[str | None]]) -> tuple[list[str], list[str]
 def test_slices_folds_and_truth(tmp_path: Path) -> None:
     said = make_crowd(tmp_path / "Benthic", BENTHIC)
     names, classes, count_NC = slow_counts(said)
+    read = read_counts(BENTHIC, tmp_path / "Benthic" / "annotations.json")
+    assert read[0] == names and np.array_equal(read[1], count_NC)
     for number, (train_folds, test_fold) in {1: ("145", "3"), 2: ("125", "4"), 3: ("123", "5")}.items():
         crowd = load_dataset("benthic", data_dir=tmp_path, slice=number)
         assert crowd.class_names == tuple(classes)
@@ -78,12 +80,8 @@ def test_draws_are_the_authors(tmp_path: Path, answers: int) -> None:
             share_C = np.bincount(drawn[name], minlength=8) / answers
             np.testing.assert_allclose(votes.frequency_NC[row].numpy(), share_C, atol=1e-7)
             assert votes.allowed_NC[row].tolist() == (share_C > 0).tolist()
-
-
-def test_golden_draws() -> None:
-    count_NC = np.array([[5, 5, 0], [2, 3, 5], [0, 0, 7]])
-    votes = draw_votes(["a", "b", "c"], count_NC, ("x", "y", "z"), 3, "resampled", 42)  # 1 0 1 | 2 0 2 | 2 2 2
-    assert (votes.frequency_NC * 3).round().int().tolist() == [[1, 2, 0], [1, 0, 2], [0, 0, 3]]
+    golden = draw_votes(["a", "b", "c"], np.array([[5, 5, 0], [2, 3, 5], [0, 0, 7]]), ("x", "y", "z"), 3, "resampled", 42)
+    assert (golden.frequency_NC * 3).round().int().tolist() == [[1, 2, 0], [1, 0, 2], [0, 0, 3]]  # 1 0 1 | 2 0 2 | 2 2 2
 
 
 def test_real_answers_are_nobodys_twice(tmp_path: Path) -> None:
@@ -200,14 +198,6 @@ def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
         load_dataset("plankton", data_dir=tmp_path)
 
 
-def test_many_answers_are_counted_like_few(tmp_path: Path) -> None:
-    said = make_crowd(tmp_path / "Benthic", BENTHIC)
-    names, counts = read_counts(BENTHIC, tmp_path / "Benthic" / "annotations.json")
-    expected = slow_counts(said)
-    assert names == expected[0]
-    np.testing.assert_array_equal(counts, expected[2])
-
-
 def test_choices_that_do_not_exist(tmp_path: Path) -> None:
     make_crowd(tmp_path / "Benthic", BENTHIC)
     with pytest.raises(InputError, match=r"Setting data\.slice = 4: Input should be less than or equal to 3"):
@@ -270,18 +260,6 @@ def test_a_short_training(tmp_path: Path, method: str) -> None:
     records = list(run.epochs())
     assert records[-1]["loss"] > 0
     assert 0 <= records[-1]["test_accuracy"] <= 1
-
-
-@pytest.mark.parametrize("name", CROWDS)
-def test_settings_are_the_authors(name: str) -> None:
-    config = RunConfig.of({"data": {"name": name}})
-    train = config.train
-    assert (train.epochs, train.batch_size, train.lr, train.encoder_lr_scale) == (100, 32, 0.05, 0.01)
-    assert (train.schedule, train.milestones, train.factor, train.weight_decay) == ("step", (60,), 0.2, 5e-4)
-    assert (config.network.name, config.network.weights) == ("imagenet-resnet50-projected", "resnet50-0676ba61.pth")
-    assert (config.method.delta, config.method.neighbors, config.method.smoothing) == (0.75, 15, 0.5)
-    assert learning_rate(train, 59.9, 100) == 0.05
-    assert learning_rate(train, 60, 100) == pytest.approx(0.01)
 
 
 def test_all_but_the_last_layer_learn_slowly() -> None:

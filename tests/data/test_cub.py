@@ -121,9 +121,6 @@ def test_eval_pixels_are_torchvisions(tmp_path: Path, size: tuple[int, int]) -> 
     expected = np.asarray(resized.crop((left, top, left + 224, top + 224))).transpose(2, 0, 1)
     kept = decode(tmp_path / "a.jpg", 256, how="torchvision-crop")
     np.testing.assert_array_equal(kept[:, 16:240, 16:240], expected)
-
-
-def test_too_long_a_picture_is_refused(tmp_path: Path) -> None:
     Image.new("RGB", (20_000, 2)).save(tmp_path / "a.png")
     with pytest.raises(InputError, match="20000 x 2 pixels are too long and narrow"):
         decode(tmp_path / "a.png", 256, how="torchvision-crop")
@@ -176,15 +173,6 @@ def test_nothing_there(tmp_path: Path) -> None:
         load_dataset("cub200", data_dir=tmp_path)
     with pytest.raises(InputError, match="PALS_DATA is not set"):
         load_dataset("cub200")
-
-
-def test_settings_are_the_authors() -> None:
-    config = RunConfig.of({"data": {"name": "cub200"}})
-    train = config.train
-    assert (train.epochs, train.batch_size, train.lr, train.encoder_lr_scale) == (250, 64, 0.05, 1.0)
-    assert (train.schedule, train.milestones, train.factor) == ("step", (60, 120, 160, 200), 0.2)
-    assert (train.weight_decay, config.method.delta) == (5e-4, 0.25)
-    assert (config.network.name, config.network.weights) == ("imagenet-resnet18", "resnet18-f37072fd.pth")
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pals.labels.candidates import CandidateSets, Statistics, Truth, covered, default_names
+from pals.labels.covering import agreement, approximate_accuracy, covering_rate, is_candidate, read_agreement
 from pals.util.errors import InputError
 
 ANIMALS = ("cat", "dog", "eel")
@@ -41,8 +42,6 @@ class TestTruth:
 
     def test_names_may_go_beyond_the_labels(self) -> None:
         assert Truth.of([0, 0], ANIMALS).num_classes == 3
-
-    def test_may_be_empty(self) -> None:
         assert len(Truth.of([])) == 0
 
     @pytest.mark.parametrize(
@@ -121,19 +120,16 @@ class TestFromLists:
         assert candidates.class_names == ANIMALS
         assert sets(candidates) == [{"cat", "dog"}, {"eel"}, {"dog"}]
 
-    def test_names_keep_the_given_order_of_the_classes(self) -> None:
-        candidates = CandidateSets.from_lists([["dog"], ["cat"]], class_names=["dog", "eel", "cat"])
-        assert candidates.allowed_NC.int().tolist() == [[1, 0, 0], [0, 0, 1]]
+        ordered = CandidateSets.from_lists([["dog"], ["cat"]], class_names=["dog", "eel", "cat"])
+        assert ordered.allowed_NC.int().tolist() == [[1, 0, 0], [0, 0, 1]]
 
     def test_numbers(self) -> None:
         candidates = CandidateSets.from_lists([[2, 0], np.array([1])], ids=["a", "b"])
         assert candidates.class_names == ("0", "1", "2")
         assert candidates.allowed_NC.int().tolist() == [[1, 0, 1], [0, 1, 0]]
 
-    def test_numbers_are_places_among_the_named_classes(self) -> None:
         assert sets(CandidateSets.from_lists([[2], [0, 1]], class_names=ANIMALS)) == [{"eel"}, {"cat", "dog"}]
-
-    def test_numbers_among_names_are_names(self) -> None:
+        # among names, numbers are names
         assert sets(CandidateSets.from_lists([[1, "x"], ["1"]])) == [{"1", "x"}, {"1"}]
 
     @pytest.mark.parametrize(
@@ -184,10 +180,6 @@ class TestFromVotes:
         assert dropped.frequency_NC is not None
         assert dropped.frequency_NC.tolist() == [[1, 0], [0, 1]]
 
-    def test_no_votes_at_all(self) -> None:
-        candidates = CandidateSets.from_votes([], ids=["a"], class_names=ANIMALS, on_empty="all")
-        assert sets(candidates) == [set(ANIMALS)]
-
     @pytest.mark.parametrize(
         ("votes", "more", "message"),
         [
@@ -229,6 +221,7 @@ class TestOnEmpty:
         assert candidates.ids == ("0", "1", "2", "3")
 
     def test_all_spreads_the_votes(self) -> None:
+        assert sets(CandidateSets.from_votes([], ids=["a"], class_names=ANIMALS, on_empty="all")) == [set(ANIMALS)]
         candidates = CandidateSets.from_votes([("a", 0), ("b", 1, 0.0)], on_empty="all")
         assert candidates.frequency_NC is not None
         assert candidates.frequency_NC.tolist() == [[1, 0], [0.5, 0.5]]
@@ -303,10 +296,8 @@ class TestTake:
             assert torch.equal(taken.allowed_NC[i], self.candidates.allowed_NC[row])
             assert torch.equal(taken.frequency_NC[i], self.candidates.frequency_NC[row])
 
-    def test_without_frequencies(self) -> None:
-        assert CandidateSets.from_matrix([[1, 0], [0, 1]]).take(torch.tensor([1])).frequency_NC is None
-
     def test_leaves_the_original_alone(self) -> None:
+        assert CandidateSets.from_matrix([[1, 0], [0, 1]]).take(torch.tensor([1])).frequency_NC is None
         self.candidates.take(torch.tensor([0])).allowed_NC.fill_(True)
         assert sets(self.candidates)[0] == {"0"}
 
@@ -318,3 +309,18 @@ def test_lists_and_matrix_agree(labels: list[set[int]]) -> None:
     from_lists = CandidateSets.from_lists(labels, class_names=default_names(5))
     assert torch.equal(from_lists.allowed_NC, from_matrix.allowed_NC)
     assert from_lists.size_N.tolist() == [len(row) for row in labels]
+
+
+PROBABILITY_NC = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.2, 0.2, 0.6]], dtype=torch.float64)
+ALLOWED_NC = torch.tensor([[1, 1, 0], [1, 0, 1], [0, 0, 1]], dtype=torch.bool)
+
+
+def test_the_two_criteria_by_hand() -> None:
+    assert is_candidate(ALLOWED_NC, torch.tensor([0, 1, 2])).tolist() == [True, False, True]
+    assert float(covering_rate(PROBABILITY_NC, ALLOWED_NC)) == pytest.approx(2 / 3)
+    assert float(covering_rate(PROBABILITY_NC.log(), ALLOWED_NC)) == pytest.approx(2 / 3)  # only the order matters
+    assert float(approximate_accuracy(PROBABILITY_NC, ALLOWED_NC)) == pytest.approx((0.6 / 0.9 + 0 + 1) / 3)
+    alone_NC = torch.tensor([[1.0, 0.0, 0.0]])  # no probability on any candidate
+    assert float(approximate_accuracy(alone_NC, torch.tensor([[False, True, True]]))) == 0.0
+    both = agreement(PROBABILITY_NC.log(), ALLOWED_NC)
+    assert read_agreement(both) == pytest.approx({"covering": 2 / 3, "approximate": (0.6 / 0.9 + 0 + 1) / 3})

@@ -78,14 +78,13 @@ class TestClosedForms:
         noise = make(truth_of(MANY, 6), q, 0.4, protocol, group_C=group_C)
         assert noise.effective_rate == near(noise.expected_rate)
 
-    def test_mean_size_of_g2(self) -> None:
-        size_N = make(truth_of(MANY, 10), 0.3, 0.25, "g2").candidates.size_N.double()
-        assert float(size_N.mean()) == pytest.approx(1 + 0.3 * 9, abs=5 * float(size_N.std()) / math.sqrt(MANY))
-
-    def test_mean_size_of_g1(self) -> None:
-        noise = make(truth_of(MANY, 10), 0.1, 0.5)
+    @pytest.mark.parametrize(
+        ("protocol", "q", "eta", "expected"),
+        [("g1", 0.1, 0.5, (0.5 + 9 * 0.1) / (1 - 0.5 * 0.9**9)), ("g2", 0.3, 0.25, 1 + 0.3 * 9)],
+    )
+    def test_mean_size(self, protocol: Protocol, q: float, eta: float, expected: float) -> None:
+        noise = make(truth_of(MANY, 10), q, eta, protocol)
         size_N = noise.candidates.size_N.double()
-        expected = (0.5 + 9 * 0.1) / (1 - 0.5 * 0.9**9)
         assert noise.mean_size == float(size_N.mean()) == pytest.approx(expected, abs=5 * float(size_N.std()) / math.sqrt(MANY))
 
 
@@ -300,15 +299,11 @@ class TestBadInput:
         with pytest.raises(InputError, match=message):
             make(truth_of(6, 3), q, eta, protocol, **more)
 
-    def test_no_items(self) -> None:
+    def test_no_items_one_class_and_a_generator_elsewhere(self) -> None:
         with pytest.raises(InputError, match="no items"):
             make(Truth.of([], ("cat", "dog")), 0.1, 0.1)
-
-    def test_one_class(self) -> None:
         with pytest.raises(InputError, match="Only one class"):
             make(Truth.of([0, 0]), 0.1, 0.1)
-
-    def test_generator_elsewhere(self) -> None:
         truth = Truth(torch.zeros(3, dtype=torch.int64), ("cat", "dog"))
         object.__setattr__(truth, "label_N", truth.label_N.to("meta"))
         with pytest.raises(InputError, match="generator is on cpu, the true labels on meta"):
@@ -356,15 +351,12 @@ class TestOfficial:
         noise = official_candidates(truth, partial_rate=q, noise_rate=eta, seed=seed, group_C=torch.tensor(group))
         assert sets(noise.candidates) == official_loop(truth.label_N.tolist(), group, q, eta, seed)
 
-    def test_without_noise_the_true_label_is_in(self) -> None:
-        noise = official_candidates(truth_of(1000, 5), partial_rate=0.1, noise_rate=0.0)
-        assert noise.expected_rate == noise.effective_rate == 0
-
-    def test_leaves_the_global_generator_alone(self) -> None:
+    def test_without_noise_the_true_label_is_in_and_the_global_generator_stays(self) -> None:
         np.random.seed(3)
         expected = np.random.rand()
         np.random.seed(3)
-        official_candidates(truth_of(10, 5), partial_rate=0.1, noise_rate=0.1)
+        noise = official_candidates(truth_of(1000, 5), partial_rate=0.1, noise_rate=0.0)
+        assert noise.expected_rate == noise.effective_rate == 0
         assert np.random.rand() == expected
 
     @pytest.mark.parametrize(
