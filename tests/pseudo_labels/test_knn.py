@@ -34,7 +34,7 @@ from pals.pseudo_labels.knn import (
 from pals.pseudo_labels.knn_recall import recall_of
 from pals.util.display import note
 from pals.util.errors import InputError
-from pals.util.process_group import working
+from pals.util.process_group import shared_by
 
 
 def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tensor:
@@ -475,7 +475,7 @@ def test_several_processes_find_the_neighbours_of_one(metric: Metric, dtype: tor
     features_ND = clustered(200, 6).to(dtype) + 3
     before_ND, parts = features_ND.clone(), []
     for rank in range(3):
-        with working(RowsOf(rank)):
+        with shared_by(RowsOf(rank)):
             parts.append(nearest(features_ND, 7, metric=metric))
             assert torch.equal(features_ND, before_ND)
     expected = nearest(features_ND, 7, metric=metric)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pals.util.errors import InputError, unknown
-from pals.util.process_group import team_for
+from pals.util.process_group import group_for
 from pals.util.words import pip_install
 
 Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
@@ -68,10 +68,10 @@ def nearest(
     _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")
     if metric == "euclidean":  # about the mean, once: the rows of each process below are a view of the same memory
         data_ND -= data_ND.mean(dim=0)
-    team = team_for(data_ND) if backend == "torch" else None  # processes of one run, each of which searches for its rows
-    found = _search(data_ND, data_ND if team is None else team.rows(data_ND), k + 1, metric, backend, block_bytes)
-    if team is not None:
-        found = Neighbors(*(team.gathered(table_MK, len(data_ND)) for table_MK in found))
+    group = group_for(data_ND) if backend == "torch" else None  # processes of one run, each of which searches for its rows
+    found = _search(data_ND, data_ND if group is None else group.rows(data_ND), k + 1, metric, backend, block_bytes)
+    if group is not None:
+        found = Neighbors(*(group.gathered(table_MK, len(data_ND)) for table_MK in found))
     return found if include_self else _without_self(found)
 
 

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from pals.methods import EpochPlan
 from pals.util.errors import InputError
-from pals.util.process_group import working
+from pals.util.process_group import shared_by
 from pals.vision.networks.batchnorm import Norm
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Ranks:
     @contextmanager
     def sharded(self) -> Iterator[None]:
         """Networks that are called within share their batches."""
-        with working(self if self.several else None):
+        with shared_by(self if self.several else None):
             yield
 
     def rows(self, x_B: Tensor) -> Tensor:

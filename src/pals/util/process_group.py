@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Team(Protocol):
+class ProcessGroup(Protocol):
     """A process group; implemented by `training.distributed`."""
 
     @property
@@ -40,23 +40,23 @@ class Team(Protocol):
         ...
 
 
-_team: Team | None = None  # a plain variable, which compilers can trace; a process is in one group at most
+_group: ProcessGroup | None = None  # a plain variable, which compilers can trace; a process is in one group at most
 
 
-def team_for(x_B: Tensor) -> Team | None:
+def group_for(x_B: Tensor) -> ProcessGroup | None:
     """The process group that shares this batch; None if it is not shared.
 
     If a batch has fewer rows than there are processes, each process computes all of it.
     """
-    return None if _team is None or len(x_B) < _team.size else _team
+    return None if _group is None or len(x_B) < _group.size else _group
 
 
 @contextmanager
-def working(team: Team | None) -> Iterator[None]:
+def shared_by(group: ProcessGroup | None) -> Iterator[None]:
     """Networks and searches called within the block share their batches with this group."""
-    global _team
-    before, _team = _team, team
+    global _group
+    before, _group = _group, group
     try:
         yield
     finally:
-        _team = before
+        _group = before

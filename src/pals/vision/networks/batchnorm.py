@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from pals.util.errors import InputError
-from pals.util.process_group import Team
+from pals.util.process_group import ProcessGroup
 
 
 class Norm(nn.modules.batchnorm._BatchNorm):
@@ -22,11 +22,11 @@ class Norm(nn.modules.batchnorm._BatchNorm):
 
     In `parts` (see `Network.each`) a training batch is several batches one after the other, each with statistics of its own.
     A single value per channel has no variance, which torch refuses in training: the running statistics are used then, so that
-    an epoch whose last batch has one item does not fail. With a `team` the statistics are those of all its processes' rows.
+    an epoch whose last batch has one item does not fail. With a `group` the statistics are those of all its processes' rows.
     """
 
     parts: int = 1
-    team: Team | None = None
+    group: ProcessGroup | None = None
 
     def __init__(self, channels: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         if momentum is None:
@@ -34,8 +34,8 @@ class Norm(nn.modules.batchnorm._BatchNorm):
         super().__init__(channels, eps, momentum)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.team is not None:
-            return self._normalise_with(self.team, x)
+        if self.training and self.group is not None:
+            return self._normalise_with(self.group, x)
         if self.training and x.numel() == self.parts * x.shape[1]:  # a single value per channel in each part
             return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         if not self.training or self.parts == 1:
@@ -45,10 +45,10 @@ class Norm(nn.modules.batchnorm._BatchNorm):
             return self._normalise_by(part, var, mean, count).to(x.dtype)
         return torch.cat([self._normalise(part) for part in x.chunk(self.parts)])
 
-    def _normalise_with(self, team: Team, x: Tensor) -> Tensor:
+    def _normalise_with(self, group: ProcessGroup, x: Tensor) -> Tensor:
         """By the mean and the variance of all processes' values, of which each may have another number."""
         part, var, mean, count = self._statistics(x)
-        counts, means, variances = team.stacked(torch.stack([torch.full_like(mean, count), mean, var])).unbind(dim=1)
+        counts, means, variances = group.stacked(torch.stack([torch.full_like(mean, count), mean, var])).unbind(dim=1)
         total = counts.sum(dim=0)
         mean = (counts * means).sum(dim=0) / total
         var = (counts * (variances + (means - mean).square())).sum(dim=0) / total

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pals.util.process_group import Team, team_for, working
+from pals.util.process_group import ProcessGroup, group_for, shared_by
 from pals.vision.networks.batchnorm import Norm
 
 
@@ -55,14 +55,14 @@ class Network(nn.Module):
 
     def each(self, views: Sequence[Tensor]) -> list[Output]:
         """Outputs of several batches of one size, each with its own batch statistics, as of separate passes but in one."""
-        team = team_for(views[0]) if views else None
-        if team is not None:
-            return self._each_with(team, views)
+        group = group_for(views[0]) if views else None
+        if group is not None:
+            return self._each_with(group, views)
         norms = [module for module in self.modules() if isinstance(module, Norm)]
         for norm in norms:
             norm.parts = len(views)
         try:
-            with working(None):  # each batch has too few rows to share
+            with shared_by(None):  # each batch has too few rows to share
                 output = self(torch.cat(list(views)))
         finally:
             for norm in norms:
@@ -70,20 +70,20 @@ class Network(nn.Module):
         logits, features = (tensor.chunk(len(views)) for tensor in output)
         return [Output(*pair) for pair in zip(logits, features, strict=True)]
 
-    def _each_with(self, team: Team, views: Sequence[Tensor]) -> list[Output]:
+    def _each_with(self, group: ProcessGroup, views: Sequence[Tensor]) -> list[Output]:
         """`each`, of which this process computes its rows of each batch."""
-        norms = [module for module in self.modules() if isinstance(module, Norm)] if team.sync_norms else []
+        norms = [module for module in self.modules() if isinstance(module, Norm)] if group.sync_norms else []
         for norm in norms:
-            norm.team = team
+            norm.group = group
         try:
-            with working(None):
-                own = [team.rows(view) for view in views]
+            with shared_by(None):
+                own = [group.rows(view) for view in views]
                 outputs = self.each(own) if len(own) > 1 else [self(own[0])]
         finally:
             for norm in norms:
-                norm.team = None
+                norm.group = None
         parts = [part for output in outputs for part in output]
-        whole = torch.split(team.gathered(torch.cat(parts, dim=1), len(views[0])), [part.shape[1] for part in parts], dim=1)
+        whole = torch.split(group.gathered(torch.cat(parts, dim=1), len(views[0])), [part.shape[1] for part in parts], dim=1)
         same = [table.to(part.dtype) for table, part in zip(whole, parts, strict=True)]
         return [Output(*pair) for pair in zip(same[::2], same[1::2], strict=True)]
 
@@ -100,8 +100,8 @@ class Network(nn.Module):
         return published
 
     def __call__(self, x: Tensor) -> Output:
-        team = team_for(x)
-        if team is not None:
-            return self._each_with(team, [x])[0]
+        group = group_for(x)
+        if group is not None:
+            return self._each_with(group, [x])[0]
         output: Output = super().__call__(x)
         return output
