@@ -27,7 +27,7 @@ from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.model import expected_calibration_error
 from pals.pipeline.item_order import expected_benefit, spread_over_classes
-from pals.pipeline.stages.solve import network_of, temperature_of
+from pals.pipeline.stages.learn import network_of, temperature_of
 from pals.readers import Votes, read_votes
 from pals.training.extract import ImagePaths, encode
 from pals.vision.images.pixel_statistics import survey

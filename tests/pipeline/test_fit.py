@@ -73,7 +73,7 @@ def test_what_a_laptop_does_by_default(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     settings = read_yaml(Path("run/config.yaml"))
     name = settings["network"]["name"]
-    assert re.search(rf"Encoder: {name}, which predicts people's answers better than .*% likelier", answer.out)
+    assert re.search(rf"Encoder: {name}, which predicts the answers better than .*% likelier", answer.out)
     assert re.search(rf"Closed form on {name} at \d+ px: ", answer.out)
     assert settings["network"] == {"name": name, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["method"]["name"] == "closed-form"
@@ -89,7 +89,7 @@ def test_one_command(pals: Pals, data: Path) -> None:
     run = Path("run")
     assert {path.name for path in run.iterdir() if path.is_file()} == FILES
     assert re.search(r"Finished in \d+ s\.", answer.out)
-    for line in ("180 answers by 3 annotators on 60 items", "60 pictures", "Against the truth", "Overruled the majority on"):
+    for line in ("180 answers by 3 annotators on 60 items", "60 images", "Against the truth", "Overruled the majority on"):
         assert line in answer.out, line
 
     labels = pd.read_csv(run / "labels.csv")

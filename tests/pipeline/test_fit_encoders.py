@@ -20,7 +20,7 @@ from pals.model import Model, export_onnx
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.stages import encode as stage
 from pals.pipeline.stages import encoder_choice as choosing
-from pals.pipeline.stages.encode import Encoded, looked_at
+from pals.pipeline.stages.encode import Encoded, encoded_words
 from pals.pipeline.stages.fit_defaults import Facts, choose, is_open
 from pals.pipeline.stages.load import load
 from pals.pipeline.stages.plan import plan
@@ -74,7 +74,7 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[str]]) -> None:
     findings, lines = found
     assert any(line.startswith(f"Closed form on {LITE0} at 64 px: ") for line in lines)
-    assert any(line.startswith("Encoded 30 pictures at 64 px in ") and "per second" in line for line in lines)
+    assert any(line.startswith("Encoded 30 images at 64 px in ") and "per second" in line for line in lines)
     assert findings.numbers["grades"]["labels"] >= findings.numbers["grades"]["majority"]
     settings = read_yaml(findings.folder / "config.yaml")
     assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
@@ -121,18 +121,18 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
     ahead, lines = run(data, "ahead", encoder=LITE0, settings={"files": {"cache": tmp_path / "ahead"}})
     assert left == [30, 6]
     assert torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
-    assert any(line.startswith("Encoded 30 pictures at 64 px in ") for line in lines)
+    assert any(line.startswith("Encoded 30 images at 64 px in ") for line in lines)
 
 
 def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]], data: Path) -> None:
     other, lines = run(
         data, "other", encoder=LITE0, method="pals", settings={"method": {"neighbors": 5}, "train": {"epochs": 1}}
     )
-    assert "All 30 pictures were encoded earlier." in lines
+    assert "All 30 images were encoded earlier." in lines
     assert other.numbers["training"]["method"] == "pals"
     assert any("the closed form" in line.lower() for line in other.summary)
     again, lines = run(data, "run", encoder="auto", truth=data / "truth.csv")  # what it was begun with is kept
-    assert "All 30 pictures were encoded earlier." in lines
+    assert "All 30 images were encoded earlier." in lines
     assert again.labels.equals(found[0].labels)
 
 
@@ -152,7 +152,7 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
         settings=settings(data, trusted=("eve",)),
         progress=lines.append,
     )
-    assert "All 30 pictures were encoded earlier." in lines
+    assert "All 30 images were encoded earlier." in lines
     after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
     assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
     further = update(tmp_path / "run", data / "votes.csv", out=tmp_path / "third", settings=settings(data, columns=COLUMNS))
@@ -189,10 +189,13 @@ def test_without_weights_patches_are_taken_and_the_command_is_said(data: Path, m
     ("best", "gain", "how"), [(LITE0, 0.2, "better than"), ("patches", 0.2, "better than"), ("patches", 0.1001, "as well as")]
 )
 def test_the_better_one_is_taken(data: Path, monkeypatch: pytest.MonkeyPatch, best: str, gain: float, how: str) -> None:
-    monkeypatch.setattr(choosing, "_try", lambda name, *_: choosing.Tried(gain if name == best else 0.1, 0))
+    def given_gain(_: object, name: str) -> tuple[float, choosing.EncoderChoice]:
+        return gain if name == best else 0.1, choosing.EncoderChoice(name, "")
+
+    monkeypatch.setattr(choosing.Comparison, "gain", given_gain)
     findings, lines = run(data, f"best-{best}-{gain}", encoder="auto")
     assert findings.trained.plan.config.network.name == best
-    assert any(line.startswith(f"Encoder: {best}, which predicts people's answers {how} ") for line in lines)
+    assert any(line.startswith(f"Encoder: {best}, which predicts the answers {how} ") for line in lines)
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 3, "data": {"mirror": False}, "method": {"name": "pals"}}])
@@ -215,25 +218,16 @@ def test_patches_that_were_compared_on_all_pictures_are_cut_once(
         assert (chosen.responses_ND is None) == (named.responses_ND is None) == ("method" not in options)
 
 
-def test_what_the_comparison_looked_at_is_not_known_from_before(data: Path, tmp_path: Path) -> None:
-    _, lines = run(data, "first", encoder="auto", settings={"files": {"cache": tmp_path}})
-    if any(line.startswith(f"Encoder: {LITE0}") for line in lines):
-        assert "Encoded 30 of 30 when encoders were compared." in lines
-    assert not any("encoded earlier" in line for line in lines)
-
-
 @pytest.mark.parametrize(
-    ("fresh", "compared", "text"),
+    ("fresh", "text"),
     [
-        (30, 0, "Encoded 30 pictures at 64 px in 2 s (15 per second)."),
-        (0, 0, "All 30 pictures were encoded earlier."),
-        (20, 10, "Encoded 20 pictures at 64 px in 2 s (10 per second); encoded 10 of 30 when encoders were compared."),
-        (0, 12, "Encoded 12 of 30 when encoders were compared; 18 were encoded earlier."),
+        (30, "Encoded 30 images at 64 px in 2 s (15 per second)."),
+        (20, "Encoded 20 images at 64 px in 2 s (10 per second); 10 were encoded earlier."),
+        (0, "All 30 images were encoded earlier."),
     ],
 )
-def test_when_pictures_were_looked_at(fresh: int, compared: int, text: str) -> None:
-    plan: Any = SimpleNamespace(compared=compared, data=SimpleNamespace(size=64))
-    assert looked_at(30, fresh, 2.0, plan) == text
+def test_how_many_images_were_encoded_now(fresh: int, text: str) -> None:
+    assert encoded_words(30, fresh, 2.0, 64) == text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from _crowd import answered_digits
 from pals.model import Model, expected_calibration_error, export_onnx
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.stages.fit_defaults import Facts, choose
-from pals.pipeline.stages.solve import NO_HELP
+from pals.pipeline.stages.learn import NO_HELP
 from pals.runs.run_config import RunConfig
 from pals.util.config import read_yaml
 from pals.util.errors import InputError

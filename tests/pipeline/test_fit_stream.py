@@ -47,7 +47,7 @@ def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pals.vision.images.pixel_statistics.COUNTED_VALUES", BATCH * 3 * 32 * 32)
         patch.setattr("pals.data.row_source.BLOCK_BYTES", (BATCH - 1) * 3 * 32 * 32)
-        patch.setattr("pals.training.extract.PIXELS", BATCH * 32 * 32)
+        patch.setattr("pals.training.extract.CPU_BATCH_PIXELS", BATCH * 32 * 32)
         patch.setattr("pals.runs.extractor.PATCH_IMAGES", 2 * BATCH)
         patch.setattr("pals.pipeline.stages.networks.FOLD_TRAINING", {"batch_size": BATCH, "lr": 0.1})
         patch.setattr(Engine, "chunk", BATCH)
@@ -137,7 +137,7 @@ def test_without_room_on_the_disk_pictures_are_streamed(data: Path, tmp_path: Pa
     said: list[str] = []
     fitted(data, tmp_path / "run", said, **SOLVED)
     (line,) = [line for line in said if line.startswith(f"{ITEMS} images need ")]
-    assert line.endswith(": each picture is decoded every time it is needed.")
+    assert line.endswith(": each image is decoded every time it is needed.")
     with pytest.raises(InputError, match=rf"cannot be kept in .*{ITEMS} images need"):
         fitted(data, tmp_path / "other", stream=False, **SOLVED)
 
@@ -148,7 +148,7 @@ def test_without_room_on_the_disk_shards_are_streamed(data: Path, tmp_path: Path
     monkeypatch.setattr("pals.vision.images.image_cache.shutil.disk_usage", lambda _: usage)
     fitted(data, tmp_path / "run", said, images=shards, **SOLVED)
     (line,) = [line for line in said if line.startswith(f"{ITEMS} images need ")]
-    assert line.endswith(": each picture is decoded every time it is needed.")
+    assert line.endswith(": each image is decoded every time it is needed.")
     with pytest.raises(InputError, match=r"cannot be kept in .*images need"):
         fitted(data, tmp_path / "other", images=shards, stream=False, **SOLVED)
 
@@ -163,7 +163,7 @@ def test_bad_pictures_of_a_stream(data: Path, tmp_path: Path) -> None:
     assert len(found.labels) == ITEMS - 1
     for path in (copy / "images").rglob("*.png"):
         path.write_bytes(b"")
-    with pytest.raises(InputError, match=r"No (picture|image) .* can be read"):
+    with pytest.raises(InputError, match=r"No image .* can be read"):
         fitted(copy, tmp_path / "none", stream=True, skip_bad=True, **SOLVED)
 
 
@@ -199,5 +199,5 @@ def test_shards_instead_of_a_folder(stored: Path, data: Path, tmp_path: Path, mo
     with pytest.raises(InputError, match=r"part-1\.tar: the tar file is cut off.*Fetch or write this shard again\."):
         fitted(data, tmp_path / "other", images=shards, **SOLVED)
     write_tar(shards / "part-1.tar", [("001.png", b"another")])
-    with pytest.raises(InputError, match=r"shards: 2 pictures are called '001\.png'"):
+    with pytest.raises(InputError, match=r"shards: 2 images are called '001\.png'"):
         fitted(data, tmp_path / "other", images=shards, **SOLVED)

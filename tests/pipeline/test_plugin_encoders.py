@@ -67,9 +67,9 @@ def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Pat
     common = ("--plugin", plugin, "--device", "cpu")
     answer = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "run", *common)
     assert answer.code == 0, answer.err
-    assert "36 pictures at 64 px" in " ".join((answer.out + answer.err).split())
+    assert "36 images at 64 px" in " ".join((answer.out + answer.err).split())
     again = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "other", *common)
-    assert "All 36 pictures were encoded earlier" in again.out + again.err
+    assert "All 36 images were encoded earlier" in again.out + again.err
     assert pals("predict", "run", photos, "--out", "p.csv", *common).code == 0
     rows = [line.split(",")[:2] for line in Path("p.csv").read_text().splitlines()[1:]]
     right = [label == ("lying" if int(Path(name).stem) % 2 else "standing") for name, label in rows]

@@ -179,7 +179,7 @@ def encoder_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(len(images))
         return encode_pictures(images, *rest, **options)
 
-    monkeypatch.setattr("pals.pipeline.stages.encode.encode_pictures", counted)
+    monkeypatch.setattr("pals.pipeline.stages.encode.encode_images", counted)
     return calls
 
 
@@ -203,7 +203,7 @@ def test_the_responses_to_patches_are_kept_while_there_is_room(folder: Path, mon
     roomy = encode(load(planned(folder, "roomy")))
     assert roomy.inputs.shape == (30, 512)
     assert roomy.responses_ND is not None and roomy.responses_ND.shape == (30, 9216)
-    monkeypatch.setattr("pals.pipeline.stages.patches.MOST_RESPONSES", 30 * 9216 * 4 - 1)
+    monkeypatch.setattr("pals.pipeline.stages.patches.MAX_RESPONSE_BYTES", 30 * 9216 * 4 - 1)
     narrow = encode(load(planned(folder, "narrow")))
     assert narrow.responses_ND is None
     assert torch.allclose(narrow.inputs, roomy.inputs, atol=1e-5)
@@ -336,11 +336,11 @@ def test_the_report_is_written_again_without_torch(folder: Path) -> None:
 @pytest.mark.slow
 def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time left after the first epoch of the first run and of the last; when resuming, what a full run takes."""
-    monkeypatch.setattr("pals.pipeline.stages.networks.WORTH_SAYING", 0.0)
+    monkeypatch.setattr("pals.pipeline.stages.networks.MIN_REPORTED_SECONDS", 0.0)
     changes: dict[str, Any] = {"data": {"folds": 3, "fold_epochs": 2}}
     told = Counted()
     fitted(folder, "run", told, **changes)
-    assert told.titles == [*(f"second opinion {fold} of 3" for fold in (1, 2, 3)), "classifier"]
+    assert told.titles == [*(f"fold {fold} of 3" for fold in (1, 2, 3)), "classifier"]
     assert sum("of training left." in line for line in told.lines) == 2
     done = Counted()
     fitted(folder, "run", done, **changes)

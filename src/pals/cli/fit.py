@@ -29,8 +29,7 @@ from pals.cli.options import (
     Trust,
     TruthFile,
 )
-from pals.pipeline.progress import AfterEpoch, Monitor, trust_words
-from pals.pipeline.time_left import Count
+from pals.pipeline.progress import AfterEpoch, Count, Monitor, selected_words
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
 from pals.util.files import refuse_unwritable
@@ -242,7 +241,7 @@ class Terminal(Monitor):
 
     def follow(self, title: str, run: TrainingRun, after_epoch: AfterEpoch) -> None:
         with stopping_after_epoch(self.reporter) as asked:
-            shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at, trust_words)
+            shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at, selected_words)
             for record in run.epochs(None, asked):
                 shown.record(record)
                 after_epoch(record)

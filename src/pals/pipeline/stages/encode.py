@@ -1,4 +1,4 @@
-"""Stage 3, what the trained network reads: pictures, vectors as they were given, or the features of a frozen network."""
+"""Stage 3, encoding: what the trained network reads, which is images, the given vectors, or features of a frozen network."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from torch import Tensor
 from pals.data.row_source import Inputs
 from pals.methods import Problem, find_method
 from pals.model import check_saveable
-from pals.pipeline.progress import Monitor
-from pals.pipeline.stages.images import LOOKING
+from pals.pipeline.progress import Monitor, reporting_time_left
+from pals.pipeline.stages.images import ENCODING
 from pals.pipeline.stages.load import Loaded, as_encoder
-from pals.pipeline.stages.patches import PatchSettings, by_patches
+from pals.pipeline.stages.patches import PatchSettings, patch_features
 from pals.pipeline.stages.plan import Plan
-from pals.pipeline.time_left import said_once
 from pals.runs.extractor import (
     Normalisation,
     feature_normalisation,
@@ -26,7 +25,7 @@ from pals.runs.extractor import (
 )
 from pals.runs.feature_cache import RunFeatures, encode_cached, read_features, write_features
 from pals.runs.run_folder import claim_folder
-from pals.training.extract import encode as encode_pictures
+from pals.training.extract import encode as encode_images
 from pals.util.words import duration, how_many
 from pals.vision.augment import Views, vector_views
 from pals.vision.images.image_cache import default_cache
@@ -36,17 +35,23 @@ from pals.vision.networks.patch_features import PatchNetwork
 
 @dataclass(frozen=True)
 class Encoded:
-    """Inputs of the network that is trained, of all items."""
+    """Inputs of the network that is trained, for all N items.
+
+    Args:
+        loaded: Stage 2.
+        inputs: Images, vectors or features.
+        views: Their augmentations.
+        encoder: The frozen network, if there is one.
+        statistics: Mean and standard deviation of its features.
+        responses_ND: Responses to patches, by which items are compared.
+    """
 
     loaded: Loaded
     inputs: Inputs
     views: Views
     encoder: Network | None = None
-    "The frozen network, where there is one."
     statistics: Normalisation | None = None
-    "Of its features."
     responses_ND: Tensor | None = None
-    "To patches, by which items are compared."
 
     @property
     def plan(self) -> Plan:
@@ -54,28 +59,32 @@ class Encoded:
 
     @property
     def vectors_ND(self) -> Tensor:
-        """The inputs where they are vectors or features, which are held in memory."""
+        """The inputs if they are vectors or features (N x D)."""
         assert isinstance(self.inputs, Tensor) and self.inputs.ndim == 2
         return self.inputs
 
 
 def encode(loaded: Loaded, monitor: Monitor | None = None) -> Encoded:
-    """Make the run's folder, and let a frozen network, if there is one, look at all pictures. Features that are kept are used
-    again if pictures and weights are still the same."""
+    """Make the run's folder and encode all images, if the run has a frozen network. Stored features are used again if images
+    and weights are the same.
+
+    Raises:
+        InputError: The folder belongs to another run, or the method's result cannot be saved.
+    """
     plan, encoder, monitor = loaded.plan, loaded.encoder, monitor or Monitor()
     if not plan.solved:
         _refuse_unsaveable(loaded, encoder)
     claim_folder(plan.folder, plan.config, {"data_mark": loaded.mark})
     if encoder is None:
         return Encoded(loaded, loaded.items.inputs, loaded.views)
-    made = _by_patches(loaded, encoder, monitor) if isinstance(encoder, PatchNetwork) else _pretrained(loaded, encoder, monitor)
+    run_features = _patch_features if isinstance(encoder, PatchNetwork) else _pretrained_features
+    made = run_features(loaded, encoder, monitor)  # type: ignore[arg-type]  # checked above
     statistics, views = feature_normalisation(made.features_ND), vector_views(*feature_statistics(made.features_ND))
     return Encoded(loaded, made.features_ND, views, encoder, statistics, made.responses_ND)
 
 
 def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
-    """Better now than after the training, and before the folder is made: weights that do not fit, a method that leaves no
-    single network."""
+    """Before training, and before the folder is made: weights that do not fit, a method that does not give a single network."""
     config, sets = loaded.plan.config, loaded.candidates
     shape = loaded.items.shape if encoder is None else (encoder.feature_width,)
     start = with_weights_found(config.network)
@@ -88,65 +97,54 @@ def _refuse_unsaveable(loaded: Loaded, encoder: Network | None) -> None:
     check_saveable(find_method(config.method_name)(config.method, Problem(sets, network)).predictor)
 
 
-def _pretrained(loaded: Loaded, network: Network, monitor: Monitor) -> RunFeatures:
-    """A picture that this network has ever looked at is not encoded again, be it a minute ago, when it was decoded."""
+def _pretrained_features(loaded: Loaded, network: Network, monitor: Monitor) -> RunFeatures:
+    """Features are cached, including those computed while decoding."""
     plan, started = loaded.plan, time.perf_counter()
-    cache, device, encoder = (
-        plan.cache or default_cache(),
-        plan.config.engine.device,
-        as_encoder(plan, network, loaded.statistics),
-    )
-    with monitor.counting(LOOKING) as count:
-        timed = said_once(count, monitor.say, LOOKING)
-        features_ND, fresh = encode_cached(loaded.items.inputs, encoder, cache, device, timed)
-    seconds = loaded.looked.seconds + time.perf_counter() - started
-    monitor.say(looked_at(len(features_ND), loaded.looked.pictures + fresh, seconds, plan))
+    cache, encoder = plan.cache or default_cache(), as_encoder(plan, network, loaded.statistics)
+    with monitor.counting(ENCODING) as count:
+        timed = reporting_time_left(count, monitor.say, ENCODING)
+        features_ND, fresh = encode_cached(loaded.items.inputs, encoder, cache, plan.config.engine.device, timed)
+    seconds = loaded.ahead.seconds + time.perf_counter() - started
+    monitor.say(encoded_words(len(features_ND), loaded.ahead.images + fresh, seconds, plan.data.size))
     return RunFeatures(features_ND)
 
 
-def looked_at(pictures: int, fresh: int, seconds: float, plan: Plan) -> str:
-    """How many now, how many when encoders were compared, and how many by an earlier command."""
-    compared = min(plan.compared, pictures - fresh)
-    before = pictures - fresh - compared
-    if before == pictures:
-        return f"All {pictures:,} pictures were encoded earlier."
-    pace = f"{how_many(fresh, 'picture')} at {plan.data.size} px in {duration(seconds)} ({fresh / seconds:,.0f} per second)"
-    parts = [f"encoded {pace}"] if fresh else []
-    parts += [f"encoded {compared:,} of {pictures:,} when encoders were compared"] if compared else []
-    parts += [f"{before:,} were encoded earlier"] if before else []
-    said = "; ".join(parts)
-    return f"{said[0].upper()}{said[1:]}."
+def encoded_words(images: int, fresh: int, seconds: float, size: int) -> str:
+    """How many images were encoded now, how fast, and how many before."""
+    if not fresh:
+        return f"All {images:,} images were encoded earlier."
+    pace = f"{how_many(fresh, 'image')} at {size} px in {duration(seconds)} ({fresh / seconds:,.0f} per second)"
+    return f"Encoded {pace}{f'; {images - fresh:,} were encoded earlier' if fresh < images else ''}."
 
 
-def _by_patches(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> RunFeatures:
-    """They are cut from these very pictures, so that their features are kept in the run's folder, where an update finds
-    them."""
+def _patch_features(loaded: Loaded, encoder: PatchNetwork, monitor: Monitor) -> RunFeatures:
+    """Patches are cut from these images, so that their features are stored in the run's folder, where an update finds them."""
     plan, images = loaded.plan, loaded.items.inputs
     settings = PatchSettings(loaded.statistics, plan.config.seed, plan.data.mirror, plan.solved)
     mark = settings.mark(loaded.mark, encoder)
-    found = _known(plan, mark)
+    found = _known_features(plan, mark)
     if found is not None:
         encoder.load_state_dict(found.learned, strict=False)
         return found
 
-    def look(network: Network) -> Tensor:
-        with monitor.counting(LOOKING) as count:
-            timed = said_once(count, monitor.say, LOOKING)
+    def encode_all(network: Network) -> Tensor:
+        with monitor.counting(ENCODING) as count:
+            timed = reporting_time_left(count, monitor.say, ENCODING)
             encoder = as_encoder(plan, network, loaded.statistics)
-            return encode_pictures(images, encoder, plan.config.engine.device, progress=timed)
+            return encode_images(images, encoder, plan.config.engine.device, progress=timed)
 
-    made = by_patches(encoder, images, settings, look)
+    made = patch_features(encoder, images, settings, encode_all)
     write_features(plan.folder, mark, made)
     return made
 
 
-def _known(plan: Plan, mark: str) -> RunFeatures | None:
-    """What this run, the comparison of encoders or the run before an update has made under this mark; the first keeps it."""
+def _known_features(plan: Plan, mark: str) -> RunFeatures | None:
+    """Features with this mark from this run, the comparison of encoders, or the run before an update; stored in this run."""
     found = read_features(plan.folder, mark)
     if found is not None:
         return found
-    if plan.seen is not None and plan.seen.mark == mark:
-        found = plan.seen.made
+    if plan.patches is not None and plan.patches.mark == mark:
+        found = plan.patches.features
     elif plan.data.earlier is not None:
         found = read_features(Path(plan.data.earlier).parent, mark)
     if found is not None:

@@ -1,4 +1,8 @@
-"""Which encoder looks at the pictures where nobody named one: that whose features predict people's answers best."""
+"""Choice of an encoder that the user left open: the one whose features predict the annotators' answers best.
+
+For each encoder the closed form is fitted on a sample of the images, and its gain is the mean log-probability of held-out
+answers above that of a fit to the answers alone (`pals.crowd.closed_form.picture_gain`).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from torch import Tensor
 
 from pals.crowd.closed_form import picture_gain
 from pals.pipeline.progress import Monitor
-from pals.pipeline.stages.images import read_pictures
-from pals.pipeline.stages.patches import PatchSettings, SeenPatches, by_patches
+from pals.pipeline.stages.images import read_images
+from pals.pipeline.stages.patches import CutPatches, PatchSettings, patch_features
 from pals.pipeline.stages.read_answers import answered
 from pals.readers import Votes
 from pals.runs.extractor import Normalisation, frozen_network, patches_name, size_for, sized_encoder
@@ -28,92 +32,92 @@ from pals.vision.networks import Network
 from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import ENCODERS, PATCHES, availability, find_encoder
 
-DEFAULT = "efficientnet-lite0"
-SAMPLE = 400
-"""Pictures on which encoders are compared."""
+DEFAULT_ENCODER = "efficientnet-lite0"
+MAX_COMPARED_IMAGES = 400
 
 
-class Choice(NamedTuple):
+class EncoderChoice(NamedTuple):
+    """The chosen encoder.
+
+    Args:
+        name: The encoder.
+        reason: A sentence for the user.
+        patches: Features by patches that the comparison made, if patches are chosen.
+    """
+
     name: str
     reason: str
-    encoded: int = 0
-    "Pictures that this encoder looked at for the first time when it was compared."
-    seen: SeenPatches | None = None
-    "What patches made of them, if they are chosen."
+    patches: CutPatches | None = None
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What encoders are compared on, and what the run will do with the one that is chosen."""
+class Comparison:
+    """What encoders are compared on.
+
+    Args:
+        data: Settings of the data.
+        votes: The answers.
+        side: Median of the images' shorter sides, in pixels.
+        cache: Folder of decoded images and features.
+        device: Where images are encoded.
+        seed: For patches.
+        solved: Whether nothing will be trained on the features.
+    """
 
     data: VotesConfig
     votes: Votes
     side: int
-    "Of the pictures: the median of the shorter ones, in pixels."
     cache: Path
     device: str
     seed: int
     solved: bool
-    "Nothing will be trained on the features."
 
     @cached_property
     def sample(self) -> list[str]:
+        """Evenly spaced answered items."""
         row = np.flatnonzero(answered(self.votes))
-        return [self.votes.items[r] for r in row[evenly_spaced(len(row), SAMPLE).numpy()]]
+        return [self.votes.items[r] for r in row[evenly_spaced(len(row), MAX_COMPARED_IMAGES).numpy()]]
+
+    def gain(self, name: str) -> tuple[float, EncoderChoice]:
+        """The gain of an encoder on the sample, and the choice that it would be."""
+        data = replace(self.data, size=size_for(name, self.side), skip_bad=True)
+        inputs, names, _ = read_images(data, self.sample, self.cache, None, Monitor())
+        votes, _ = self.votes.match(names)
+        if name == PATCHES:
+            cut = self._patches(inputs[:])
+            return picture_gain(votes, cut.features.features_ND), EncoderChoice(name, "", cut)
+        found = find_encoder(name)
+        encoder = sized_encoder(name, found.network, Normalisation(found.mean, found.std))
+        features_ND, _ = encode_cached(inputs[:], encoder, self.cache, self.device)
+        return picture_gain(votes, features_ND), EncoderChoice(name, "")
+
+    def _patches(self, images: Tensor) -> CutPatches:
+        """As the run cuts them, which uses these again if the sample is all images."""
+        mirror, statistics = self.data.mirror, Normalisation(*image_statistics(images))
+        settings = PatchSettings(statistics, self.seed, mirror, self.solved)
+        with torch.random.fork_rng(devices=[]):
+            network = frozen_network(NetworkConfig(patches_name(mirror), frozen=True), images.shape[-1], self.seed)
+        assert isinstance(network, PatchNetwork)
+        mark = settings.mark(content_mark(images), network)
+
+        def encode_all(network: Network) -> Tensor:
+            return encode(images, sized_encoder(PATCHES, network, statistics), self.device)
+
+        return CutPatches(mark, patch_features(network, images, settings, encode_all))
 
 
-def choose_encoder(trial: Trial) -> Choice:
-    """Patches or EfficientNet-Lite0: whichever helps more to predict answers that were left out, on a sample of pictures."""
-    found = availability(ENCODERS[DEFAULT])
+def choose_encoder(comparison: Comparison) -> EncoderChoice:
+    """EfficientNet-Lite0 or patches, whichever has the larger gain."""
+    found = availability(ENCODERS[DEFAULT_ENCODER])
     if not found.ready:
-        return Choice(PATCHES, f"Encoder: {PATCHES}, cut from your own pictures. {found.reason}")
-    tried = {name: _try(name, trial) for name in (DEFAULT, PATCHES)}
-    best, other = sorted(tried, key=lambda name: -tried[name].gain)
-    on = f"on {how_many(len(trial.sample), 'picture')}"
-    if tried[best].gain <= 0:
-        reason = f"Encoder: {DEFAULT}; neither it nor {PATCHES} helps to predict people's answers ({on})."
-        return Choice(DEFAULT, reason, tried[DEFAULT].encoded)
-    gains = [f"{np.expm1(tried[name].gain):.1%}" for name in (best, other)]
+        return EncoderChoice(PATCHES, f"Encoder: {PATCHES}, cut from your own images. {found.reason}")
+    tried = {name: comparison.gain(name) for name in (DEFAULT_ENCODER, PATCHES)}
+    best, other = sorted(tried, key=lambda name: -tried[name][0])
+    (gain, choice), on = tried[best], f"on {how_many(len(comparison.sample), 'image')}"
+    if gain <= 0:
+        reason = f"Encoder: {DEFAULT_ENCODER}; neither it nor {PATCHES} helps to predict the answers ({on})."
+        return tried[DEFAULT_ENCODER][1]._replace(reason=reason)
+    gains = [f"{np.expm1(tried[name][0]):.1%}" for name in (best, other)]
     how = "as well as" if gains[0] == gains[1] else "better than"
     likelier = f"{on} it makes an answer {gains[0]} likelier, {other} {gains[1]}"
-    reason = f"Encoder: {best}, which predicts people's answers {how} {other} ({likelier})."
-    return Choice(best, reason, tried[best].encoded, tried[best].seen)
-
-
-class Tried(NamedTuple):
-    gain: float
-    encoded: int = 0
-    seen: SeenPatches | None = None
-
-
-def _try(name: str, trial: Trial) -> Tried:
-    data = replace(trial.data, size=size_for(name, trial.side), skip_bad=True)
-    inputs, names, _ = read_pictures(data, trial.sample, trial.cache, None, Monitor())
-    part, _ = trial.votes.match(names)
-    if name == PATCHES:
-        seen = _by_patches(inputs[:], trial)
-        return Tried(picture_gain(part, seen.made.features_ND), seen=seen)
-    features_ND, encoded = _pretrained(name, inputs[:], trial)
-    return Tried(picture_gain(part, features_ND), encoded)
-
-
-def _pretrained(name: str, images: Tensor, trial: Trial) -> tuple[Tensor, int]:
-    """And how many pictures had to be encoded."""
-    found = find_encoder(name)
-    encoder = sized_encoder(name, found.network, Normalisation(found.mean, found.std))
-    return encode_cached(images, encoder, trial.cache, trial.device)
-
-
-def _by_patches(images: Tensor, trial: Trial) -> SeenPatches:
-    """As the run does it, which has no need to do it again if the sample is all there is."""
-    mirror, statistics = trial.data.mirror, Normalisation(*image_statistics(images))
-    settings = PatchSettings(statistics, trial.seed, mirror, trial.solved)
-    with torch.random.fork_rng(devices=[]):
-        network = frozen_network(NetworkConfig(patches_name(mirror), frozen=True), images.shape[-1], trial.seed)
-    assert isinstance(network, PatchNetwork)
-    mark = settings.mark(content_mark(images), network)
-
-    def look(network: Network) -> Tensor:
-        return encode(images, sized_encoder(PATCHES, network, statistics), trial.device)
-
-    return SeenPatches(mark, by_patches(network, images, settings, look))
+    return choice._replace(reason=f"Encoder: {best}, which predicts the answers {how} {other} ({likelier}).")

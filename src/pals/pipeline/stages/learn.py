@@ -1,18 +1,106 @@
-"""Stage 4, a classifier: networks are trained, or it is solved for in closed form, or there are only answers and none is made.
-Each way leaves a `Trained`."""
+"""Stage 4, learning: a classifier in closed form, by training, or, from the answers alone, no classifier.
+
+The closed form (`pals.crowd.closed_form`) alternates ridge regression on frozen features and the annotator model, each fitted
+to the other's result. Without features the annotator model is fitted to the answers alone (`pals.crowd.fuse`).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import torch
+
+from pals.crowd import fuse
+from pals.crowd.closed_form import Solution, solve
+from pals.model import Part, fit_temperature
 from pals.pipeline.progress import Monitor
 from pals.pipeline.stages.encode import Encoded
 from pals.pipeline.stages.networks import train_networks
-from pals.pipeline.stages.solve import fit_answers, solve_labels
 from pals.pipeline.stages.trained import Trained
+from pals.training.engine import Engine
+from pals.vision.networks.small_networks import RootLinear
+
+HEAD = "linear"
+NO_HELP = "The images hardly help here: they add next to nothing to the answers, so the answers alone decide."
 
 
 def train(encoded: Encoded, monitor: Monitor | None = None) -> Trained:
-    """Learn from all items with answers."""
+    """Learn in the way that was planned.
+
+    Args:
+        encoded: Stage 3.
+        monitor: Receives progress of training.
+    """
     if encoded.plan.data.answers_only:
         return fit_answers(encoded)
-    learn = solve_labels if encoded.plan.solved else train_networks
-    return learn(encoded, monitor or Monitor())
+    return solve_labels(encoded) if encoded.plan.solved else train_networks(encoded, monitor or Monitor())
+
+
+def solve_labels(encoded: Encoded) -> Trained:
+    """Fit the closed form; the prediction for each item comes from a regression on all others."""
+    found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
+    width = encoded.vectors_ND.shape[1]
+    return Trained(
+        encoded=encoded,
+        network=network_of(found),
+        part=Part(HEAD, (width,), (0.0,) * width, (1.0,) * width),
+        temperature=temperature_of(found),
+        features_ND=encoded.vectors_ND - encoded.vectors_ND.mean(dim=0),
+        fusion=found.fusion,
+        predicted_NC=found.fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
+        spectrum=found.spectrum,
+        remarks=() if found.fusion.calibration is not None else (NO_HELP,),
+    )
+
+
+def fit_answers(encoded: Encoded) -> Trained:
+    """Fit the annotator model with hard items to the answers alone. The prior strength, unless it was given, is that of the
+    model without hard items."""
+    loaded = encoded.loaded
+    strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
+    start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
+    fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
+    return Trained(
+        encoded=encoded,
+        network=None,
+        part=None,
+        temperature=1.0,
+        features_ND=encoded.vectors_ND,
+        fusion=fusion,
+        predicted_NC=fusion.opinion_NC,
+        device=torch.device("cpu"),
+        training=describe(encoded),
+    )
+
+
+def describe(encoded: Encoded) -> dict[str, Any]:
+    """What was run, with the keys of a run that trains."""
+    config, sets = encoded.plan.config, encoded.loaded.candidates
+    return {
+        "method": config.method_name,
+        "data": config.data.name,
+        "seed": config.seed,
+        "items": len(sets),
+        "mean_set_size": sets.statistics().mean_size,
+        "engine": Engine(config.engine).describe(),
+        "epochs": 0,
+    }
+
+
+def network_of(found: Solution) -> RootLinear:
+    """The regression as a network."""
+    network = RootLinear(*found.weight_DC.shape)
+    with torch.no_grad():
+        network.classifier.weight.copy_(torch.from_numpy(found.weight_DC.T.copy()))
+        network.classifier.bias.copy_(torch.from_numpy(np.array(found.bias_C)))
+    return network
+
+
+def temperature_of(found: Solution) -> float:
+    """The softmax temperature at which leave-one-out predictions fit the labels of answers and predictions together."""
+    consensus = found.fusion.consensus
+    known_N = torch.from_numpy(consensus.answers.known_N)
+    return fit_temperature(torch.from_numpy(found.logit_NC)[known_N], torch.from_numpy(consensus.posterior_NC)[known_N])

@@ -1,4 +1,4 @@
-"""Stage 2, what was given, loaded: pictures decoded or vectors read, and what the answers say by themselves."""
+"""Stage 2, loading: images decoded or vectors read, and the annotator model (Dawid-Skene) fitted to the answers alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pals.data.row_source import Inputs, subset
 from pals.labels.candidates import CandidateSets
 from pals.pipeline.evaluate import Graded, read_truth
 from pals.pipeline.progress import Monitor
-from pals.pipeline.stages.images import READING, ReadPictures, read_pictures
+from pals.pipeline.stages.images import READING, ReadImages, read_images
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.read_answers import answered_first
 from pals.pipeline.stages.vectors import read_matrix, row_names
@@ -39,19 +39,35 @@ from pals.vision.networks.patch_features import PatchNetwork
 from pals.vision.pretrained import PATCHES, Encoder
 
 
-class Looked(NamedTuple):
-    """Pictures that were encoded for the first time, and how long that took, their decoding included."""
+class EncodedAhead(NamedTuple):
+    """Number of images that were encoded while others were decoded, and the seconds that both took."""
 
-    pictures: int = 0
+    images: int = 0
     seconds: float = 0.0
 
 
-NOTHING = Looked()
+NOTHING_AHEAD = EncodedAhead()
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Everything that a run on one's own items starts from; items with answers come first."""
+    """The inputs of a run; the N items with answers come first.
+
+    Args:
+        plan: Stage 1.
+        items: Images or vectors, with the names of the items.
+        votes: Answers to these items.
+        views: Augmentations.
+        statistics: Mean and standard deviation of the inputs.
+        candidates: Candidate sets of the M items that are trained on.
+        trained_M: Row numbers of those items.
+        consensus: Annotator model fitted to the answers alone.
+        mark: Digest of all inputs: a run is resumed only with the same.
+        truth: Known labels, for grading.
+        bad: Images that could not be read, and why.
+        encoder: The frozen network with its weights, if there is one; patches are not cut yet.
+        ahead: What it encoded while other images were decoded.
+    """
 
     plan: Plan
     items: Items
@@ -59,38 +75,34 @@ class Loaded:
     views: Views
     statistics: Normalisation
     candidates: CandidateSets
-    "Of the items that are trained on."
     trained_M: Tensor
-    "Which items those are."
     consensus: Consensus
-    "What the answers say by themselves."
     mark: str
-    "Of the content of all pictures or vectors: a run is resumed only with those it began with."
     truth: Graded | None = None
     bad: tuple[str, ...] = ()
-    "Pictures that could not be read, and why."
     encoder: Network | None = None
-    "The frozen network with its weights, where there is one; patches are still to be cut."
-    looked: Looked = NOTHING
-    "What it has seen of the pictures while others were decoded."
+    ahead: EncodedAhead = NOTHING_AHEAD
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader of the report should know of the files: everything that was skipped, did not match or was left out."""
+        """Everything in the files that was skipped, did not match or was left out, for the report."""
         return [*self.plan.matched.warnings, *(f"Left out: {line}" for line in self.bad)]
 
 
 def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
-    """Decode the pictures (once: the cache keeps them, unless they are streamed), or read the vectors. Refuses other inputs
-    than the run began with."""
+    """Decode the images or read the vectors, and fit the annotator model to the answers.
+
+    Raises:
+        InputError: An input cannot be read, or the inputs are not those that the run began with.
+    """
     monitor, encoder = monitor or Monitor(), encoder_of(plan)
     known = None if plan.data.images is None else input_statistics(plan.config.network)
     started = time.perf_counter()
-    with _looking(plan, encoder, known) as ahead:
-        watch = None if ahead is None else ahead.add
+    with _background_encoder(plan, encoder, known) as background:
+        watch = None if background is None else background.add
         read = read_inputs(plan.data, plan.matched.votes, known, plan.cache, monitor, plan.stream, watch)
     items, votes, views, statistics, bad = read
-    looked = NOTHING if ahead is None else Looked(ahead.encoded, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
     candidates = votes.to_candidates(on_empty="drop", use_gold=plan.data.gold)
     if plan.data.answers_only:  # nothing is trained on their shares, a large table
         candidates = replace(candidates, frequency_NC=None)
@@ -109,12 +121,12 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
         truth=None if plan.truth is None else read_truth(plan.truth, votes),
         bad=bad,
         encoder=encoder,
-        looked=looked,
+        ahead=NOTHING_AHEAD if background is None else EncodedAhead(background.encoded, seconds),
     )
 
 
 def encoder_of(plan: Plan) -> Network | None:
-    """The frozen network with its weights; patches are still to be cut."""
+    """The frozen network with its weights, if the run has one; patches are not cut yet."""
     network = plan.config.network
     if not network.frozen:
         return None
@@ -127,15 +139,15 @@ def encoder_name(plan: Plan) -> str:
 
 
 def as_encoder(plan: Plan, network: Network, statistics: Normalisation) -> Encoder:
-    """For pictures that have its size already."""
+    """The network as an encoder of images that have its size."""
     return sized_encoder(plan.config.network.name, network, statistics)
 
 
-def _looking(
+def _background_encoder(
     plan: Plan, network: Network | None, known: Normalisation | None
 ) -> AbstractContextManager[BackgroundEncoder | None]:
-    """What encodes pictures while others are decoded: pretrained networks, which need to know of no other picture, where they
-    do not want the cores that decode. Two kinds of work in turn on all cores of a CPU take less time than both at once."""
+    """Encodes images while others are decoded, for a pretrained network on a GPU. On a CPU, both kinds of work in turn on all
+    cores take less time than both at once."""
     if network is None or known is None or isinstance(network, PatchNetwork):
         return nullcontext()
     if find_device(plan.config.engine.device).type == "cpu":
@@ -144,7 +156,7 @@ def _looking(
 
 
 class ReadInputs(NamedTuple):
-    """Pictures or vectors in the order of the votes' items, of which those that could not be read are left out."""
+    """Images or vectors in the order of the votes' items, without those that could not be read."""
 
     items: Items
     votes: Votes
@@ -162,31 +174,36 @@ def read_inputs(
     stream: bool | None = None,
     watch: Watch | None = None,
 ) -> ReadInputs:
-    """What these votes are about; pictures standardised by what is known to suit the network, or by their own statistics. Of
-    answers alone, vectors without a number. `watch` sees pictures as they are decoded."""
+    """The images or vectors of the votes' items; with answers alone, vectors of width 0.
+
+    Args:
+        data: Settings of the data.
+        votes: The answers.
+        known: Mean and standard deviation that suit the network; default: those of the images.
+        cache: Folder of decoded images.
+        monitor: Receives progress.
+        stream: Whether to decode images whenever they are needed.
+        watch: Called with images as they are decoded.
+    """
     if data.images is not None:
-        pictures = read_pictures(data, votes.items, cache or default_cache(), stream, monitor or Monitor(), watch)
-        return _pictures(data, votes, known, pictures)
+        images = read_images(data, votes.items, cache or default_cache(), stream, monitor or Monitor(), watch)
+        return _images(data, votes, known, images)
     if data.features is not None:
         return _vectors(data, votes)
     nothing = torch.zeros(len(votes.items), 0)
     return ReadInputs(Items(nothing, votes.items), votes, vector_views(nothing[0], nothing[0]), Normalisation((), ()), ())
 
 
-def _pictures(data: VotesConfig, votes: Votes, known: Normalisation | None, pictures: ReadPictures) -> ReadInputs:
-    inputs, names, left_out = pictures
+def _images(data: VotesConfig, votes: Votes, known: Normalisation | None, read: ReadImages) -> ReadInputs:
+    inputs, names, left_out = read
     bad = tuple(f"{image.name}: {image.reason}" for image in left_out)
     if bad:
         votes = answered_first(votes.match(names)[0])
     statistics = known or Normalisation(*image_statistics(inputs))
     images = inputs if names == votes.items else subset(inputs, _places(names, votes.items))
-    return ReadInputs(Items(images, votes.items), votes, picture_views(data, statistics), statistics, bad)
-
-
-def picture_views(config: VotesConfig, statistics: Normalisation) -> Views:
-    """How pictures of this size are varied in training."""
-    strong: Literal["cifar", "imagenet"] = "cifar" if config.size <= 64 else "imagenet"
-    return image_views(*statistics, pad=max(1, config.size // 8), flip=config.mirror, strong=strong, cutout=config.size // 2)
+    strong: Literal["cifar", "imagenet"] = "cifar" if data.size <= 64 else "imagenet"
+    views = image_views(*statistics, pad=max(1, data.size // 8), flip=data.mirror, strong=strong, cutout=data.size // 2)
+    return ReadInputs(Items(images, votes.items), votes, views, statistics, bad)
 
 
 def _vectors(data: VotesConfig, votes: Votes) -> ReadInputs:
@@ -210,9 +227,9 @@ def _marked(inputs: Inputs, monitor: Monitor) -> str:
 
 
 def _refuse_other_inputs(folder: Path, mark: str) -> None:
-    """A run that was begun says with what (one of an earlier version does not)."""
+    """A run stores the mark of its inputs when it begins (runs of version 0.1 do not)."""
     if read_about(folder).get("data_mark", mark) != mark:
         raise InputError(
-            f"The pictures or vectors have changed since {folder} was started, though their names have not. "
+            f"The images or vectors have changed since {folder} was started, though their names have not. "
             f"Restore them to resume it, or choose another --out."
         )

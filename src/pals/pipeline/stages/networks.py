@@ -1,4 +1,4 @@
-"""A classifier by training: networks that each leave a fold out, where there are folds, and the one on all items."""
+"""Training with cross-fitting: one network per fold, trained without it, and the classifier on all items."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from pals.data.row_source import Inputs, in_batches, subset
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.model import Part, fit_temperature, is_model
-from pals.pipeline.progress import Monitor
+from pals.pipeline.progress import MIN_REPORTED_SECONDS, Monitor, seconds_left
 from pals.pipeline.stages.encode import Encoded
 from pals.pipeline.stages.load import Loaded
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.trained import Trained
-from pals.pipeline.time_left import WORTH_SAYING, seconds_left
 from pals.runs.run import Run
 from pals.runs.run_config import RunConfig, VotesConfig
 from pals.training.trainer import Trainer
@@ -32,30 +31,35 @@ from pals.util.words import duration
 from pals.vision.networks import Output
 
 FOLD_TRAINING: Mapping[str, Any] = {"batch_size": 128, "lr": 0.1, "weight_decay": 5e-4, "tail": "fill"}
-"""What soft-votes is trained with where nothing is known of the inputs: from scratch."""
+"""Settings of soft-votes from scratch."""
 FOLD_COST = 0.5
-"""Of an epoch of soft-votes beside one of PALS: one view, no features."""
-COMPARED = 20_000  # items at most with which the closed form is tried beside what was trained
+"""Cost of an epoch of soft-votes (one view, no features) relative to one of PALS."""
+MAX_COMPARED_ITEMS = 20_000  # with which the closed form is compared with a trained network
 
 
 @dataclass(frozen=True)
 class Networks:
-    """What networks that have learned say of all items."""
+    """Predictions of the trained networks for all items.
+
+    Args:
+        network: The classifier, trained on all items.
+        output: Its logits, as the saved classifier gives them, and its features.
+        logits_NC: Its logits, averaged over an image and its mirror image if both show the same.
+        out_of_fold_MC: For the items that were trained on, logits of the network that left them out; None without folds.
+        device: Where it was trained.
+        training: What was run.
+    """
 
     network: nn.Module
-    "The one that was trained on all items."
     output: Output
-    "Its own logits, as the saved classifier gives them, and its features."
     logits_NC: Tensor
-    "Its best guess: the mean over a picture and its mirror image, where there is one."
     out_of_fold_MC: Tensor | None
-    "Of the items that were trained on: the logits of the network that left them out. None without folds."
     device: torch.device
     training: Mapping[str, Any]
 
 
 class PlannedRun(NamedTuple):
-    """A run on some of the items, before it is made."""
+    """A training run on M of the items."""
 
     title: str
     config: RunConfig
@@ -65,11 +69,11 @@ class PlannedRun(NamedTuple):
 
 
 def train_networks(encoded: Encoded, monitor: Monitor) -> Trained:
-    """Networks that each leave a fold out, where there are folds, and the one on all items; then who is believed how far."""
+    """Train the networks of the folds and the classifier, and fuse their predictions with the answers."""
     made = run_all(encoded, monitor)
     loaded, data = encoded.loaded, encoded.statistics or encoded.loaded.statistics
     consensus = loaded.consensus
-    fusion = fuse(loaded.votes, opinions(encoded, made), strength=consensus.annotators.strength)
+    fusion = fuse(loaded.votes, predictions(encoded, made), strength=consensus.annotators.strength)
     shape = loaded.items.shape if encoded.encoder is None else (encoded.inputs.shape[1],)
     return Trained(
         encoded=encoded,
@@ -86,7 +90,7 @@ def train_networks(encoded: Encoded, monitor: Monitor) -> Trained:
 
 
 def run_all(encoded: Encoded, monitor: Monitor) -> Networks:
-    """First the runs that leave a fold out, then the one on all items; each is resumed where its folder ends."""
+    """Train the networks of the folds, then the classifier; each is resumed from its folder."""
     fold_M = folds_of(encoded.loaded)
     *folds, whole = planned_runs(encoded, fold_M)
     lengths = lengths_of(encoded.plan)
@@ -95,13 +99,13 @@ def run_all(encoded: Encoded, monitor: Monitor) -> Networks:
         for number, planned in enumerate(folds):
             trainer = _follow(encoded, planned, lengths, number, monitor).trainer
             row_M = encoded.loaded.trained_M[fold_M == number]
-            out_of_fold_MC[fold_M == number] = best_guess(trainer, encoded, trainer_output(trainer, encoded))[row_M]
+            out_of_fold_MC[fold_M == number] = mirrored_logits(trainer, encoded, trainer_output(trainer, encoded))[row_M]
         run = _follow(encoded, whole, lengths, len(folds), monitor)
     output = trainer_output(run.trainer, encoded)
     return Networks(
         network=run.trainer.method.predictor,
         output=output,
-        logits_NC=best_guess(run.trainer, encoded, output),
+        logits_NC=mirrored_logits(run.trainer, encoded, output),
         out_of_fold_MC=out_of_fold_MC if folds else None,
         device=run.trainer.engine.device,
         training={**run.describe(), "epochs": run.trainer.progress.total},
@@ -109,19 +113,19 @@ def run_all(encoded: Encoded, monitor: Monitor) -> Networks:
 
 
 def planned_runs(encoded: Encoded, fold_M: Tensor) -> list[PlannedRun]:
-    """The one on all items is the last."""
+    """The runs of the folds; the last is the classifier on all items."""
     loaded, plan = encoded.loaded, encoded.plan
     runs, folds = [], plan.data.folds
     config, shares = (fold_config(encoded), answer_shares(loaded)) if folds else (plan.config, loaded.candidates)
     for fold in range(folds):
         kept_M, folder = fold_M != fold, plan.folder / "folds" / f"fold-{fold + 1}"
-        title = f"second opinion {fold + 1} of {folds}"
+        title = f"fold {fold + 1} of {folds}"
         runs.append(PlannedRun(title, config, shares.take(kept_M), loaded.trained_M[kept_M], folder))
     return [*runs, PlannedRun("classifier", plan.config, loaded.candidates, loaded.trained_M, plan.folder)]
 
 
 def lengths_of(plan: Plan) -> list[tuple[int, float]]:
-    """Of each run its epochs, and what one of them costs beside one of the run on all items, which is the last."""
+    """Epochs of each run, and the cost of one of them relative to one of the last run, the classifier."""
     folds = plan.data.folds
     return [*[(plan.data.fold_epochs, FOLD_COST * (folds - 1) / max(folds, 1))] * folds, (plan.config.train.epochs, 1.0)]
 
@@ -133,8 +137,8 @@ def folds_of(loaded: Loaded) -> Tensor:
 
 
 def fold_config(encoded: Encoded) -> RunConfig:
-    """Of the networks that each leave a fold out: quick to train, and without weights that have seen that fold. Where there
-    are pretrained weights they start from these, and are trained as the classifier was when it started from them."""
+    """Settings of the networks of the folds: quick to train, and without weights trained on the fold. They start from
+    pretrained weights if there are any, and are then trained as the classifier was when it started from them."""
     config, data = encoded.plan.config, encoded.plan.data
     start = fold_start(config)
     training: Mapping[str, Any] = FOLD_TRAINING if start["fold_weights"] is None else {"lr": start["fold_lr"]}
@@ -149,8 +153,8 @@ def fold_config(encoded: Encoded) -> RunConfig:
 
 
 def fold_start(config: RunConfig) -> dict[str, Any]:
-    """The weights that networks which leave a fold out start from, and their learning rate with these: those of the network
-    itself or, in an update, where the network starts from a run that has seen all answers, those of its first run."""
+    """The weights that the networks of the folds start from, and their learning rate with these: those of the classifier or, in
+    an update, whose classifier starts from one that was trained on all answers, those of the first run."""
     assert isinstance(config.data, VotesConfig)
     weights = config.network.weights
     if weights is not None and is_model(Path(weights)):
@@ -159,8 +163,7 @@ def fold_start(config: RunConfig) -> dict[str, Any]:
 
 
 def answer_shares(loaded: Loaded) -> CandidateSets:
-    """The candidates with, as shares of the votes, how likely the answers alone make each of them: who errs how is part of
-    that."""
+    """The candidate sets with the posterior of the annotator model in place of vote shares."""
     sets, posterior_NC = loaded.candidates, torch.from_numpy(loaded.consensus.posterior_NC).float()
     share_MC = posterior_NC[loaded.trained_M] * sets.allowed_NC
     total_M1 = share_MC.sum(dim=1, keepdim=True)
@@ -169,15 +172,15 @@ def answer_shares(loaded: Loaded) -> CandidateSets:
 
 
 def _follow(encoded: Encoded, planned: PlannedRun, lengths: list[tuple[int, float]], number: int, monitor: Monitor) -> Run:
-    """Train it, and say after its first epoch how long the rest of the training takes: in the first run and in the last."""
-    run, said = _make(encoded, planned), 0 < number < len(lengths) - 1
+    """Train a run, and report the time left after the first epoch of the first and of the last run."""
+    run, reported = _make(encoded, planned), 0 < number < len(lengths) - 1
 
     def after_epoch(record: Mapping[str, Any]) -> None:
-        nonlocal said
+        nonlocal reported
         left = seconds_left(record, lengths, number, run.trainer.progress.total)
-        if not said and left >= WORTH_SAYING:
+        if not reported and left >= MIN_REPORTED_SECONDS:
             monitor.say(f"About {duration(left)} of training left.")
-        said = True
+        reported = True
 
     monitor.follow(planned.title, run, after_epoch)
     return run
@@ -187,7 +190,7 @@ def _make(encoded: Encoded, planned: PlannedRun) -> Run:
     loaded, sets = encoded.loaded, planned.candidates
     items = Items(_rows(encoded.inputs, planned.row_M), sets.ids)
     dataset = Dataset("votes", sets.class_names, items, None, None, None, encoded.views, votes=sets)
-    own = planned.folder != loaded.plan.folder  # the folder of the fit is locked, and its summary written when all is done
+    own = planned.folder != loaded.plan.folder  # the fit has locked its folder, and writes its summary itself
     return Run(planned.config, planned.folder, dataset=dataset, about={"data_mark": loaded.mark}, owner=own)
 
 
@@ -197,8 +200,8 @@ def trainer_output(trainer: Trainer, encoded: Encoded) -> Output:
     return Output(output.logits.cpu(), output.features.cpu())
 
 
-def best_guess(trainer: Trainer, encoded: Encoded, output: Output) -> Tensor:
-    """Logits of all items. A second look, at the mirror image, makes a guess better."""
+def mirrored_logits(trainer: Trainer, encoded: Encoded, output: Output) -> Tensor:
+    """Logits of all items, averaged with those of the mirror images if these show the same."""
     if encoded.inputs.ndim != 4 or not encoded.plan.data.mirror:
         return output.logits
     turned = (part.flip(-1) for part in in_batches(encoded.inputs, trainer.feature_batch))
@@ -207,18 +210,15 @@ def best_guess(trainer: Trainer, encoded: Encoded, output: Output) -> Tensor:
 
 
 def _rows(inputs: Inputs, row_M: Tensor) -> Inputs:
-    """Those rows; without a copy where they are the first ones."""
+    """These rows; not copied if they are the first ones."""
     if isinstance(inputs, Tensor) and torch.equal(row_M, torch.arange(len(row_M))):
         return inputs[: len(row_M)]
     return subset(inputs, row_M)
 
 
-# ---- who is believed how far
-
-
-def opinions(encoded: Encoded, made: Networks) -> list[np.ndarray]:
-    """What those say of the items who have not seen their answers: networks that left them out of training, and, where features
-    are not trained, their neighbours. (A network that knows the answers is no second source.)"""
+def predictions(encoded: Encoded, made: Networks) -> list[np.ndarray]:
+    """Logits (N x C) by sources that were not trained on the item's answers: the networks of the folds and, on frozen features,
+    the nearest neighbours. A network that was trained on the answers is no independent source."""
     found, loaded = [], encoded.loaded
     if made.out_of_fold_MC is not None:
         unseen_NC = made.logits_NC.clone()
@@ -233,9 +233,9 @@ def opinions(encoded: Encoded, made: Networks) -> list[np.ndarray]:
 
 
 def comparable(encoded: Encoded) -> Tensor:
-    """Features that no label has touched, as unit vectors."""
+    """Features that were not trained on labels, as unit vectors."""
     vectors_ND, responses_ND = encoded.vectors_ND, encoded.responses_ND
-    if responses_ND is not None or encoded.encoder is None:  # whoever made vectors may have used any units
+    if responses_ND is not None or encoded.encoder is None:  # vectors may have any units
         vectors_ND = vectors_ND if responses_ND is None else responses_ND
         std_D, mean_D = torch.std_mean(vectors_ND, dim=0)
         vectors_ND = (vectors_ND - mean_D) / std_D.clamp_min(1e-6)
@@ -243,8 +243,8 @@ def comparable(encoded: Encoded) -> Tensor:
 
 
 def predicted_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
-    """Probabilities by classifiers that have not seen an item's answers, each kind with a temperature of its own: the network
-    of the item's fold; without folds the neighbours, or, where there are none, no more than how frequent the classes are."""
+    """Probabilities by classifiers that were not trained on the item's answers, calibrated separately: the network of the
+    item's fold; without folds the neighbours or, without these, the class frequencies."""
     row_M = loaded.trained_M
     predicted_NC = _tempered(made.logits_NC, temperature_of(loaded, made.logits_NC[row_M], fusion))
     if made.out_of_fold_MC is not None:
@@ -255,9 +255,11 @@ def predicted_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
 
 
 def temperature_of(loaded: Loaded, logits_MC: Tensor, fusion: Fusion) -> float:
-    """What makes logits of the items that were trained on agree with what answers and opinions come to as independent sources,
-    as in `solve`. The answers alone, or the posterior that allows for their correlation, would not do as the target: they are
-    less sure than a network that has learned from all of them is right."""
+    """The softmax temperature at which the logits fit the posterior of answers and predictions as independent sources.
+
+    The posterior of the answers alone, or the one tempered by the correlation of the sources, would be a wrong target: a
+    network trained on all answers is right more often than these are sure.
+    """
     return fit_temperature(logits_MC, torch.from_numpy(fusion.consensus.posterior_NC)[loaded.trained_M])
 
 
@@ -266,12 +268,12 @@ def _tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
-    """On frozen features: whether people's answers are predicted better by these opinions or by those of the closed form, each
-    answer from the other answers to its item and an opinion that has seen none of them."""
+    """On frozen features, whether this classifier or the closed form predicts held-out answers better, each answer from the
+    other answers to its item and a prediction that used none of them."""
     if encoded.inputs.ndim != 2:
         return ()
     inputs = encoded.vectors_ND
-    if len(inputs) > COMPARED or min(inputs.shape) > LARGEST or fusion.calibration is None:
+    if len(inputs) > MAX_COMPARED_ITEMS or min(inputs.shape) > LARGEST or fusion.calibration is None:
         return ()
     other = closed_form(encoded.loaded.votes, inputs)
     own, theirs = (mean_log_predicted(other.alone, made.opinion_NC) for made in (fusion, other))

@@ -1,4 +1,7 @@
-"""Stage 1, the plan: the votes are read, the pictures' sizes looked at, and everything that nobody said is chosen."""
+"""Stage 1, the plan: the answers are read and matched, and every setting that was not given is chosen.
+
+To choose an encoder, a sample of the images is decoded and encoded (`encoder_choice`); otherwise only their sizes are read.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from typing import Any
 
 from pals.crowd.dawid_skene.em import DAWID_SKENE
 from pals.methods import preset_for
-from pals.pipeline.stages.encoder_choice import Choice, Trial, choose_encoder
+from pals.pipeline.stages.encoder_choice import Comparison, EncoderChoice, choose_encoder
 from pals.pipeline.stages.fit_defaults import Facts, choose, is_open, is_solved
 from pals.pipeline.stages.images import shorter_side
-from pals.pipeline.stages.patches import SeenPatches
+from pals.pipeline.stages.patches import CutPatches
 from pals.pipeline.stages.read_answers import MatchedVotes, answered, fingerprint, match_votes
 from pals.pipeline.stages.vectors import read_matrix
 from pals.readers import Votes
@@ -27,32 +30,39 @@ from pals.util.words import how_many
 from pals.vision.images.image_cache import default_cache
 from pals.vision.images.pixel_statistics import MIN_SIDE
 
-CROWD: Mapping[str, Any] = {"delta": 0.75}
-"""Of PALS, what the authors use for the answers of real people; shares of the votes weigh the candidates by themselves."""
+CROWD_OPTIONS: Mapping[str, Any] = {"delta": 0.75}
+"""Options of PALS that its authors use for answers of human annotators; shares of the votes weigh the candidates as they
+are."""
 
 ANSWERS_ONLY: Mapping[str, Any] = {"method": {"name": DAWID_SKENE}, "network": {"name": "none"}}
-"""What is done without pictures and vectors."""
+"""Settings without images and vectors."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done, with all settings. Nothing is decoded and nothing written yet."""
+    """All settings of a run. Nothing is written yet.
+
+    Args:
+        config: The settings.
+        matched: The answers, matched to the items.
+        reasons: A sentence for each choice that matters.
+        folder: The run's folder.
+        resumed: Whether an earlier command has done a part of the run, or all.
+        truth: File with known labels.
+        cache: Folder of decoded images and features.
+        stream: Whether to decode images whenever they are needed; None: if the disk has no room for all.
+        patches: Features by patches that the comparison of encoders made.
+    """
 
     config: RunConfig
     matched: MatchedVotes
     reasons: tuple[str, ...]
-    "A sentence for each choice that matters."
     folder: Path
     resumed: bool = False
-    "An earlier command has done a part of it, or all."
     truth: Path | None = None
     cache: Path | None = None
     stream: bool | None = None
-    "Decode pictures whenever they are needed, instead of once into the cache; None: where the disk has no room."
-    compared: int = 0
-    "Pictures that were encoded when encoders were compared."
-    seen: SeenPatches | None = None
-    "What patches made of them then."
+    patches: CutPatches | None = None
 
     @property
     def data(self) -> VotesConfig:
@@ -61,19 +71,19 @@ class Plan:
 
     @property
     def solved(self) -> bool:
-        """Nothing is trained: in closed form, or by the answers alone."""
+        """Whether nothing is trained: labels in closed form, or from the answers alone."""
         return self.config.method_name in UNTRAINED
 
     def describe(self) -> str:
-        """The method, the network and how long, in a few words."""
+        """The method, the network and the epochs, in a sentence."""
         network, train = self.config.network, self.config.train
         if self.data.answers_only:
-            return "No pictures: labels come from the answers alone, weighted by how each person errs (Dawid-Skene model)"
+            return "No images: labels come from the answers alone, weighted by the errors of each annotator (Dawid-Skene model)"
         if self.solved:
-            seen = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
-            return f"Closed form on {seen}: labels are computed directly from features and answers, without training"
+            on = f"{network.name} at {self.data.size} px" if network.frozen else "the feature vectors"
+            return f"Closed form on {on}: labels are computed directly from features and answers, without training"
         folds = self.data.folds
-        times = f", and {how_many(folds, 'more network')}, each for a second opinion on items it has not seen" if folds else ""
+        times = f", and {how_many(folds, 'more network')} for predictions on items left out of training" if folds else ""
         size = f" at {self.data.size} px" if self.data.images is not None else ""
         frozen = f" on the features of {network.name}" if network.frozen else ""
         passes = f"{how_many(train.epochs, 'epoch')}, each a pass over the items"
@@ -89,8 +99,19 @@ def plan(
     cache: Path | None = None,
     stream: bool | None = None,
 ) -> Plan:
-    """Settle what is not given. A folder that exists is resumed with its own settings. `votes` are answers in memory, in place
-    of the files that `data.votes` names."""
+    """Choose every setting that is not given; a run that was begun keeps its own.
+
+    Args:
+        given: Settings by section.
+        folder: The run's folder.
+        votes: Answers in memory, in place of the files that `data.votes` names.
+        truth: File with known labels.
+        cache: Folder of decoded images and features.
+        stream: Whether to decode images whenever they are needed.
+
+    Raises:
+        InputError: A file or setting is not valid, or the folder holds another run.
+    """
     refuse_unwritable(folder)
     earlier = _begun(folder)
     if earlier is not None and dict(given.get("network") or {}).get("name") == AUTO:
@@ -101,7 +122,7 @@ def plan(
     _refuse_folds(sources.folds, matched.votes)
     mark = fingerprint(matched.votes)
     reasons: list[str] = []
-    found: Choice | None = None
+    found: EncoderChoice | None = None
     if earlier is None and sources.answers_only:
         values = merge(ANSWERS_ONLY, given)
     elif earlier is None:
@@ -112,7 +133,7 @@ def plan(
         values, reasons = choose(given, facts)
         reasons = reasons if found is None else [found.reason, *reasons[1:]]
         values = merge(_usual_method(values["method"], facts), values)
-        if sources.earlier is not None:  # of an update nothing is open
+        if sources.earlier is not None:  # an update chooses nothing
             reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
     else:
         _refuse_other_answers(folder, sources, matched.votes, mark)
@@ -120,8 +141,8 @@ def plan(
     chosen = {key: value for key, value in values["data"].items() if key in ("size", "folds", "fold_epochs")}
     config = RunConfig.of(values, data=replace(sources, **chosen, fingerprint=mark))
     check_folder(folder, config)
-    encoded, seen = (0, None) if found is None else (found.encoded, found.seen)
-    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, encoded, seen)
+    patches = None if found is None else found.patches
+    return Plan(config, matched, tuple(reasons), folder, earlier is not None, truth, cache, stream, patches)
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -137,15 +158,15 @@ def _begun(folder: Path) -> dict[str, Any] | None:
 
 
 def _usual_method(given: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """The section `method` as far as nobody has said it: PALS, for few items by the preset made for them."""
+    """The section `method` if none was given: PALS, for few items with the preset made for them."""
     if given.get("name", "pals") != "pals":
         return {}
     options = {} if "preset" in given else preset_for("pals", facts.answered)
-    return {"method": {"name": "pals", **(options or CROWD)}}
+    return {"method": {"name": "pals", **(options or CROWD_OPTIONS)}}
 
 
 def _refuse_folds(folds: int, votes: Votes) -> None:
-    """Each network needs items to learn from, and others to be asked about."""
+    """Each network needs items to train on and others to predict."""
     most = int(answered(votes).sum())
     if folds == 1 or folds > most:
         raise InputError(f"--folds {folds}: give 2 to {most:,}, the items with an answer, or 0 for no cross-fitting.")
@@ -153,20 +174,18 @@ def _refuse_folds(folds: int, votes: Votes) -> None:
 
 def _refuse_other_answers(folder: Path, sources: VotesConfig, votes: Votes, mark: str) -> None:
     if sources.fingerprint != mark:
-        early = ' Early versions left out "don\'t know", unsure marks and times: fit such a run again with another --out.'
-        before = early if votes.marked or votes.timed else ""
         raise InputError(
-            f"The pictures or answers are not those that {folder} was started with. Use `pals update {folder} VOTES` to add "
-            f"new answers, or choose another --out.{before}"
+            f"The images or answers are not those that {folder} was started with. Use `pals update {folder} VOTES` to add "
+            f"new answers, or choose another --out."
         )
 
 
-def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path) -> Choice | None:
-    """The encoder that a comparison chose, where it is open."""
+def _compare(given: Mapping[str, Any], facts: Facts, data: VotesConfig, votes: Votes, cache: Path) -> EncoderChoice | None:
+    """The encoder that a comparison chooses; None if it was given."""
     if not is_open(given, facts) or facts.side is None:
         return None
     seed, solved = checked_seed(given.get("seed")), is_solved(given, facts, fixed=True)
-    return choose_encoder(Trial(data, votes, facts.side, cache, _device(given), seed, solved))
+    return choose_encoder(Comparison(data, votes, facts.side, cache, _device(given), seed, solved))
 
 
 def _device(given: Mapping[str, Any]) -> str:
@@ -177,7 +196,7 @@ def _facts(data: VotesConfig, votes: Votes, given: Mapping[str, Any]) -> Facts:
     side = None if data.images is None else shorter_side(data.images, votes.items)
     if side is not None and side < MIN_SIDE:
         raise InputError(
-            f"The pictures in {data.images} are {side} pixels high or wide, too small to show anything. Give the originals, of "
+            f"The images in {data.images} are {side} pixels high or wide, too small to show anything. Give the originals, of "
             f"at least {MIN_SIDE} pixels, or vectors with --features."
         )
     return Facts(

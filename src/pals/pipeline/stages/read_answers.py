@@ -1,4 +1,4 @@
-"""The answers that the user gave, matched to the user's items before any picture is opened."""
+"""The user's answers, matched to the user's items before any image is opened."""
 
 from __future__ import annotations
 
@@ -26,25 +26,36 @@ IN_MEMORY = "the votes given"
 
 @dataclass(frozen=True)
 class MatchedVotes:
-    """The votes, with the user's items as their items; those with an answer come first, so that what is trained on is one
-    stretch of memory."""
+    """Votes about the user's items. Items with an answer come first, so that the training data are contiguous in memory.
+
+    Args:
+        votes: The answers.
+        lines: What was read, what was skipped and why, what did not match.
+        warnings: Those of the lines that belong in the report.
+    """
 
     votes: Votes
     lines: tuple[str, ...] = ()
-    "What was read, what was skipped and why, what did not match."
     warnings: tuple[str, ...] = ()
-    "Those of them that a reader of the result should know, too."
 
 
 def answered(votes: Votes) -> np.ndarray:
-    """Per item, whether anybody answered, or its right label is known."""
+    """Per item (N), whether it has an answer that counts or a known label."""
     counted = np.bincount(votes.item_R, weights=votes.weight_R, minlength=len(votes.items)) > 0
     known: np.ndarray = counted | (votes.gold_I >= 0)
     return known
 
 
 def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes:
-    """The votes of all files (or those given), matched to the pictures or to the rows of the feature table."""
+    """The answers of all files, matched to the images or to the rows of the feature table.
+
+    Args:
+        config: Settings of the data.
+        given: Answers in memory, in place of files.
+
+    Raises:
+        InputError: A file cannot be read, no item matches, or there are too few answers or classes.
+    """
     earlier = None
     if config.earlier is not None and given is None:
         earlier = Earlier.of(Path(config.earlier), config.reviewed, config.separator)
@@ -61,7 +72,7 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
         _refuse_another_runs(config, before, votes, matched, report)
     matched = add_classes(matched, config.added, config.earlier)
     _refuse_too_little(config, matched)
-    where = how_many(len(names), *(("picture",) if config.images is not None else ("row of features", "rows of features")))
+    where = how_many(len(names), *(("image",) if config.images is not None else ("row of features", "rows of features")))
     (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()
     if report.unanswered:  # which are these items, too, and those that no file of answers names
         silent = np.flatnonzero((np.bincount(votes.item_R, minlength=len(votes.items)) == 0) & (votes.gold_I < 0))
@@ -93,8 +104,8 @@ def _read(config: VotesConfig, begins: Earlier | None) -> Votes:
 
 
 def _with_news(votes: Votes, before: Votes | None, config: VotesConfig) -> Votes:
-    """With a remark on the classes that further answers brought and nobody named: a slip makes one, too. Where there is nothing
-    but answers, so does a file that belongs to something else make new items."""
+    """With a remark on new classes that further answers brought, which may be typing errors; and, with answers alone, on new
+    items, which may belong to another run."""
     if before is None:
         return votes
     remarks, classes, items = list[str](), _beyond(votes.class_names, before.class_names), _beyond(votes.items, before.items)
@@ -113,7 +124,7 @@ def _beyond(names: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
-    """A table in memory, read as the same table in a file would be."""
+    """A data frame, read like the same table in a file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "votes.csv"
         frame.to_csv(path, index=False)
@@ -130,7 +141,7 @@ def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
 
 
 def classes_of(config: VotesConfig) -> tuple[str, ...] | None:
-    """The classes of a run, if they were named: those that were added are named, too."""
+    """The classes of a run with those that were added; None if they were not named."""
     names = config.class_names
     return names and (*names, *(name for name in config.added if name not in names))
 
@@ -150,7 +161,7 @@ def _refuse_strangers(config: VotesConfig, votes: Votes, report: Match) -> None:
 
 
 def _refuse_another_runs(config: VotesConfig, before: Votes, votes: Votes, matched: Votes, report: Match) -> None:
-    """Further answers that are all about items which are not there, as those of another project are."""
+    """Further answers that are all about unknown items, as those of another project are."""
     strangers, missing = _beyond(votes.items, before.items), {*report.missing, *report.ambiguous, *report.refused}
     if strangers and missing.issuperset(strangers) and _size(matched) == _size(before.match(matched.items)[0]):
         raise InputError(
@@ -164,7 +175,7 @@ def _size(votes: Votes) -> tuple[int, int, int]:
 
 
 def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
-    """One item, or one class, is nothing to learn from."""
+    """At least two items with answers and two classes are needed."""
     files, classes, answered_N = _named(config), votes.class_names, answered(votes)
     if len(classes) < 2:
         skipped = "".join(f" ({kind})" for kind in votes.summary.skipped[:1])
@@ -180,7 +191,7 @@ def _refuse_too_little(config: VotesConfig, votes: Votes) -> None:
 
 
 def answered_first(votes: Votes) -> Votes:
-    """The same votes with the items that have answers in front."""
+    """The same votes, items with answers first."""
     has_N = np.bincount(votes.item_R, minlength=len(votes.items)) > 0
     order = np.argsort(~(has_N | (votes.gold_I >= 0)), kind="stable")
     place = np.empty_like(order)
@@ -191,7 +202,7 @@ def answered_first(votes: Votes) -> Votes:
 
 
 def fingerprint(votes: Votes) -> str:
-    """A short name for these items and answers."""
+    """A digest of these items and answers."""
     digest = hashlib.sha256("\0".join((*votes.items, "", *votes.workers, "", *votes.class_names)).encode())
     for column in (votes.item_R, votes.worker_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
         digest.update(np.ascontiguousarray(column).tobytes())

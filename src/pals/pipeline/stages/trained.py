@@ -1,4 +1,4 @@
-"""What stage 4 leaves, whichever way the classifier was learned."""
+"""The result of stage 4, however the classifier was learned."""
 
 from __future__ import annotations
 
@@ -21,28 +21,34 @@ from pals.vision.networks import Network
 
 @dataclass(frozen=True)
 class Trained:
-    """A classifier, what answers and classifier together say of all items, and how each was come by."""
+    """A classifier, and the labels fused from answers and classifier: N items, C classes, D feature width.
+
+    Args:
+        encoded: Stage 3.
+        network: Trained on all items with answers; reads images, vectors, or features of the encoder. None with answers alone.
+        part: Name of the network and standardisation of its inputs.
+        temperature: Softmax temperature that calibrates the network.
+        features_ND: Features by which items are compared.
+        fusion: Posterior from answers and classifiers; each classifier counts only for items whose answers it was not trained
+            on.
+        predicted_NC: Calibrated predictions, also by classifiers that were not trained on the item's answers.
+        device: Where neighbours are searched.
+        training: What was run, on what data, for how long.
+        spectrum: Decomposition of the features by the closed form.
+        remarks: Sentences for the summary.
+    """
 
     encoded: Encoded
     network: Network | None
-    "Learned from all items with answers; reads pictures, vectors, or what an encoder makes of pictures. None of answers alone."
     part: Part | None
-    "What the network is called and how its inputs are standardised."
     temperature: float
-    "That makes its probabilities honest."
     features_ND: Tensor
-    "In which alike items are near each other."
     fusion: Fusion
-    "What answers and classifiers say together; a classifier speaks only of items whose answers it has not seen."
     predicted_NC: np.ndarray
-    "What the classifiers say by themselves, calibrated and again of items whose answers they have not seen."
     device: torch.device
     training: Mapping[str, Any]
-    "What was run, on what, how long."
     spectrum: Spectrum | None = None
-    "Of the features, where the closed form has decomposed them."
     remarks: tuple[str, ...] = ()
-    "Sentences for the summary."
 
     @property
     def loaded(self) -> Loaded:

@@ -1,4 +1,4 @@
-"""Feature vectors in place of pictures: the table, and which item each of its rows is."""
+"""Feature vectors in place of images: the table, and the item of each row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pals.util.words import quoted
 
 
 def row_names(config: VotesConfig, votes: Votes) -> list[str]:
-    """The item of each row: as the file of names says, or row numbers where the votes use them."""
+    """The item of each row: from the file of names, or row numbers if the votes use them."""
     rows = len(read_matrix(config))
     if config.names is not None:
         names = _read_names(Path(config.names))
@@ -42,7 +42,7 @@ def _read_names(path: Path) -> list[str]:
 
 
 def read_matrix(config: VotesConfig) -> np.ndarray:
-    """The feature vectors, one row per item, as they lie in the file."""
+    """The feature vectors (N x D), mapped from the file."""
     path = Path(config.features or "")
     check_readable(path, "the .npy file with the feature vectors")
     try:

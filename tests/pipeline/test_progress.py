@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pals.pipeline.time_left import said_once, seconds_left
+from pals.pipeline.progress import reporting_time_left, seconds_left
 
 
 def test_the_rest_of_the_training_by_hand() -> None:
@@ -16,15 +16,15 @@ def test_the_rest_of_the_training_by_hand() -> None:
     assert seconds_left({"seconds": 6.0}, lengths, place=3, done=100) == 0
 
 
-def test_the_rest_of_a_pass_is_said_once_and_only_if_it_is_long() -> None:
+def test_the_rest_of_a_pass_is_reporting_time_left_and_only_if_it_is_long() -> None:
     times, said, counted = iter([0.0, 1.0, 4.0, 6.0]), list[str](), list[tuple[int, int]]()
-    count = said_once(lambda done, total: counted.append((done, total)), said.append, "features", lambda: next(times))
+    count = reporting_time_left(lambda done, total: counted.append((done, total)), said.append, "features", lambda: next(times))
     for done in (400, 410, 440, 460):
         count(done, 1000)
     assert counted == [(400, 1000), (410, 1000), (440, 1000), (460, 1000)]
     assert said == ["features: about 56 s left."]  # 4 seconds for 40, 560 to go: the first 400 may have been known before
     times = iter([0.0, 3.0])
-    count = said_once(lambda done, total: None, said.append, "features", lambda: next(times))
+    count = reporting_time_left(lambda done, total: None, said.append, "features", lambda: next(times))
     count(800, 1000)
     count(900, 1000)
     assert len(said) == 1
