@@ -1,15 +1,19 @@
-"""The scripts in benchmarks/, which no other test runs: what they import from PALS is there."""
+"""The scripts in benchmarks/, which no other test runs, and the rows of docs/speed.md, which name their results."""
 
 from __future__ import annotations
 
 import ast
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").rglob("*.py"))
+from test_docs import ROOT, table_rows
+
+SCRIPTS = sorted((ROOT / "benchmarks").rglob("*.py"))
+ROWS = list(table_rows(ROOT / "docs" / "speed.md", "version"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
@@ -17,9 +21,19 @@ def test_what_a_script_imports_is_there(script: Path) -> None:
     nodes = ast.walk(ast.parse(script.read_text(encoding="utf-8")))
     found = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pals"]
     names = [(node.module or "", alias.name) for node in found for alias in node.names]
-    missing = [name for name in names if not _is_there(*name)]
+    missing = [name for name in names if not (hasattr(import_module(name[0]), name[1]) or find_spec(".".join(name)))]
     assert not missing
 
 
-def _is_there(module: str, name: str) -> bool:
-    return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+def test_the_page_on_speed_has_rows() -> None:
+    assert len(ROWS) >= 5
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["version"][:30])
+def test_the_file_of_a_row_has_the_seconds_and_the_commit(row: dict[str, str]) -> None:
+    link = re.search(r"\]\(\.\./([^)#]+)", row["file"])
+    assert link
+    text = (ROOT / link[1]).read_text(encoding="utf-8")
+    assert row["commit"].replace(" ", "") in text
+    seconds = {f"{float(number):.2f}" for number in re.findall(r"(?<![\d.])\d+\.\d+(?![\d.])", text)}
+    assert row["seconds"].strip("*") in seconds

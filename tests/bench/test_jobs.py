@@ -1,9 +1,11 @@
-"""Which runs are wanted and how far they are; grids of one's own."""
+"""Planned runs and their progress; the user's own grids."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -11,9 +13,9 @@ import pytest
 import torch
 from _bench import FOLDERS, GRID
 
-from pals.bench import plan, read_grid, state
+from pals.bench import Stop, plan, read_grid, state
+from pals.bench.grid import slug
 from pals.bench.jobs import State
-from pals.bench.paper.experiments import select
 from pals.runs.run_config import RunConfig
 from pals.training.engine import free_devices
 from pals.util.config import read_yaml
@@ -24,14 +26,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_grid_is_every_row_in_every_column(grid: Path) -> None:
-    recipes = read_grid(grid)
-    assert [(recipe.row, recipe.column) for recipe in recipes] == [
-        ("PALS", "few"),
-        ("Average", "few"),
-        ("PALS", "many"),
-        ("Average", "many"),
-    ]
-    first = recipes[0]
+    experiments = read_grid(grid)
+    names = [(one.row, one.column) for one in experiments]
+    assert names == [(row, column) for column in ("few", "many") for row in ("PALS", "Average")]
+    first = experiments[0]
     assert (first.name, first.table, first.group, first.published) == ("toy/few/pals", "grid", "Toy", None)
     config = first.config(seed=7)
     assert (config.seed, config.data.partial_rate, config.data.noise_rate) == (7, 0.1, 0.2)  # type: ignore[union-attr]
@@ -73,42 +71,29 @@ def test_bad_grids(text: str, said: str, tmp_path: Path) -> None:
 
 
 def test_names_become_folders() -> None:
-    from pals.bench.grid import slug
-
     assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours"
     assert slug("../..") == "x"
     assert slug("ELR+") == "elr+"
 
 
 def test_a_plan_has_each_run_once_with_equal_kinds_together(grid: Path, tmp_path: Path) -> None:
-    recipes = read_grid(grid)
-    jobs = plan([*recipes, *recipes], [1, 2], None, tmp_path)
+    experiments = read_grid(grid)
+    jobs = plan([*experiments, *experiments], [1, 2], None, tmp_path)
     assert sorted(job.folder.relative_to(tmp_path).as_posix() for job in jobs) == FOLDERS
     methods = [job.config.method_name for job in jobs]
     assert methods == ["pals"] * 4 + ["average"] * 4
     assert [job.seed for job in jobs[:4]] == [1, 1, 2, 2]
 
 
-def test_extra_settings_win(grid: Path, tmp_path: Path) -> None:
-    job = plan(read_grid(grid), [1], None, tmp_path, {"train": {"lr": 0.7}})[0]
-    assert job.config.train.lr == 0.7
-    assert job.config.train.batch_size == 512
+def test_extra_settings_win_and_are_named(grid: Path, tmp_path: Path) -> None:
+    job = plan(read_grid(grid), [1], None, tmp_path, {"train": {"lr": 0.7}, "engine": {"device": "auto"}})[0]
+    assert (job.config.train.lr, job.config.train.batch_size, job.changed) == (0.7, 512, ("train.lr",))
 
 
 def test_shortened_runs_are_kept_apart(grid: Path, tmp_path: Path) -> None:
     full, short, same = (plan(read_grid(grid), [1], epochs, tmp_path)[0] for epochs in (None, 1, 2))
-    assert short.folder.parent.name == "epochs-1"
-    assert short.config.train.epochs == 1
+    assert (short.folder.parent.name, short.config.train.epochs) == ("epochs-1", 1)
     assert full.folder == same.folder
-
-
-def test_all_runs_of_a_cell_see_the_same_candidate_sets() -> None:
-    """Whatever the method: the settings of the data are the same in a cell."""
-    by_cell: dict[tuple[str, int], set[str]] = {}
-    for job in plan(select("1"), [1, 2]):
-        by_cell.setdefault((job.experiment.cell, job.seed), set()).add(repr(job.config.data))
-    assert len(by_cell) == 36
-    assert all(len(found) == 1 for found in by_cell.values())
 
 
 def test_states(whole: Path, tmp_path: Path) -> None:
@@ -130,19 +115,11 @@ def test_states(whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_settings_is_named(whole: Path) -> None:
+    """But a finished run may have been made on another machine."""
     folder = whole / "few/pals/full/seed-1"
     values = read_yaml(folder / "config.yaml")
-    other = RunConfig.of({**values, "train": {**values["train"], "lr": 0.123}})
-    with pytest.raises(
-        InputError, match=r"seed-1/config.yaml belongs to a run with other settings: train.lr is 0.1 there"
-    ) as e:
-        state(folder, other)
-    assert "Choose another output folder" in str(e.value)
-
-
-def test_what_is_done_may_have_been_done_on_another_machine(whole: Path) -> None:
-    folder = whole / "few/pals/full/seed-1"
-    values = read_yaml(folder / "config.yaml")
+    with pytest.raises(InputError, match=r"seed-1/config.yaml belongs to a run with other settings: train.lr is 0.1 there"):
+        state(folder, RunConfig.of({**values, "train": {**values["train"], "lr": 0.123}}))
     elsewhere = RunConfig.of({**values, "engine": {**values["engine"], "device": "auto", "compile": True}})
     assert state(folder, elsewhere).kind == "done"
 
@@ -180,3 +157,18 @@ def test_the_comparison_on_real_answers_compares_like_with_like(name: str, netwo
     labels = {row: getattr(config.method, "labels", None) for row, config in found.items()}
     assert Counter(labels.values()) == {"majority": 2, "votes": 2, None: 2}
     assert found["DivideMix on the majority"].method.warm_up == 5
+
+
+def test_one_signal_stops_after_the_epoch_two_at_once(tmp_path: Path) -> None:
+    before, shown = signal.getsignal(signal.SIGINT), []
+    stop = Stop(tmp_path / "bench")
+    with stop.on_signal(lambda: shown.append("stopping")):
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested
+        assert shown == ["stopping"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not stop.file.exists()
+    assert Stop(tmp_path).file != Stop(tmp_path).file

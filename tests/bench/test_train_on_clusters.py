@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,47 +38,39 @@ def four_processes(tmp_path: Path, device: str = "cpu") -> Work:
     return work_for(config, tmp_path / "run", tmp_path / "run.cluster", processes=4)
 
 
-class FakeTask:
-    """What one process gave."""
-
-    def __init__(self, number: int, given: Outcome | Exception) -> None:
-        self.task_id, self.given = number, given
-        self.paths = SimpleNamespace(stderr=f"{number}.err")
-
-    def exception(self) -> Exception | None:
-        return self.given if isinstance(self.given, Exception) else None
-
-    def result(self) -> Outcome | Exception:
-        return self.given
-
-
-class FakeJob:
-    """Is done at once."""
-
-    job_id = "7"
-
-    def __init__(self, tasks: list[FakeTask]) -> None:
-        self.num_tasks, self.task = len(tasks), tasks.__getitem__
-
-    def done(self) -> bool:
-        return True
-
-
 class FakeExecutor:
-    """Takes jobs and says at once that they are done."""
+    """Takes one job, whose tasks end at once with what `given` holds."""
 
-    wishes: ClassVar[dict[str, Any]] = {}
+    settings: ClassVar[dict[str, Any]] = {}
     given: ClassVar[list[Outcome | Exception]] = []
 
     def __init__(self, folder: Path, cluster: str) -> None:
         assert folder.parent.name == "run.cluster"
 
-    def update_parameters(self, **wishes: Any) -> None:
-        FakeExecutor.wishes = wishes
+    def update_parameters(self, **settings: Any) -> None:
+        FakeExecutor.settings = settings
 
-    def map_array(self, work: Any, works: list[Work]) -> list[Any]:
-        tasks = [FakeTask(number, given) for number, given in enumerate(self.given)]
-        return [FakeJob(tasks) for _ in works]
+    def map_array(self, function: Any, works: list[Work]) -> list[Any]:
+        return [Mock(job_id="7", num_tasks=len(self.given), task=self.task)]  # whose `done()` is true
+
+    def task(self, number: int) -> Any:
+        given, paths = self.given[number], SimpleNamespace(stderr=f"{number}.err")
+        error = given if isinstance(given, Exception) else None
+        return SimpleNamespace(task_id=number, paths=paths, exception=lambda: error, result=lambda: given)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """The outcome of a run whose processes end like this."""
+
+    def run(given: Sequence[Outcome | Exception], device: str = "cpu", **options: Any) -> Outcome:
+        monkeypatch.setattr("submitit.AutoExecutor", FakeExecutor)
+        monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
+        monkeypatch.setattr(FakeExecutor, "given", given)
+        (outcome,) = launch([four_processes(tmp_path, device)], "slurm", stop=Stop(tmp_path), options=options)
+        return outcome
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -89,42 +82,29 @@ class FakeExecutor:
     ],
 )
 @needs_submitit
-def test_tasks_of_a_slurm_job(
-    given: list[Outcome | Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So many as there are processes, each with a GPU; who knows why it failed is heard."""
-    import submitit
-
-    monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
-    monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
-    monkeypatch.setattr(FakeExecutor, "given", given)
-    options = {"nodes": 2}
-    (outcome,) = launch([four_processes(tmp_path, "auto")], "slurm", stop=Stop(tmp_path), options=options)
-    assert outcome.message == said
-    assert (FakeExecutor.wishes["tasks_per_node"], FakeExecutor.wishes["gpus_per_node"]) == (2, 2)
+def test_tasks_of_a_slurm_job(given: Sequence[Outcome], said: str, slurm: Callable[..., Outcome]) -> None:
+    """As many as there are processes, each with a GPU; the process that knows the reason names it."""
+    assert slurm(given, "auto", nodes=2).message == said
+    assert (FakeExecutor.settings["tasks_per_node"], FakeExecutor.settings["gpus_per_node"]) == (2, 2)
 
 
 @needs_submitit
-def test_a_task_that_was_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import submitit
+def test_a_task_that_was_killed_is_named(slurm: Callable[..., Outcome]) -> None:
     from submitit.core.utils import UncompletedJobError
 
-    monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
-    monkeypatch.setattr(on_slurm, "SLURM_POLL_SECONDS", 0)
-    monkeypatch.setattr(FakeExecutor, "given", [failed(str(PeerLostError())), UncompletedJobError("log\nof many lines")])
-    (outcome,) = launch([four_processes(tmp_path)], "slurm", stop=Stop(tmp_path))
+    outcome = slurm([failed(str(PeerLostError())), UncompletedJobError("log\nof many lines")])
     again = "Run the same command to continue from the last checkpoint."
     assert outcome.message == f"Job 7: process 1 of 4 ended without an error message (see 1.err). {again}"
 
 
-def test_who_knows_why_is_heard() -> None:
+def test_the_process_that_knows_the_reason_names_it() -> None:
     lost, first, second = failed(str(PeerLostError())), failed("one"), failed("two")
     assert outcome_of_all([lost, second]) is second
     assert outcome_of_all([first, second]) is first
     assert outcome_of_all([lost, lost]) is lost
 
 
-def test_what_ray_says_becomes_a_sentence(tmp_path: Path) -> None:
+def test_errors_of_ray_become_a_sentence(tmp_path: Path) -> None:
     work = four_processes(tmp_path)
     error = RuntimeError("Training failed")
     assert on_ray._failure(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
@@ -151,14 +131,11 @@ def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, m
     [
         (("--launcher", "cloud"), "Known: local, ray, slurm"),
         (("--cluster", "a=1"), "The local launcher has no options"),
-        (
-            ("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"),
-            "cannot be divided evenly among 2 nodes",
-        ),
+        (("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"), "cannot be divided evenly among 2 nodes"),
     ],
 )
 @needs_submitit
-def test_bad_wishes_are_a_sentence(arguments: tuple[str, ...], said: str, pals: Pals) -> None:
+def test_wrong_options_are_a_sentence(arguments: tuple[str, ...], said: str, pals: Pals) -> None:
     answer = pals(*DIGITS, *arguments, "--out", "run")
     assert answer.code == 2
     assert said in answer.err
