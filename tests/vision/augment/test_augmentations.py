@@ -28,14 +28,6 @@ def seeded(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_eval_is_the_image_normalised() -> None:
-    images = photos(32, 32, 20)
-    expected = (images.float() / 255 - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
-    made = CIFAR.make("eval", images, seeded())
-    assert made.dtype == torch.float32
-    torch.testing.assert_close(made, expected, atol=2e-6, rtol=0)
-
-
 EVERY = {
     "cifar": (CIFAR, lambda: photos(32, 32, 40)),
     "light": (image_views((0.3,), (0.4,), pad=1, flip=False), lambda: digits(40)),
@@ -170,7 +162,10 @@ def test_statistics_of_the_strong_view_are_those_of_pillow() -> None:
     torch.testing.assert_close(made.mean(dim=(0, 2, 3)), expected.mean(dim=(0, 2, 3)), atol=4, rtol=0)
 
 
-def test_sizes() -> None:
+def test_eval_is_the_image_standardised_and_sizes() -> None:
+    images = photos(32, 32, 20)
+    expected = (images.float() / 255 - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
+    torch.testing.assert_close(CIFAR.make("eval", images, seeded()), expected, atol=2e-6, rtol=0)
     images = photos(64, 90, 6)
     resized = image_views(MEAN, STD, pad=0, flip=True, strong="imagenet", size=48)
     cropped = image_views(MEAN, STD, pad=0, flip=True, strong="imagenet", size=56, scale=(0.08, 1.0))
