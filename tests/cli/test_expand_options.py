@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from pals.cli import app
 from pals.cli.expand_options import expand_options
-from pals.runs.run_config import RunConfig
+from pals.cli.options import FitOptions, UpdateOptions, run_settings
+from pals.pipeline.fit_settings import FilesConfig
+from pals.runs.run_config import DataConfig, EngineConfig, NetworkConfig, TrainConfig, VotesConfig
 from pals.runs.train_options import TrainOptions
 from pals.util.option import Option, given, options_of, settings_from
 
@@ -61,14 +63,24 @@ def test_settings_are_those_that_were_given_and_have_a_key() -> None:
     assert settings_from(ExampleOptions()) == {}
 
 
-def test_every_key_of_train_is_a_setting_of_a_run() -> None:
-    values = RunConfig.of({}).to_dict()
-    values["method"]["preset"] = "paper"
-    keys = [option.key for _, _, option in options_of(TrainOptions) if option.key]
-    assert [key for key in keys if key.partition(".")[2] not in values[key.partition(".")[0]]] == []
+COMMANDS = {"train": TrainOptions, "fit": FitOptions, "update": UpdateOptions}
 
 
-def test_train_shows_every_option_with_its_help() -> None:
-    shown = " ".join(CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "300"}).output.split())
-    for _, _, option in options_of(TrainOptions):
-        assert option.help in shown
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_key_is_a_setting_and_every_option_is_shown(name: str) -> None:
+    known = {"data": VotesConfig, "network": NetworkConfig, "train": TrainConfig, "engine": EngineConfig, "files": FilesConfig}
+    keys = {f"{section}.{field.name}" for section, config in known.items() for field in fields(config)}
+    keys |= {"seed", *(f"method.{key}" for key in ("name", "preset")), *(f"data.{field.name}" for field in fields(DataConfig))}
+    shown = " ".join(CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output.split())
+    for _, _, option in options_of(COMMANDS[name]):
+        assert option.help in shown and (not option.key or option.key in keys)
+
+
+def test_the_options_of_fit_are_settings_by_section() -> None:
+    options = FitOptions(item_column="photo", classes="newt, frog", trust=[], weights=Path("w.pt"), skip_bad=True, seed=3)
+    assert run_settings(options) == {
+        "data": {"columns": {"item": "photo"}, "class_names": ("newt", "frog"), "skip_bad": True},
+        "network": {"weights": "w.pt"},
+        "seed": 3,
+    }
+    assert run_settings(FitOptions()) == {"data": {}}

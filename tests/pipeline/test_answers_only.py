@@ -182,7 +182,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         fit(None, numbered, out=tmp_path / "other", no_images=True)
     with pytest.raises(InputError, match="with no_images=True, give neither"):
         fit(None, answers(), out=tmp_path / "run")
-    with pytest.raises(InputError, match="--no-images if there are no pictures"):
+    with pytest.raises(InputError, match="--no-images if there are no images"):
         app(["fit", "votes.csv", "--out", str(tmp_path / "run")], standalone_mode=False)
 
 

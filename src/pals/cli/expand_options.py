@@ -58,4 +58,4 @@ def _typer_info(name: str, kind: Any, default: Any, option: Option) -> Any:
         return typer.Argument(**common)
     word = name.strip("_").replace("_", "-")
     switch = kind in (bool, bool | None) and default is not False
-    return typer.Option(option.flag or (f"--{word}/--no-{word}" if switch else f"--{word}"), **common)
+    return typer.Option(*(option.flag or (f"--{word}/--no-{word}" if switch else f"--{word}")).split(), **common)

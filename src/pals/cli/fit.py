@@ -1,34 +1,19 @@
-"""Commands for people with pictures and answers: a classifier, cleaned labels, doubtful answers, a report."""
+"""Commands from images and answers to a classifier: `fit`, `update`, `predict`, `export`, `report`."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pals.cli import completion
 from pals.cli.base import Device, Plugin, Set, app, check_files, console, say, stopping_after_epoch
-from pals.cli.options import (
-    AllProbabilities,
-    AnnotatorColumn,
-    Cache,
-    Encoding,
-    Format,
-    ItemColumn,
-    LabelColumn,
-    Run,
-    SkipBad,
-    Stream,
-    Sure,
-    TaxonomyFile,
-    Trust,
-    TruthFile,
-)
+from pals.cli.expand_options import expand_options
+from pals.cli.options import FitOptions, Run, Sure, UpdateOptions, run_settings
 from pals.pipeline.progress import AfterEpoch, Count, Monitor, selected_words
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
@@ -39,81 +24,32 @@ if TYPE_CHECKING:
     from pals.pipeline import Findings
     from pals.runs.run import Run as TrainingRun
 
-EXAMPLE = Path("runs/example")
-"""Where the results of the example go if nobody says otherwise."""
+EXAMPLE_RUN = Path("runs/example")
+"""Default folder of the results of `pals fit --example`."""
 
 
 @app.command()
+@expand_options
 def fit(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="IMAGES VOTES...",
-            help="Folder of pictures or shards, then one or more answer files. With --no-images: answer files only.",
+            help="Folder of images or shards, then one or more answer files. With --no-images: answer files only.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Run the same command again to resume.")] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Try it on the sixty bundled pictures with simulated answers.")
+        bool, typer.Option("--example", help="Try it on the sixty bundled images with simulated answers.")
     ] = False,
-    format_: Format = None,
-    item_column: ItemColumn = None,
-    annotator_column: AnnotatorColumn = None,
-    label_column: LabelColumn = None,
-    classes: Annotated[
-        str | None, typer.Option(help="All classes, separated by commas, including any that nobody chose.")
-    ] = None,
-    features: Annotated[Path | None, typer.Option(help="Feature vectors (.npy) instead of pictures.")] = None,
-    names: Annotated[Path | None, typer.Option(help="With --features: text file that names the item of each row.")] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Image encoder: auto, a name from `pals encoders`, timm:NAME, or a weights file.",
-            autocompletion=completion.fit_encoders,
-        ),
-    ] = None,
-    network: Annotated[
-        str | None, typer.Option(help="Network to train, by name or timm:NAME (default: chosen by data and device).")
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Pretrained weights to start from (.pt, .pth, .safetensors).")] = None,
-    frozen: Annotated[
-        bool | None, typer.Option("--frozen/--no-frozen", help="Keep --weights frozen and learn from their features.")
-    ] = None,
-    size: Annotated[int | None, typer.Option(help="Resize pictures to this many pixels per side.")] = None,
-    mirror: Annotated[
-        bool | None,
-        typer.Option(
-            "--mirror/--no-mirror", help="Whether mirrored pictures keep their class; turn off for letters and digits."
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="closed-form, or a method from `pals methods` to train.", autocompletion=completion.fit_methods),
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Training epochs.")] = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Cross-fitting folds; 0 turns it off, which is faster but less reliable.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
-    device: Device = None,
-    skip_bad: SkipBad = False,
-    cache: Cache = None,
-    stream: Stream = None,
-    truth: TruthFile = None,
-    no_images: Annotated[
-        bool, typer.Option("--no-images", help="Work without pictures: labels from the answers alone, no classifier.")
-    ] = False,
-    all_probabilities: AllProbabilities = False,
-    encoding: Encoding = None,
-    trust: Trust = None,
-    taxonomy: TaxonomyFile = None,
-    sure: Sure = None,
+    *,
+    options: FitOptions,
     set_: Set = None,
     plugin: Plugin = None,
 ) -> None:
-    """Turn pictures and several people's answers into cleaned labels, a classifier and a report.
+    """Turn images and several annotators' answers into cleaned labels, a classifier and a report.
 
-    Pictures and a file of answers are all you need. Other settings are chosen for you and shown.
+    Images and a file of answers are all you need. Other settings are chosen for you and shown.
 
     Example:  pals fit photos/ answers.csv --out runs/ponds
 
@@ -125,103 +61,67 @@ def fit(
     if example:
         from pals.data.example import example as example_
 
-        if paths or features or no_images or truth:
-            raise InputError("--example brings its own pictures, answers and truth: do not name others.")
-        images_of_it, answers_of_it, truth = example_()
-        paths, out, mirror = [images_of_it, answers_of_it], out or EXAMPLE, False if mirror is None else mirror
-    images, votes = _sources(paths or [], features, no_images)
+        if paths or options.features or options.no_images or options.truth:
+            raise InputError("--example brings its own images, answers and truth: do not name others.")
+        *paths, truth = example_()
+        options = replace(options, truth=truth, mirror=bool(options.mirror))
+        out = out or EXAMPLE_RUN
+    images, votes = _sources(paths or [], options)
     if out is None:
         raise InputError("Name a folder for the results, e.g. --out runs/ponds.")
-    settings = override({}, set_ or [])
-    check_files(votes, images=images, features=features, names=names, truth=truth, taxonomy=taxonomy)
+    settings = merge(run_settings(options), override({}, set_ or []))
+    files = {name: getattr(options, name) for name in ("features", "names", "truth", "taxonomy")}
+    check_files(votes, images=images, **files)
     refuse_unwritable(out)
-    from pals.pipeline import fit as fit_  # loads torch: slips in the command are told before
+    from pals.pipeline import fit as fit_  # loads torch, after the checks of the command
 
-    flags = {
-        "data": {
-            **_data_settings(item_column, annotator_column, label_column, classes, encoding, trust, sure, skip_bad),
-            **_given_only({"format": format_, "size": size, "mirror": mirror, "folds": folds}),
-        },
-        "network": _given_only({"name": network, "weights": None if weights is None else str(weights), "frozen": frozen}),
-        "train": _given_only({"epochs": epochs}),
-        "engine": _given_only({"device": device}),
-        "files": {"cache": cache, "stream": stream, "all_probabilities": all_probabilities},
-        **_given_only({"seed": seed}),
-    }
     findings = fit_(
         images,
         votes,
         out=out,
-        features=features,
-        names=names,
-        taxonomy=taxonomy,
-        truth=truth,
-        encoder=encoder,
-        method=method,
-        no_images=no_images,
-        settings=merge(flags, settings),
+        **files,
+        encoder=options.encoder,
+        method=options.method,
+        no_images=options.no_images,
+        settings=settings,
         progress=Terminal(),
     )
-    _tell(findings, started)
+    _show(findings, started)
 
 
 @app.command()
+@expand_options
 def update(
     run: Run,
     votes: Annotated[list[Path] | None, typer.Argument(help="Files with new answers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
-    item_column: ItemColumn = None,
-    annotator_column: AnnotatorColumn = None,
-    label_column: LabelColumn = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Additional training epochs (default: a third of the first run's).")
-    ] = None,
-    classes: Annotated[str | None, typer.Option(help="All classes, separated by commas (default: those of the run).")] = None,
-    device: Device = None,
-    skip_bad: SkipBad = False,
-    cache: Cache = None,
-    stream: Stream = None,
-    truth: TruthFile = None,
-    all_probabilities: AllProbabilities = False,
-    encoding: Encoding = None,
-    trust: Trust = None,
-    taxonomy: TaxonomyFile = None,
-    sure: Sure = None,
-    add_class: Annotated[str | None, typer.Option("--add-class", help="Add a class; requires --items.")] = None,
-    items: Annotated[Path | None, typer.Option(help="With --add-class: text file with its items, one per line.")] = None,
+    *,
+    options: UpdateOptions,
     plugin: Plugin = None,
 ) -> None:
-    """Update a finished run with new answers or a new class. The old run is left untouched.
+    """Update a finished run with new answers or a new class. The old run does not change.
 
-    The answers given in `pals review` are always taken in; without files, they alone. Run the same command again to resume.
+    The answers given in `pals review` are always used; without files, they alone. Run the same command again to resume.
 
     Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
 
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
     started = time.perf_counter()
-    check_files(votes or [], run=run, items=items, truth=truth, taxonomy=taxonomy)
+    files = {"taxonomy": options.taxonomy, "truth": options.truth}
+    check_files(votes or [], run=run, items=options.items, **files)
     from pals.pipeline import update as update_
     from pals.review.rounds import has_answers
 
-    options: dict[str, Any] = {
-        "taxonomy": taxonomy,
-        "truth": truth,
-        "settings": {
-            "data": _data_settings(item_column, annotator_column, label_column, classes, encoding, trust, sure, skip_bad),
-            "train": _given_only({"epochs": epochs}),
-            "engine": _given_only({"device": device}),
-            "files": {"cache": cache, "stream": stream, "all_probabilities": all_probabilities},
-        },
-        "progress": Terminal(),
-    }
-    if not (votes or add_class or items or out) and has_answers(run):
+    more: dict[str, Any] = {**files, "settings": run_settings(options), "progress": Terminal()}
+    new_class: dict[str, Any] = {"add_class": options.add_class, "items": options.items}
+    if not (votes or out or any(new_class.values())) and has_answers(run):
         from pals.review.apply import update_from_review
 
-        findings = update_from_review(run, **options)
+        findings = update_from_review(run, **more)
     else:
-        findings = update_(run, votes or (), out=out, add_class=add_class, items=items, **options)
-    _tell(findings, started)
+        findings = update_(run, votes or (), out=out, **new_class, **more)
+    _show(findings, started)
 
 
 class Terminal(Monitor):
@@ -247,7 +147,7 @@ class Terminal(Monitor):
                 after_epoch(record)
 
 
-def _tell(findings: Findings, started: float) -> None:
+def _show(findings: Findings, started: float) -> None:
     for line in findings.summary:
         say(line)
     say(f"Finished in {duration(time.perf_counter() - started)}.")
@@ -261,8 +161,8 @@ def predict(
         list[str],
         typer.Argument(
             metavar="ITEMS...",
-            help="A folder of pictures, one picture, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
-            "pictures, a folder of these, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
+            help="A folder of images, one image, vectors (.npy), or shards: WebDataset .tar files, .parquet files with "
+            "images, a folder of these, one that Hugging Face datasets saved, or a pattern ('shards-{000..009}.tar').",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Table to write (.csv, .parquet). Run the same command again to resume.")],
@@ -273,13 +173,10 @@ def predict(
         str | None, typer.Option(help="i/n: process only part i of n (from 1), to split the work over machines.")
     ] = None,
     device: Device = None,
-    skip_bad: Annotated[
-        bool,
-        typer.Option("--skip-bad", help="Skip pictures and shards that cannot be read."),
-    ] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip images and shards that cannot be read.")] = False,
     plugin: Plugin = None,
 ) -> None:
-    """Classify new pictures with a run's classifier. Handles any number; rows are written as they are ready.
+    """Classify new images with a run's classifier. Handles any number; rows are written as they are ready.
 
     Example:  pals predict runs/ponds new_photos/ --out predictions.csv --threshold 0.6
 
@@ -299,7 +196,7 @@ def predict(
             sure=sure,
             device=device or "auto",
             skip_bad=skip_bad,
-            shard=_share(shard),
+            shard=_shard(shard),
             progress=progress,
         )
     tally = written.counts
@@ -311,7 +208,7 @@ def predict(
     say(f"{how_many(tally.items, 'prediction')} in {out}{without}{bad}{before}")
 
 
-def _share(text: str | None) -> tuple[int, int] | None:
+def _shard(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
@@ -351,43 +248,14 @@ def report(run: Run) -> None:
     say(str(write_report(run)))
 
 
-def _sources(paths: list[Path], features: Path | None, no_images: bool) -> tuple[Path | None, list[Path]]:
-    if paths and (features is not None or no_images):
+def _sources(paths: list[Path], options: FitOptions) -> tuple[Path | None, list[Path]]:
+    """The folder of images, if there is one, and the files of answers."""
+    if paths and (options.features is not None or options.no_images):
         return None, paths
     if len(paths) < 2:
         named = f"Only {paths[0]} is named" if paths else "No file is named"
         raise InputError(
-            f"{named}. Give the folder of pictures, then the file with the answers; --no-images if there are no pictures; "
-            f"--example for the bundled pictures and answers."
+            f"{named}. Give the folder of images, then the file with the answers; --no-images if there are no images; "
+            f"--example for the bundled images and answers."
         )
     return paths[0], paths[1:]
-
-
-def _names(classes: str | None) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in classes.split(",")) if classes else None
-
-
-def _data_settings(
-    item: str | None,
-    annotator: str | None,
-    label: str | None,
-    classes: str | None,
-    encoding: str | None,
-    trust: list[str] | None,
-    sure: float | None,
-    skip_bad: bool,
-) -> dict[str, Any]:
-    """The options on answers that `fit` and `update` share, as settings of the section `data`."""
-    given = {
-        "columns": _given_only({"item": item, "annotator": annotator, "label": label}) or None,
-        "class_names": _names(classes),
-        "encoding": encoding,
-        "trusted": trust or None,
-        "sure": sure,
-        "skip_bad": skip_bad or None,
-    }
-    return _given_only(given)
-
-
-def _given_only(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}

@@ -1,45 +1,126 @@
-"""Options that several commands for people with pictures and answers have."""
+"""Options of `pals fit` and `pals update`: those with a key are settings of the run, by section."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from pals.util.option import Option, settings_from
+
+SURE_HELP = "With a taxonomy: report the deepest node above this probability (default: 0.9)."
+TRUST_HELP = "Annotator whose answers are always taken as correct. Repeatable."
+
 Run = Annotated[Path, typer.Argument(help="Run folder written by `pals fit`.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip pictures that cannot be read.")]
-Stream = Annotated[
-    bool | None,
-    typer.Option(
-        "--stream/--no-stream",
-        help="Decode pictures on the fly instead of caching them (default: only if the disk is too full).",
-    ),
-]
-Cache = Annotated[Path | None, typer.Option(help="Cache folder for decoded pictures (default: $PALS_CACHE or ~/.cache/pals).")]
-Format = Annotated[
-    str | None, typer.Option("--format", help="Format of the answers, e.g. long or label-studio (default: detected).")
-]
-ItemColumn = Annotated[str | None, typer.Option(help="Column with the picture's name.")]
-AnnotatorColumn = Annotated[
-    str | None, typer.Option("--annotator-column", "--worker-column", help="Column with the annotator's name.")
-]
-TruthFile = Annotated[
-    Path | None,
-    typer.Option("--truth", help="File of true labels (item, label), for all items or some. Used only to grade the result."),
-]
-Encoding = Annotated[str | None, typer.Option(help="Text encoding of the answers if not UTF-8, e.g. cp1252.")]
-Trust = Annotated[
-    list[str] | None, typer.Option("--trust", help="Person whose answers are always taken as correct. Repeatable.")
-]
-TaxonomyFile = Annotated[
-    Path | None,
-    typer.Option("--taxonomy", help="Class hierarchy (label and parent, paths, or JSON); answers may name any node."),
-]
-Sure = Annotated[
-    float | None, typer.Option(help="With a taxonomy: report the deepest node above this probability (default: 0.9).")
-]
-AllProbabilities = Annotated[
-    bool, typer.Option("--all-probabilities", help="Also write probabilities.csv, with every class of every item.")
-]
-LabelColumn = Annotated[str | None, typer.Option(help="Column with the answer.")]
+Sure = Annotated[float | None, typer.Option(help=SURE_HELP)]
+Trust = Annotated[list[str] | None, typer.Option(help=TRUST_HELP)]
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """What `pals fit` and `pals update` share; None: not given."""
+
+    item_column: Annotated[str | None, Option("Column with the image's name.")] = None
+    annotator_column: Annotated[
+        str | None, Option("Column with the annotator's name.", flag="--annotator-column --worker-column")
+    ] = None
+    label_column: Annotated[str | None, Option("Column with the answer.")] = None
+    encoding: Annotated[str | None, Option("Text encoding of the answers if not UTF-8, e.g. cp1252.", key="data.encoding")] = (
+        None
+    )
+    trust: Annotated[list[str] | None, Option(TRUST_HELP, key="data.trusted")] = None
+    taxonomy: Annotated[
+        Path | None, Option("Class hierarchy (label and parent, paths, or JSON); answers may name any node.")
+    ] = None
+    sure: Annotated[float | None, Option(SURE_HELP, key="data.sure")] = None
+    truth: Annotated[
+        Path | None,
+        Option("File of true labels (item, label), for all items or some. Used only to grade the result."),
+    ] = None
+    epochs: Annotated[
+        int | None, Option("Training epochs (default of an update: a third of the first run's).", key="train.epochs")
+    ] = None
+    device: Annotated[str | None, Option("Device to use: auto, cpu, cuda, cuda:1 or mps.", key="engine.device")] = None
+    skip_bad: Annotated[bool | None, Option("Skip images that cannot be read.", key="data.skip_bad", flag="--skip-bad")] = None
+    cache: Annotated[
+        Path | None,
+        Option("Cache folder for decoded images (default: $PALS_CACHE or ~/.cache/pals).", key="files.cache"),
+    ] = None
+    stream: Annotated[
+        bool | None,
+        Option("Decode images on the fly instead of caching them (default: if the disk is too full).", key="files.stream"),
+    ] = None
+    all_probabilities: Annotated[
+        bool | None,
+        Option(
+            "Also write probabilities.csv, with every class of every item.",
+            key="files.all_probabilities",
+            flag="--all-probabilities",
+        ),
+    ] = None
+    classes: Annotated[
+        str | None,
+        Option("All classes, separated by commas, including any without an answer (default of an update: the run's)."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class FitOptions(AnswerOptions):
+    """What `pals fit` is given besides files and folders; None: not given."""
+
+    format: Annotated[
+        str | None,
+        Option("Format of the answers, e.g. long or label-studio (default: detected).", key="data.format"),
+    ] = None
+    features: Annotated[Path | None, Option("Feature vectors (.npy) instead of images.")] = None
+    names: Annotated[Path | None, Option("With --features: text file that names the item of each row.")] = None
+    encoder: Annotated[
+        str | None,
+        Option("Image encoder: auto, a name from `pals encoders`, timm:NAME, or a weights file.", complete="fit_encoders"),
+    ] = None
+    network: Annotated[
+        str | None,
+        Option("Network to train, by name or timm:NAME (default: chosen by data and device).", key="network.name"),
+    ] = None
+    weights: Annotated[
+        Path | None,
+        Option("Pretrained weights to start from (.pt, .pth, .safetensors).", key="network.weights"),
+    ] = None
+    frozen: Annotated[bool | None, Option("Keep --weights frozen and learn from their features.", key="network.frozen")] = None
+    size: Annotated[int | None, Option("Resize images to this many pixels per side.", key="data.size")] = None
+    mirror: Annotated[
+        bool | None,
+        Option("Whether mirrored images keep their class; turn off for letters and digits.", key="data.mirror"),
+    ] = None
+    method: Annotated[str | None, Option("closed-form, or a method from `pals methods` to train.", complete="fit_methods")] = (
+        None
+    )
+    folds: Annotated[
+        int | None,
+        Option("Cross-fitting folds; 0 turns it off, which is faster but less reliable.", key="data.folds"),
+    ] = None
+    seed: Annotated[int | None, Option("Random seed.", key="seed")] = None
+    no_images: Annotated[bool, Option("Work without images: labels from the answers alone, no classifier.")] = False
+
+
+@dataclass(frozen=True)
+class UpdateOptions(AnswerOptions):
+    """What `pals update` is given besides files and folders; None: not given."""
+
+    add_class: Annotated[str | None, Option("Add a class; requires --items.")] = None
+    items: Annotated[Path | None, Option("With --add-class: text file with its items, one per line.")] = None
+
+
+def run_settings(options: AnswerOptions) -> dict[str, Any]:
+    """The options that were given, as `settings` of `pals.fit` and `pals.update`."""
+    settings: dict[str, Any] = {"data": {}, **settings_from(options)}
+    data = {key: value for key, value in settings["data"].items() if value != []}
+    columns = {"item": options.item_column, "annotator": options.annotator_column, "label": options.label_column}
+    if any(columns.values()):
+        data["columns"] = {role: name for role, name in columns.items() if name is not None}
+    if options.classes:
+        data["class_names"] = tuple(name.strip() for name in options.classes.split(","))
+    network = {key: str(value) if isinstance(value, Path) else value for key, value in settings.get("network", {}).items()}
+    return {**settings, "data": data, **({"network": network} if network else {})}
