@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from pals.bench.report.result_table import Table
+from pals.bench.report.result_table import ResultTable
 
 NOTHING = dict.fromkeys(
     ("mean", "std", "paper_mean", "paper_std", "difference", "against", "against_mean", "against_low", "against_high",
@@ -17,7 +17,7 @@ NOTHING = dict.fromkeys(
 def entry(
     row: str, column: str, mean: float | None = None, std: float | None = None, runs: int = 1, *, paper: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """A row of `Table.entries`; its group is what stands before the comma of its column."""
+    """A row of `ResultTable.entries`; its group is what stands before the comma of its column."""
     links = [
         {"seed": seed, "accuracy": (mean or 0.0) + 0.5 * (seed - 1), "epochs": 500, "shortened": False,
          "folder": f"runs/r/seed-{seed}", "href": f"../r/seed-{seed}", "commit": "abc1"}
@@ -48,5 +48,5 @@ def timed(seconds: float, total: float, times: float | None = None, cost: float 
     return {"epoch_seconds": seconds, "total_seconds": total, "times_supervised": times, "cost": cost, "hardware": "X1, bf16"}
 
 
-def table(*entries: dict[str, Any], name: str = "9", title: str = "A & B: 100%", **more: Any) -> Table:
-    return Table(name, title, pd.DataFrame(list(entries), dtype=object), **more)
+def table(*entries: dict[str, Any], name: str = "9", title: str = "A & B: 100%", **more: Any) -> ResultTable:
+    return ResultTable(name, title, pd.DataFrame(list(entries), dtype=object), **more)

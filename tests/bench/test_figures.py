@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from _slow import rest_slow
 from pals.bench.paper.experiments import experiments
 from pals.bench.report.plots import Curve, Marks, bars, heat_map, save, selected
-from pals.bench.report.result_table import Table
+from pals.bench.report.result_table import ResultTable
 from pals.bench.report.run_curves import paper_points
 from pals.bench.report.speed_plots import speed_figure
 from pals.util.config import merge
@@ -38,7 +38,7 @@ ABLATION = table(
 )
 
 
-def study(points: Sequence[tuple[str, float, float]], std: float | None = 0.1) -> Table:
+def study(points: Sequence[tuple[str, float, float]], std: float | None = 0.1) -> ResultTable:
     """Of runs with an accuracy and seconds of 30 epochs."""
     rows = [entry(name, "Set, q=1", mean, std, **timed(s / 30, s, s / 30, 2.0)) for name, mean, s in points]
     return table(*rows, study_epochs=30)

@@ -17,7 +17,7 @@ from pals.bench.paper.experiments import experiments, find, select
 from pals.bench.report.reproduction import reproduction_page
 from pals.bench.report.results_frame import BASELINE_RUN, gather, link, make_table
 from pals.bench.report.run_curves import read_curve, read_curves
-from pals.bench.run_records import Result, read_records
+from pals.bench.run_records import RunResult, read_records
 from pals.util.errors import InputError
 from pals.util.files import read_json
 
@@ -26,7 +26,7 @@ RECORDS = ROOT / "benchmarks" / "results" / "runs.jsonl"
 Pals = Callable[..., Answer]
 
 
-def record(name: str, seed: int = 1, accuracy: float = 90.0, epochs: int | None = None, **more: Any) -> Result:
+def record(name: str, seed: int = 1, accuracy: float = 90.0, epochs: int | None = None, **more: Any) -> RunResult:
     experiment = find(name)
     values: dict[str, Any] = {
         "recipe": name, "run": experiment.folder(Path(), seed, epochs).as_posix(), "data": "cifar10", "network": "resnet18",
@@ -35,10 +35,10 @@ def record(name: str, seed: int = 1, accuracy: float = 90.0, epochs: int | None 
         "nominal_noise": 0.3, "effective_noise": 0.3, "hardware": "X1, bf16", "commit": "abc1", "created": "2026-11-15",
         "command": "pals bench",
     }  # fmt: skip
-    return Result(**{**values, **more})
+    return RunResult(**{**values, **more})
 
 
-def write(path: Path, *records: Result) -> Path:
+def write(path: Path, *records: RunResult) -> Path:
     path.write_text("".join(json.dumps(asdict(one)) + "\n" for one in records), encoding="utf-8")
     return path
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _latex import columns_of, environments
-from pals.bench.report.result_table import Table, blocks
+from pals.bench.report.result_table import ResultTable, blocks
 from pals.bench.report.table_text import (
     as_records,
     escape_latex,
@@ -110,7 +110,7 @@ STUDY_MARKDOWN = """\
 
 
 @pytest.mark.parametrize(("made", "text"), [(WIDE, WIDE_MARKDOWN), (ABLATION, ABLATION_MARKDOWN)])
-def test_lines_of_a_row_stand_under_each_other(made: Table, text: str) -> None:
+def test_lines_of_a_row_stand_under_each_other(made: ResultTable, text: str) -> None:
     assert to_markdown(made).endswith(text)
     if made is WIDE:
         assert WIDE_LATEX in to_latex([made])
@@ -118,7 +118,7 @@ def test_lines_of_a_row_stand_under_each_other(made: Table, text: str) -> None:
     assert sections == (["K", "Step"] if made.row_groups else [])
 
 
-def noted(made: Table) -> Table:
+def noted(made: ResultTable) -> ResultTable:
     entries = made.entries.assign(note=[f"On {row}." for row in made.entries["row"]])
     return replace(made, entries=entries, notes=("slow: On slow.", "best: On best."))
 

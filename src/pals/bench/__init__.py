@@ -11,7 +11,7 @@ from pals.bench.grid import read_grid
 from pals.bench.jobs import Job, State, plan, state
 from pals.bench.launchers import LAUNCHERS, launch
 from pals.bench.report.statistics import Paired, Summary, paired, summarise, verdict
-from pals.bench.run_records import Result, collect, read_records, read_result, record, write_records
+from pals.bench.run_records import RunResult, collect, read_records, read_result, record, write_records
 from pals.bench.work import Outcome, Stop, Work, run_job, work_for, work_of
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "Job",
     "Outcome",
     "Paired",
-    "Result",
+    "RunResult",
     "State",
     "Stop",
     "Summary",

@@ -23,7 +23,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "average": {"method": {"name": "average"}},
     "truth": {"method": {"name": "average"}, "data": {"supervision": "truth"}},
 }
-EXPLAIN = {
+VARIANT_NAMES = {
     "pals": "PALS",
     "average": "plain average over the candidates",
     "truth": "true labels (upper bound)",
@@ -39,8 +39,8 @@ class Scope(NamedTuple):
     "None: those of the published settings for the digits."
 
 
-FULL = Scope(Path("runs/demo"), [1, 2, 3], None)
-QUICK = Scope(Path("runs/demo-quick"), [1], 10)
+FULL_DEMO = Scope(Path("runs/demo"), [1, 2, 3], None)
+QUICK_DEMO = Scope(Path("runs/demo-quick"), [1], 10)
 
 
 def demo_runs(

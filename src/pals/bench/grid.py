@@ -12,7 +12,7 @@ from pals.util.config import merge, read_yaml
 from pals.util.errors import InputError, unknown
 
 GRID_DEFAULTS = {"data": {"name": "digits"}, "method": {"name": "pals"}}
-KEYS = ("title", "base", "rows", "columns")
+GRID_KEYS = ("title", "base", "rows", "columns")
 
 
 def read_grid(path: Path) -> list[Experiment]:
@@ -27,8 +27,8 @@ def read_grid(path: Path) -> list[Experiment]:
     """
     values = read_yaml(path)
     for key in values:
-        if key not in KEYS:
-            raise InputError(f"{path}: {unknown('key', key, KEYS)}")
+        if key not in GRID_KEYS:
+            raise InputError(f"{path}: {unknown('key', key, GRID_KEYS)}")
     title = str(values.get("title") or path.stem)
     base = _section(path, "base", values.get("base") or {})
     rows, columns = (_named_sections(path, key, values.get(key)) for key in ("rows", "columns"))

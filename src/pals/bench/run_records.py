@@ -18,12 +18,12 @@ from pals.util.config import read_yaml
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines, read_object, write_text
 
-RECORDS = "results.jsonl"
+RECORDS_FILE = "results.jsonl"
 """Below the folder of a bench: a record of each of its finished runs."""
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """A finished run. Accuracies are per cent of the test items after the LAST epoch; nothing was chosen by them."""
 
     recipe: str | None
@@ -67,7 +67,7 @@ class Result:
         return self.at_a_time == 1
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: Path) -> RunResult:
     """The result of one finished run.
 
     Args:
@@ -87,7 +87,7 @@ def read_result(folder: Path) -> Result:
     try:
         seconds = [event["seconds"] - event.get("warmup_seconds", 0.0) for event in epochs]
         last = [took for event, took in zip(epochs, seconds, strict=True) if event["phase"] == epochs[-1]["phase"]]
-        return Result(
+        return RunResult(
             recipe=about.get("recipe"),
             run="/".join(folder.resolve().parts[-4:]),
             data=config["data"]["name"],
@@ -138,12 +138,12 @@ def write_records(base: Path) -> Path:
         The file.
     """
     folders = sorted(summary.parent for summary in base.glob("*/*/*/seed-*/summary.json"))
-    path = base / RECORDS
+    path = base / RECORDS_FILE
     write_text(path, "".join(json.dumps(record(folder)) + "\n" for folder in folders))
     return path
 
 
-def read_records(path: Path) -> list[Result]:
+def read_records(path: Path) -> list[RunResult]:
     """Results from a file of records.
 
     Args:
@@ -154,19 +154,19 @@ def read_records(path: Path) -> list[Result]:
     """
     if not path.exists():
         raise InputError(f"{path} does not exist.")
-    known = {item.name for item in fields(Result)}
-    needed = {item.name for item in fields(Result) if item.default is MISSING and item.default_factory is MISSING}
+    known = {item.name for item in fields(RunResult)}
+    needed = {item.name for item in fields(RunResult) if item.default is MISSING and item.default_factory is MISSING}
     results = []
     for number, values in enumerate(read_json_lines(path), start=1):
         missing = needed - set(values)
         if missing or set(values) - known:
             wrong = f"lacks {sorted(missing)[0]}" if missing else f"has an unknown {sorted(set(values) - known)[0]}"
             raise InputError(f"{path}, line {number} is not a record of a run: it {wrong}.")
-        results.append(Result(**{**values, "changed": tuple(values.get("changed", ()))}))
+        results.append(RunResult(**{**values, "changed": tuple(values.get("changed", ()))}))
     return results
 
 
-def collect(experiments: Iterable[Experiment], base: Path, epochs: int | None = None) -> dict[str, list[Result]]:
+def collect(experiments: Iterable[Experiment], base: Path, epochs: int | None = None) -> dict[str, list[RunResult]]:
     """The finished runs of experiments, of all seeds, from the folder of a bench.
 
     Args:
@@ -180,7 +180,7 @@ def collect(experiments: Iterable[Experiment], base: Path, epochs: int | None = 
     Raises:
         InputError: if a run has other settings than its experiment (by --set): its numbers are not those of the experiment.
     """
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[RunResult]] = {}
     for experiment in experiments:
         above = experiment.folder(base, 1, epochs).parent
         results = [read_result(summary.parent) for summary in above.glob("seed-*/summary.json")]

@@ -17,7 +17,7 @@ from pals.util.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from pals.bench.paper.experiments import Experiment
-    from pals.bench.report.result_table import Table
+    from pals.bench.report.result_table import ResultTable
     from pals.bench.report.table_text import Grid
 
 figure_app = typer.Typer(help="Draw figures from runs and tables.", no_args_is_help=True)
@@ -147,7 +147,7 @@ def figure_speed(
     say(f"Written: {out}")
 
 
-def show(made: Table) -> None:
+def show(made: ResultTable) -> None:
     """Print a table, in as many pieces as the width of the screen needs."""
     from pals.bench.report.table_text import grids, legend
 
@@ -230,7 +230,9 @@ def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cell
     return select(name, methods, cells) if grid is None else narrowed(read_grid(grid), methods, cells)
 
 
-def _table(experiments: list[Experiment], runs: Path, epochs: int | None, against: str | None, page: Path | None) -> Table:
+def _table(
+    experiments: list[Experiment], runs: Path, epochs: int | None, against: str | None, page: Path | None
+) -> ResultTable:
     from pals.bench.report.results_frame import gather, make_table
 
     return make_table(experiments, gather(experiments, runs, epochs), runs=runs, epochs=epochs, against=against, page=page)
@@ -251,7 +253,7 @@ def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone
     return ""
 
 
-def _text(tables: list[Table], form: str, standalone: bool) -> str:
+def _text(tables: list[ResultTable], form: str, standalone: bool) -> str:
     from pals.bench.report.table_text import to_csv, to_json, to_latex, to_markdown
 
     if form == "latex":
@@ -261,7 +263,7 @@ def _text(tables: list[Table], form: str, standalone: bool) -> str:
     return to_json(tables) if form == "json" else "\n".join(to_markdown(one) for one in tables)
 
 
-def _draw_table(made: Table, out: Path | None) -> None:
+def _draw_table(made: ResultTable, out: Path | None) -> None:
     """What reads best: times against accuracy where nothing is published, bars for ablations and seconds, differences as
     colours for the others."""
     from pals.bench.report.plots import bars, heat_map, save

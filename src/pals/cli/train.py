@@ -46,10 +46,10 @@ def demo(
 
     Example:  pals demo --quick
     """
-    from pals.bench.demo import FULL, QUICK, demo_runs, summarise
+    from pals.bench.demo import FULL_DEMO, QUICK_DEMO, demo_runs, summarise
     from pals.util.display import Reporter
 
-    scope = QUICK if quick else FULL
+    scope = QUICK_DEMO if quick else FULL_DEMO
     numbers, out = chosen_seeds(seeds, seed, scope.seeds), out or scope.folder
     epochs = scope.epochs if epochs is None else epochs
     accuracies: dict[str, list[float]] = {}
@@ -84,7 +84,7 @@ def _intro(about: dict[str, Any], things: str = "items") -> str:
 
 
 def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
-    from pals.bench.demo import EXPLAIN, demo_folder
+    from pals.bench.demo import VARIANT_NAMES, demo_folder
     from pals.training.run_log import read_epochs
 
     selected = Table(title=f"Items that PALS trusted (seed {seeds[0]})")
@@ -99,7 +99,7 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
     table = Table(title=f"Accuracy on held-out digits, last epoch, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}")
     table.add_column("trained with")
     table.add_column("accuracy (mean ± std)" if len(seeds) > 1 else "accuracy", justify="right")
-    for name, words in EXPLAIN.items():
+    for name, words in VARIANT_NAMES.items():
         table.add_row(words, _spread(summary[name]["mean"], summary[name]["std"], len(seeds)))
     console.print(selected)
     console.print(table)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pals.training.run_log import read_epochs
 from pals.util.files import write_bytes
 
-COLORS = {"pals": "#0b6e99", "average": "#d9822b", "truth": "#5b6770"}
+VARIANT_COLORS = {"pals": "#0b6e99", "average": "#d9822b", "truth": "#5b6770"}
 RIGHT, WRONG, FADED = "#2a9d5c", "#c8553d", "#9fb8c8"
 
 
@@ -59,7 +59,7 @@ def _draw_selection(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> 
 def _draw_accuracy(axes: Axes, logs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> None:
     for name, runs in logs.items():
         values = 100 * _column(runs, "test_accuracy")
-        _band(axes, values, f"{name}  {values[:, -1].mean():.1f}", COLORS.get(name, "#444444"))
+        _band(axes, values, f"{name}  {values[:, -1].mean():.1f}", VARIANT_COLORS.get(name, "#444444"))
     axes.set(title="Accuracy on held-out items (last epoch in the legend)", xlabel="epoch", ylabel="%")
     axes.set_ylim(top=101)
     axes.legend(frameon=False, loc="lower right")

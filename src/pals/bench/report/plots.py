@@ -20,7 +20,7 @@ from matplotlib.colors import Colormap, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from pals.bench.report.result_table import SIGNS, Block, Entry, Table, blocks
+from pals.bench.report.result_table import SIGNS, Block, Entry, ResultTable, blocks
 from pals.bench.report.table_text import signed, spread
 from pals.util.errors import InputError, unknown
 from pals.util.files import write_bytes
@@ -79,7 +79,7 @@ def clean(axes: Axes) -> None:
 # ------------------------------------------------------------------------------------------------ heat map
 
 
-def heat_map(table: Table) -> Figure:
+def heat_map(table: ResultTable) -> Figure:
     """The difference to the paper in each cell, with our number under it; grey with the paper's number where nothing was run.
 
     Args:
@@ -151,7 +151,7 @@ def _draw_cell(axes: Axes, x: int, y: int, entry: Entry, colours: Colormap, norm
 # ------------------------------------------------------------------------------------------------ bars
 
 
-def bars(table: Table, group: str | None = None) -> Figure:
+def bars(table: ResultTable, group: str | None = None) -> Figure:
     """The paper's number (hollow bar) and ours (filled) in each column, with a panel for each group of rows.
 
     Args:
@@ -199,7 +199,7 @@ def bars(table: Table, group: str | None = None) -> Figure:
     return figure
 
 
-def _title_of_bars(table: Table, heading: str, low: float) -> str:
+def _title_of_bars(table: ResultTable, heading: str, low: float) -> str:
     if table.quantity == "seconds":  # they mean nothing without the machines they were measured on
         machines = sorted({entry.hardware for entry in table.rows() if entry.hardware})
         ours = f"; ours on {', '.join(machines)}" if machines else ""
@@ -247,7 +247,7 @@ def _upright(axes: Axes, text: str, place: tuple[float, float], *, up: int, **st
     axes.annotate(text, place, xytext=(0, up), **common, **style)
 
 
-def _need_published(table: Table) -> None:
+def _need_published(table: ResultTable) -> None:
     if not any(entry.paper_mean is not None for entry in table.rows()):
         raise InputError(f"Table {table.name} has no published numbers to draw beside ours. Try `pals figure speed`.")
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from pals.bench.paper.experiments import Experiment, select, table_names
 from pals.bench.paper.published import PAPER_RUNS, numbers, selected_pairs
-from pals.bench.report.result_table import Entry, Table
+from pals.bench.report.result_table import Entry, ResultTable
 from pals.bench.report.results_frame import folder_of, gather, link, make_table
 from pals.bench.report.run_curves import read_curve
 from pals.bench.report.table_text import escape_markdown, markdown_row, to_markdown
-from pals.bench.run_records import Result
+from pals.bench.run_records import RunResult
 
-FIGURE = "figure2"
+FIGURE2 = "figure2"
 
 
-def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) -> list[Table]:
+def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) -> list[ResultTable]:
     """Every table of the paper and of our studies.
 
     Args:
@@ -27,7 +27,9 @@ def all_tables(runs: Path, epochs: int | None = None, page: Path | None = None) 
     return [table for table, _, _ in _tables(runs, epochs, page)]
 
 
-def _tables(runs: Path, epochs: int | None, page: Path | None) -> Iterator[tuple[Table, list[Experiment], list[Result]]]:
+def _tables(
+    runs: Path, epochs: int | None, page: Path | None
+) -> Iterator[tuple[ResultTable, list[Experiment], list[RunResult]]]:
     """Each table with its experiments and all runs in it."""
     for name in table_names():
         experiments = select(name)
@@ -60,7 +62,7 @@ def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
         "",
     ]
     for table, _, runs_of_it in found:
-        if table.name == FIGURE and runs_of_it:
+        if table.name == FIGURE2 and runs_of_it:
             parts += [f"## {escape_markdown(table.title)}", "", *_pairs(runs_of_it, runs, page), ""]
         elif runs_of_it:
             parts.append(to_markdown(table, only_run=True))
@@ -70,7 +72,7 @@ def reproduction_page(runs: Path, page: Path, epochs: int | None = None) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path) -> str:
+def _introduction(tables: Sequence[ResultTable], runs: int, records: Path, page: Path) -> str:
     """A paragraph with the number of accuracies that were run, and how they compare."""
     shown = [table for table in tables if table.quantity == "accuracy"]
     entries = [entry for table in shown for entry in table.rows() if entry.paper_mean is not None]
@@ -88,7 +90,7 @@ def _introduction(tables: Sequence[Table], runs: int, records: Path, page: Path)
     )
 
 
-def _overview(found: Sequence[tuple[Table, list[Experiment], list[Result]]], length: str) -> Iterator[str]:
+def _overview(found: Sequence[tuple[ResultTable, list[Experiment], list[RunResult]]], length: str) -> Iterator[str]:
     yield markdown_row(["what", "run", "PALS run", f"command for the rest ({PAPER_RUNS} seeds)"])
     yield "|---|---:|---:|---|"
     for table, experiments, _ in found:
@@ -103,7 +105,7 @@ def _of(entries: Sequence[Entry]) -> str:
     return f"{sum(entry.n > 0 for entry in entries)} of {len(entries)}"
 
 
-def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
+def _pairs(results: Sequence[RunResult], runs: Path, page: Path) -> Iterator[str]:
     """Figure 2 in numbers: the pairs that each run selected in its first and last epoch, and its figure."""
     figures = []
     yield markdown_row(["", "first epoch: selected", "right", "last epoch: selected", "right"])
@@ -124,7 +126,7 @@ def _pairs(results: Sequence[Result], runs: Path, page: Path) -> Iterator[str]:
         yield f"\n![Selected and right pairs by epoch]({figure})"
 
 
-def _runs(results: Mapping[str, Result], runs: Path, page: Path) -> Iterator[str]:
+def _runs(results: Mapping[str, RunResult], runs: Path, page: Path) -> Iterator[str]:
     """Each run with its folder, commit, hardware and command; no time if it shared its device."""
     yield markdown_row(["run", "accuracy", "seconds per epoch", "hardware", "versions", "commit", "command"])
     yield "|---|---:|---:|---|---|---|---|"

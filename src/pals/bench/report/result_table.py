@@ -11,11 +11,11 @@ import pandas as pd
 SIGNS = {"within": "≈", "better": "▲", "worse": "▼", "not run": "·", "": ""}
 """Of the marks: our mean compared with the published one."""
 Entry = Any
-"""A row of `Table.entries`, as a named tuple."""
+"""A row of `ResultTable.entries`, as a named tuple."""
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """The entries of one table."""
 
     name: str
@@ -62,7 +62,7 @@ class Block:
     "For each row the heading of its section (or nothing), its name, and its entries."
 
 
-def blocks(table: Table) -> list[Block]:
+def blocks(table: ResultTable) -> list[Block]:
     """The grids of a table: one for each group of columns, or one with a section for each group of rows.
 
     Args:

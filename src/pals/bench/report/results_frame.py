@@ -1,9 +1,9 @@
 """Results as data frames: a long one with a row for each run, and its summary with a row for each experiment.
 
-    runs     results_frame: experiment x seed, with the accuracy, the times and the published number beside it
-    entries  entries_frame: mean, sample standard deviation and number of runs; the difference to the paper, judged by Welch's
-             t-test; the paired difference to another row of the table; times relative to training on true labels
-    Table    the entries of one table with all that a renderer needs
+    runs         results_frame: experiment x seed, with the accuracy, the times and the published number beside it
+    entries      entries_frame: mean, sample standard deviation and number of runs; the difference to the paper, judged by
+                 Welch's t-test; the paired difference to another row; times relative to training on true labels
+    ResultTable  the entries of one table with all that a renderer needs
 
 A table never mixes schedules: its runs have the full schedule, or one that was shortened to one number of epochs.
 """
@@ -21,15 +21,15 @@ import pandas as pd
 
 from pals.bench.paper.experiments import Experiment, find
 from pals.bench.paper.published import caption, epoch_seconds
-from pals.bench.report.result_table import Table
+from pals.bench.report.result_table import ResultTable
 from pals.bench.report.statistics import paired, summarise, verdict
-from pals.bench.run_records import Result, collect, read_records
+from pals.bench.run_records import RunResult, collect, read_records
 from pals.methods import find_method
 from pals.util.errors import InputError, unknown
 
 BASELINE_RUN = "noisy-comparison/cifar10-q0.3-eta0.3/supervised"
 """Training on true labels: the unit for epoch times of our studies."""
-TITLES = {
+TABLE_TITLES = {
     "figure2": "Figure 2",
     "timing": "Training time in seconds per epoch",
     "partial-check": "Methods for partial labels, with the same network and batches",
@@ -41,7 +41,7 @@ RESULT_COLUMNS = ("seed", "accuracy", "seconds", "epoch_seconds", "timed", "hard
 RUN_KEYS = ("seed", "accuracy", "epochs", "shortened", "folder", "href", "commit")
 
 
-def gather(experiments: Sequence[Experiment], runs: Path, epochs: int | None = None) -> dict[str, list[Result]]:
+def gather(experiments: Sequence[Experiment], runs: Path, epochs: int | None = None) -> dict[str, list[RunResult]]:
     """The finished runs of experiments.
 
     Args:
@@ -62,7 +62,7 @@ def gather(experiments: Sequence[Experiment], runs: Path, epochs: int | None = N
     if runs.suffix != ".jsonl":
         return collect(chosen, runs, epochs)
     records = read_records(runs)
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[RunResult]] = {}
     for experiment in chosen:
         place = experiment.folder(Path(), 1, epochs).parent.as_posix()
         same = [one for one in records if PurePosixPath(one.run).parent.as_posix() == place]
@@ -89,7 +89,7 @@ def _schedule(experiments: Sequence[Experiment], epochs: int | None) -> int | No
 
 def results_frame(
     experiments: Sequence[Experiment],
-    results: Mapping[str, Sequence[Result]],
+    results: Mapping[str, Sequence[RunResult]],
     *,
     runs: Path,
     epochs: int | None = None,
@@ -145,7 +145,7 @@ def entries_frame(
     frame: pd.DataFrame,
     quantity: Literal["accuracy", "seconds"] = "accuracy",
     against: str | None = None,
-    baseline: Sequence[Result] | None = None,
+    baseline: Sequence[RunResult] | None = None,
 ) -> pd.DataFrame:
     """The runs of each experiment, summarised.
 
@@ -204,7 +204,7 @@ def entries_frame(
     return pd.DataFrame(entries, dtype=object)
 
 
-def _speed(timed: pd.DataFrame, baseline: Sequence[Result] | None) -> dict[str, Any]:
+def _speed(timed: pd.DataFrame, baseline: Sequence[RunResult] | None) -> dict[str, Any]:
     """Times of an experiment's runs that had their device to themselves; runs on different machines are not compared."""
     if timed.empty:
         return dict.fromkeys(("epoch_seconds", "total_seconds", "times_supervised", "cost", "hardware"))
@@ -221,13 +221,13 @@ def _speed(timed: pd.DataFrame, baseline: Sequence[Result] | None) -> dict[str, 
 
 def make_table(
     experiments: Sequence[Experiment],
-    results: Mapping[str, Sequence[Result]],
+    results: Mapping[str, Sequence[RunResult]],
     *,
     runs: Path,
     epochs: int | None = None,
     against: str | None = None,
     page: Path | None = None,
-) -> Table:
+) -> ResultTable:
     """The table of some experiments.
 
     Args:
@@ -251,17 +251,17 @@ def make_table(
     quantity: Literal["accuracy", "seconds"] = "seconds" if name == "timing" else "accuracy"
     frame = results_frame(experiments, results, runs=runs, epochs=epochs, page=page)
     baseline = results.get(BASELINE_RUN, ()) if study else None
-    title = experiments[0].group if name == "grid" else f"Table {name}" if name.isdigit() else TITLES.get(name, name)
+    title = experiments[0].group if name == "grid" else f"Table {name}" if name.isdigit() else TABLE_TITLES.get(name, name)
     if caption(name) and name != "timing":
         title = f"{title}: {caption(name).rstrip('.')}"
     notes = [f"The paper's: {caption('timing')}"] if name == "timing" else []
     remarks = frame[frame["seed"].notna() & (frame["note"] != "")].groupby("note", sort=False)["row"].unique()
     notes += [f"{', '.join(of)}: {note}" for note, of in remarks.items()]
     entries = entries_frame(frame, quantity, other, baseline)
-    return Table(name, title, entries, epochs, other, study, quantity, tuple(notes))
+    return ResultTable(name, title, entries, epochs, other, study, quantity, tuple(notes))
 
 
-def folder_of(result: Result, runs: Path) -> Path:
+def folder_of(result: RunResult, runs: Path) -> Path:
     """The folder of a run, or the page that its record names.
 
     Args:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pals.bench.report.plots import BLUE, GREEN, GREY, INK, ORANGE, PALE, RED, STYLE, clean, put_title
-from pals.bench.report.result_table import Entry, Table, unique
+from pals.bench.report.result_table import Entry, ResultTable, unique
 from pals.bench.report.table_text import column_words
 from pals.util.errors import InputError
 
@@ -19,7 +19,7 @@ _TIMES = tuple(base * unit for unit in (1.0, 60.0, 3600.0) for base in (1, 2, 5,
 _MARKERS = [(marker, colour) for marker in "os^DvP" for colour in (BLUE, GREEN, RED, GREY)]  # 24 methods
 
 
-def speed_figure(table: Table, highlight: str = "PALS") -> Figure:
+def speed_figure(table: ResultTable, highlight: str = "PALS") -> Figure:
     """For each column of a table: accuracy of the last epoch against the time of all epochs, and the time of one epoch.
 
     Args:

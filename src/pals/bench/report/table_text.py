@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from pals.bench.report.result_table import SIGNS, Block, Entry, Table, blocks, unique
+from pals.bench.report.result_table import SIGNS, Block, Entry, ResultTable, blocks, unique
 from pals.util.words import duration
 
 SIGNS_EXPLAINED = (
@@ -58,7 +58,7 @@ class Grid:
             before = section, row
 
 
-def grids(table: Table, *, only_run: bool = False) -> list[Grid]:
+def grids(table: ResultTable, *, only_run: bool = False) -> list[Grid]:
     """The grids that a table is shown as.
 
     Args:
@@ -93,7 +93,7 @@ def _head(block: Block, column: int) -> tuple[str, str]:
     return block.heads[column], f"{entry.protocol}{noise}"
 
 
-def _row_lines(table: Table, entries: Sequence[Entry | None]) -> Iterator[tuple[str, list[Cell]]]:
+def _row_lines(table: ResultTable, entries: Sequence[Entry | None]) -> Iterator[tuple[str, list[Cell]]]:
     """Ours, the paper's number, the difference, and the difference to another row: the lines that have a number."""
     known = [entry for entry in entries if entry is not None]
     run, published = any(entry.n for entry in known), any(entry.paper_mean is not None for entry in known)
@@ -134,7 +134,7 @@ def _against(entry: Entry | None) -> Cell:
     return Cell(f"{signed(entry.against_mean)} {interval}")
 
 
-def _study_grid(table: Table, column: str) -> Grid:
+def _study_grid(table: ResultTable, column: str) -> Grid:
     """One row for each method with its times, the best first and those without a run last."""
     entries = sorted((entry for entry in table.rows() if entry.column == column), key=lambda entry: -(entry.mean or 0.0))
     remarks = unique(entry.note for entry in table.rows() if entry.note and entry.n)  # in the order of `table.notes`
@@ -161,7 +161,7 @@ def column_words(entry: Entry) -> str:
     return "; ".join(words)
 
 
-def legend(table: Table) -> list[str]:
+def legend(table: ResultTable) -> list[str]:
     """The sentences that explain a table."""
     seconds, entries = table.quantity == "seconds", table.rows()
     quantity = "Seconds per epoch, median without warm-up" if seconds else "Test accuracy in per cent, last epoch"
@@ -210,7 +210,7 @@ def signed(value: float) -> str:
 # ------------------------------------------------------------------------------------------------ CSV and JSON
 
 
-def as_records(table: Table) -> list[dict[str, Any]]:
+def as_records(table: ResultTable) -> list[dict[str, Any]]:
     """One flat record for each entry, with the table's name, schedule and quantity; numbers have at most six decimals."""
     about = {"schedule": table.schedule, "epochs": table.epochs, "quantity": table.quantity}
     records = []
@@ -221,7 +221,7 @@ def as_records(table: Table) -> list[dict[str, Any]]:
     return records
 
 
-def to_json(tables: Sequence[Table]) -> str:
+def to_json(tables: Sequence[ResultTable]) -> str:
     """All that is known, as JSON: one object, or a list where there are several tables."""
     found = [
         {
@@ -237,7 +237,7 @@ def to_json(tables: Sequence[Table]) -> str:
     return json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False) + "\n"
 
 
-def to_csv(tables: Sequence[Table]) -> str:
+def to_csv(tables: Sequence[ResultTable]) -> str:
     """One line for each entry; folders and commits of its runs are separated by semicolons."""
     frame = pd.DataFrame([record for table in tables for record in as_records(table)], dtype=object)
     runs = frame.pop("runs")
@@ -250,7 +250,7 @@ def to_csv(tables: Sequence[Table]) -> str:
 # ------------------------------------------------------------------------------------------------ Markdown
 
 
-def to_markdown(table: Table, level: int = 2, *, only_run: bool = False) -> str:
+def to_markdown(table: ResultTable, level: int = 2, *, only_run: bool = False) -> str:
     """A table as Markdown: headings, the legend, and its grids.
 
     Args:
@@ -298,7 +298,7 @@ def escape_markdown(text: str) -> str:
 # ------------------------------------------------------------------------------------------------ LaTeX
 
 
-def to_latex(tables: Sequence[Table], standalone: bool = False) -> str:
+def to_latex(tables: Sequence[ResultTable], standalone: bool = False) -> str:
     """Tables as LaTeX, without links: a printed page has none.
 
     Args:
@@ -313,7 +313,7 @@ def to_latex(tables: Sequence[Table], standalone: bool = False) -> str:
     return f"\\documentclass{{article}}\n{paper}\n{needs}\n\\begin{{document}}\n{body}\n\\end{{document}}\n"
 
 
-def _latex_table(table: Table) -> Iterator[str]:
+def _latex_table(table: ResultTable) -> Iterator[str]:
     caption = escape_latex(f"{table.title}. {' '.join(legend(table))}")
     for number, grid in enumerate(grids(table), start=1):
         names = 2 if grid.labelled else 1
