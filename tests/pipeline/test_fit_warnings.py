@@ -12,7 +12,8 @@ import pytest
 
 from pals.pipeline import Findings, fit
 from pals.pipeline.fit_warnings import mixed_up_items, moved_classes, poor_classifier, suspected_annotators
-from pals.report.data import report_data, review_order
+from pals.relabel.relabel_queue import relabel_queue
+from pals.report.data import gallery_rows, report_data
 from pals.report.render import render
 
 ITEMS = 240
@@ -86,14 +87,12 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     assert sentence.endswith("Compare label and majority in labels.csv before you rely on any counts.")
 
 
-def test_what_needs_a_look_comes_first() -> None:
-    """Corrected and unsure in turn, then ties, then what most agree on; the surest doubt, and the least sure result, first."""
-    status = ["agreed", "agreed", "corrected", "unsure", "tie-broken", "corrected", "unsure", "agreed", "gold"]
-    labels = pd.DataFrame({"item": list("abcdefghi"), "status": status, "confidence": [0.9] * 3 + [0.4, 0.9, 0.9, 0.3, 0.9, 1]})
-    doubtful = pd.DataFrame({"item": list("abbfcdei")})
-    order = "".join(labels["item"][row] for row in review_order(labels, doubtful))
-    assert order == "fg" + "cd" + "e" + "abi"  # h has no doubtful answer
-    assert review_order(labels.iloc[[0]], doubtful.iloc[:0]) == []
+def test_the_report_shows_items_in_the_order_of_the_queue(bad: Findings) -> None:
+    shown = [entry["item"] for entry in report_data(bad)["gallery"]]
+    assert shown == [item for item in relabel_queue(bad.folder, top=ITEMS)["item"] if item in set(shown)]
+    labels = bad.labels.set_index("item")["status"]
+    assert set(shown) <= set(labels.index[labels.isin(["corrected", "unsure"])]) | set(bad.doubtful["item"])
+    assert gallery_rows(bad.labels[bad.labels["status"] == "agreed"].head(1).reset_index(), bad.doubtful.head(0)) == []
 
 
 def test_no_number_stands_on_the_page_three_times(bad: Findings) -> None:

@@ -167,7 +167,7 @@ def test_undo_goes_back_to_the_item(session: ReviewSession) -> None:
     answer(ana, first, "label", "digit 1", sure=False)
     assert shown(ana) != first
     undone = ana.post("undo", {"key": next(KEYS)}).json["undone"]
-    assert undone["key"] == first and undone["said"] == "digit 1 (unsure)"
+    assert undone["key"] == first and undone["said"] == "digit 1?"
     assert shown(ana) == first
     assert ana.post("undo", {"key": next(KEYS)}).json == {"undone": None}
 
@@ -184,7 +184,7 @@ def test_a_page_says_all_that_is_known(session: ReviewSession) -> None:
     answer(ben, tables.keys[item], "label", "digit 1", "digit 2")
     answer(ben, tables.keys[item], "label", "digit 2")
     page = ana.get(f"item/{tables.keys[item]}").text
-    assert "on this page" in page and "1 earlier answer" in page and "digit 1 or digit 2" in page
+    assert "on this page" in page and "1 earlier answer" in page and "digit 1 + digit 2" in page
     assert "You answered <b>digit 2</b>" in ben.get(f"item/{tables.keys[item]}").text
 
 

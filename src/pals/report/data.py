@@ -20,14 +20,13 @@ from torch import Tensor
 
 from pals import __version__
 from pals.data.row_source import Inputs
-from pals.labels.cells import DONT_KNOW
+from pals.pipeline.item_answers import answers_of_votes
+from pals.pipeline.item_order import item_order
 from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.summary import contradiction, headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
-from pals.pipeline.tables.unsure_columns import unknown_of
 from pals.readers import Votes
-from pals.readers.taxonomy_answers import spoken
 from pals.report.format import REPORT_FORMAT
 from pals.runs.run_json import read_about
 from pals.training.run_log import read_epochs
@@ -41,7 +40,7 @@ NUM_NEIGHBORS = 5
 MAX_PROBABILITY = 0.999999  # an estimate is never certain
 THUMBNAIL_SIDE = 96  # pixels
 MAX_LOSSLESS_SIDE = 48  # pixels up to which a thumbnail is a PNG
-FIRST_STATUSES = ("corrected", "unsure")  # come first in the order of the review
+SHOWN_STATUSES = ("corrected", "unsure")  # items of the gallery, with those that have a doubtful answer
 CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
 """Lines of the training charts: key in report.json, and name in the log of the run."""
 
@@ -57,7 +56,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
     """
     loaded, result, noise = findings.trained.loaded, findings.result, findings.noise
     votes, config, tree = result.votes, findings.trained.plan.config, findings.taxonomy
-    order = review_order(findings.labels, findings.doubtful)
+    order = gallery_rows(findings.labels, findings.doubtful)
     gallery = gallery_entries(order[:MAX_GALLERY_ITEMS], findings)
     groups = none_of_these_groups(findings)
     easy, hard = easy_and_hard(findings.labels, votes)
@@ -111,48 +110,24 @@ def plain_value(value: Any) -> Any:
     return None if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)) else value
 
 
-def review_order(labels: pd.DataFrame, doubtful: pd.DataFrame) -> list[int]:
-    """Rows of the items to review, most urgent first: corrected and unsure items in turn, then the other items with a
-    doubtful answer, tie-broken ones first."""
-    rank = doubtful.drop_duplicates("item").reset_index(drop=True).reset_index().set_index("item")["index"]
-    doubt_N = labels["item"].map(rank).to_numpy(dtype=np.float64)  # 0: the most probable error; NaN: no doubtful answer
-    status = labels["status"].to_numpy(dtype=object)
-    first_N = np.isin(status, FIRST_STATUSES)
-    row_M = np.flatnonzero(first_N | np.isfinite(doubt_N))
-    frame = pd.DataFrame(
-        {
-            "later": ~first_N[row_M],
-            "split": status[row_M] != "tie-broken",
-            "status": status[row_M],
-            # Corrections with high confidence and unsure items with low confidence come first.
-            "doubt": np.where(status[row_M] == "unsure", labels["confidence"].to_numpy()[row_M], doubt_N[row_M]),
-        },
-        index=row_M,
-    ).sort_values(["status", "doubt"], kind="stable", na_position="last")
-    frame["turn"] = np.where(frame["later"], frame["doubt"], frame.groupby("status").cumcount())
-    order: list[int] = frame.sort_values(["later", "split", "turn", "status"], kind="stable").index.tolist()
-    return order
+def gallery_rows(labels: pd.DataFrame, doubtful: pd.DataFrame) -> list[int]:
+    """Rows of labels.csv with a changed or unsure label or a doubtful answer, in the order of the queue (`item_order`)."""
+    shown_N = labels["status"].isin(SHOWN_STATUSES) | labels["item"].isin(set(doubtful["item"]))
+    order = item_order({name: column.tolist() for name, column in labels.fillna({"agreement": 0.0}).items()})
+    rows: list[int] = order[shown_N.to_numpy()[order]].tolist()
+    return rows
 
 
 def answers_of(votes: Votes, items: Iterable[int]) -> dict[int, list[dict[str, Any]]]:
-    """The answers to each of these items, with the annotator's name ("" if unknown) and the weight."""
-    wanted = set(items)
-    rows, names = spoken(votes, np.isin(votes.item_R, list(wanted)).nonzero()[0])
-    answers: dict[int, list[dict[str, Any]]] = {item: [] for item in wanted}
-    for row, name in zip(rows.tolist(), names, strict=True):
-        annotator = int(votes.worker_R[row])
-        answers[int(votes.item_R[row])].append(
-            {
-                "annotator": votes.workers[annotator] if annotator >= 0 else "",
-                "label": name,
-                "weight": float(votes.weight_R[row]),
-                **({} if votes.sure_R[row] else {"sure": False}),
-            }
-        )
-    for item in answers if len(votes.unknown_item_U) else ():
-        unknown = unknown_of(votes, item)
-        answers[item] += [{"annotator": name, "label": DONT_KNOW, "weight": 1.0, "unknown": True} for name in unknown]
-    return answers
+    """The answers to each of these items, a row for each label: annotator ("" if unknown), label, weight, and marks."""
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for item, answers in answers_of_votes(votes, items).items():
+        rows[item] = []
+        for answer in answers.values():
+            mark = {"unknown": True} if answer.unknown else {} if answer.sure else {"sure": False}
+            row = {"annotator": answer.annotator, "weight": answer.weight, **mark}
+            rows[item] += [{**row, "label": label} for label in answer.labels]
+    return rows
 
 
 def gallery_entries(item_M: Sequence[int], findings: Findings) -> list[dict[str, Any]]:

@@ -68,10 +68,10 @@ class ImageFiles:
         """The real path of an item, which lies in the folder whatever the item's name and its links are."""
         parts = PurePosixPath(item).parts
         if not parts or ".." in parts or PurePosixPath(item).is_absolute() or "\0" in item:
-            raise NoImageError(f"{item} is not the path of a image.")
+            raise NoImageError(f"{item} is not the path of an image.")
         path = Path(os.path.realpath(self._root.joinpath(*parts)))
         if not self.follow_links and not path.is_relative_to(self._root):
-            raise NoImageError(f"{item} is a link out of the image folder; it is view with --follow-links.")
+            raise NoImageError(f"{item} is a link out of the image folder; it is shown with --follow-links.")
         if not path.is_file():
             raise NoImageError(f"{item} is no longer in {self.folder}; put the images back to see it.")
         return path

@@ -86,12 +86,13 @@ def _words(session: ReviewSession, host: str, address: str) -> list[str]:
     lines = [f"Reviewing {session.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
     images = session.images
     if images is None:
-        lines.insert(1, "This run has no images: items are view by name, with what is known about them.")
+        lines.insert(1, "This run has no images: items are shown by name, with what is known about them.")
     elif not images.there:
-        lines.insert(1, f"The images are no longer in {images.folder}: items are view by name. Put them back to see them.")
+        lines.insert(1, f"The images are no longer in {images.folder}: items are shown by name. Put them back to see them.")
     if host not in LOOPBACK:
         lines.insert(
-            1, "Other machines can reach this page. Anyone who has the address with its token can answer: share it with care."
+            1,
+            "Other machines can reach this page. Anyone who has the address with its token can answer.",
         )
     return lines
 

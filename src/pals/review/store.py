@@ -19,7 +19,7 @@ from pals.util.errors import InputError
 STORE_FILE = "review.sqlite"
 STORE_FORMAT = 1
 CLAIM_SECONDS = 15 * 60.0
-"""Seconds for which an item is kept for the annotator to whom it was view."""
+"""Seconds for which an item is kept for the annotator to whom it is shown."""
 WRITE_WAIT = 10.0  # seconds to wait while another process writes
 CLAIM_WRITE_WAIT = 0.2  # for a claim, which is no loss
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pals.pipeline.item_answers import ItemAnswer
 from pals.review.image_files import NoImageError
 from pals.review.session import ReviewSession
 from pals.review.store import UNDO, ReviewAnswer
@@ -76,10 +77,9 @@ def own_digits(names: Sequence[str]) -> str:
 
 
 def in_words(answer: ReviewAnswer) -> str:
-    """ "cat", "cat or dog", "cat (unsure)", "don't know"."""
-    if answer.kind != "label":
-        return KIND_WORDS.get(answer.kind, answer.kind)
-    return " or ".join(answer.labels) + ("" if answer.sure else " (unsure)")
+    """ "cat", "cat + dog", "cat?" as in the tables, or "don't know"."""
+    labels = answer.labels if answer.kind == "label" else (KIND_WORDS.get(answer.kind, answer.kind),)
+    return ItemAnswer(answer.annotator, labels, sure=answer.sure or answer.kind != "label").text
 
 
 def _page_answer(answer: ReviewAnswer) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pals.crowd.answers import ratio
 from pals.crowd.dawid_skene.annotators import Annotators
 from pals.crowd.result import Result
 from pals.pipeline.tables.result_tables import DIGITS, people_of
-from pals.readers.votes import Votes
 from pals.util.words import how_many
 
 
@@ -75,8 +74,3 @@ def unsure_sentence(result: Result, annotators: Annotators) -> list[str]:
         parts.append(f'annotators answered "don\'t know" {how_many(unknown, "time")}, about {items}')
     text = "; ".join(parts)
     return [f"{text[0].upper()}{text[1:]}."] if parts else []
-
-
-def unknown_of(votes: Votes, item: int) -> list[str]:
-    """Annotators who answered "don't know" about an item; "" for the unnamed."""
-    return [votes.workers[w] if w >= 0 else "" for w in votes.unknown_worker_U[votes.unknown_item_U == item].tolist()]
