@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,9 +16,11 @@ from _toy import toy_trainer
 from pals.data.row_source import TensorRows
 from pals.methods import Batch
 from pals.training.engine import Engine, EngineConfig
-from pals.training.inference import Stage, infer, inference_engine
+from pals.training.extract import encode
+from pals.training.inference import Stage, batch_threads, infer, inference_engine, map_in_threads
 from pals.util.errors import InputError
 from pals.vision.networks import Network, Output, build_network
+from pals.vision.pretrained import Encoder
 
 CPU = inference_engine("cpu")
 
@@ -47,18 +52,61 @@ def test_each_network_reads_the_features_of_the_one_before() -> None:
     assert output.features.equal(2 * (2 * (numbers() + 1) - 1))
 
 
-def test_every_batch_is_announced() -> None:
-    told: list[tuple[int, int]] = []
-    infer(CPU, [Stage(lambda x: x, Doubling())], numbers(), 4, progress=lambda done, all_: told.append((done, all_)))
-    assert told == [(4, 10), (8, 10), (10, 10)]
+@pytest.fixture
+def three_cores() -> Iterator[None]:
+    cores = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(cores)
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_threads_work_at_the_same_time_in_order_on_one_core_each() -> None:
+    together = threading.Barrier(3)  # passed by three at once, or not at all
+
+    def work(number: int) -> tuple[int, int]:
+        together.wait(timeout=10)
+        time.sleep(0.01 * (3 - number % 3))
+        return number, torch.get_num_threads()
+
+    assert list(map_in_threads(work, range(9), 3)) == [(number, 1) for number in range(9)]
+    with ThreadPoolExecutor(1) as pool:  # a new thread reads the setting for all threads
+        assert pool.submit(torch.get_num_threads).result() == torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_threads_take_few_parts_in_advance_and_pass_errors_on() -> None:
+    taken = iter(range(20))
+    results = map_in_threads(lambda number: number, taken, 2, ahead=1)
+    next(results)
+    assert next(taken) == 3
+    results.close()
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_threads(lambda number: 1 // number, range(4), 2))
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_features_are_the_same_with_any_number_of_threads() -> None:
+    assert batch_threads(torch.device("cpu")) == 3 and batch_threads(torch.device("cuda")) == 1
+    encoder = Encoder("x", build_network("small-cnn", (3, 16, 16), 2).eval(), 16, (0.5,) * 3, (0.2,) * 3, None, "")
+    images = torch.randint(256, (23, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    done: list[int] = []
+    in_three = encode(images, encoder, batch=4, progress=lambda count, _: done.append(count))
+    torch.set_num_threads(1)
+    torch.testing.assert_close(in_three, encode(images, encoder, batch=4))
+    assert done == [4, 8, 12, 16, 20, 23]
+    assert not in_three.is_inference() and not in_three.requires_grad
 
 
 def test_batches_are_halved_until_they_fit() -> None:
-    told: list[int] = []
+    """And every batch is reported."""
+    sizes, done = list[int](), list[tuple[int, int]]()
     network = Doubling(limit=3)
-    output = infer(CPU, [Stage(lambda x: x, network)], numbers(), 8, on_oom=told.append)
-    assert told == [4, 2]
-    assert network.batches == [2] * 5
+    stages = [Stage(lambda x: x, network)]
+    output = infer(CPU, stages, numbers(), 8, on_oom=sizes.append, progress=lambda *counts: done.append(counts))
+    assert sizes == [4, 2] and network.batches == [2] * 5
+    assert done == [(2 * count, 10) for count in range(1, 6)]
     assert output.logits.equal(3 * numbers())
     with pytest.raises(torch.OutOfMemoryError):
         infer(CPU, [Stage(lambda x: x, Doubling(limit=0))], numbers(), 8)
@@ -165,14 +213,9 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
 
 
 def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole set stays as it is; the rows that are sent lie in pinned memory, and nobody waits for them."""
-    engine = Engine(EngineConfig(device="cpu"))
-    empty, to, pinned, sent = torch.empty, Tensor.to, list[int](), list[Tensor]()
-
-    def spy_empty(*shape: Any, pin_memory: bool = False, **more: Any) -> Tensor:
-        made: Tensor = empty(*shape, **more)
-        pinned.extend([made.data_ptr()] * pin_memory)
-        return made
+    """The whole set stays as it is; the rows that are sent are copied from pinned memory, asynchronously."""
+    engine, to = Engine(EngineConfig(device="cpu")), Tensor.to
+    pinned, sent = list[int](), list[Tensor]()
 
     def spy_pin(self: Tensor) -> Tensor:
         pinned.append(self.data_ptr())
@@ -186,16 +229,13 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
         return self
 
     inputs = torch.arange(60.0).view(20, 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "device", torch.device("cuda"))
-        patch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * inputs.nbytes - 1, 2**40))
-        patch.setattr(torch, "empty", spy_empty)
-        patch.setattr(Tensor, "pin_memory", spy_pin)
-        patch.setattr(Tensor, "to", spy_to)
-        held = engine.place_inputs(inputs)
-        assert isinstance(held, TensorRows) and not pinned
-        taken = engine.send(held.take(torch.tensor([7, 0, 7])))
-        first = engine.send(held[:4])
+    monkeypatch.setattr(engine, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * inputs.nbytes - 1, 2**40))
+    monkeypatch.setattr(Tensor, "pin_memory", spy_pin)
+    monkeypatch.setattr(Tensor, "to", spy_to)
+    placed = engine.place_inputs(inputs)
+    assert isinstance(placed, TensorRows) and not pinned
+    taken, first = engine.send(placed.take(torch.tensor([7, 0, 7]))), engine.send(placed[:4])
     assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4])
     assert len(sent) == 2
 

@@ -60,27 +60,38 @@ def rates_of(train: Mapping[str, Any]) -> list[float]:
     return rates
 
 
-def test_cosine_per_iteration() -> None:
-    """lr = floor + (lr - floor)(1 + cos(pi s / S)) / 2 at step s of S."""
-    rates = rates_of({"epochs": 4, "lr": 0.1, "floor": 1e-4})
-    assert rates == pytest.approx([1e-4 + (0.1 - 1e-4) * (1 + math.cos(math.pi * s / 12)) / 2 for s in range(12)], rel=1e-6)
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        (
+            {"epochs": 4, "lr": 0.1, "floor": 1e-4},
+            [1e-4 + (0.1 - 1e-4) * (1 + math.cos(math.pi * s / 12)) / 2 for s in range(12)],
+        ),
+        ({"epochs": 4, "schedule": "step", "milestones": [1, 3], "factor": 0.2}, [0.1] * 3 + [0.02] * 6 + [0.004] * 3),
+        ({"epochs": 2, "schedule": "constant", "lr": 0.3}, [0.3] * 6),
+    ],
+    ids=["cosine", "step", "constant"],
+)
+def test_rates_of_a_run(train: dict[str, Any], expected: list[float]) -> None:
+    """The cosine per iteration: lr = floor + (lr - floor)(1 + cos(pi s / S)) / 2 at step s of S."""
+    assert rates_of(train) == pytest.approx(expected, rel=1e-6)
 
 
-def test_cosine_of_the_published_length() -> None:
-    """500 epochs of 196 steps: half-way, at step 49,000 of 98,000, the rate is 0.05005."""
-    config = TrainConfig(epochs=500, lr=0.1, floor=1e-4)
-    assert learning_rate(config, 49_000 / 196, 500) == pytest.approx(0.05005)
-    assert learning_rate(config, 0, 500) == 0.1
-    assert learning_rate(config, 500, 500) == pytest.approx(1e-4)
-
-
-def test_step_schedule() -> None:
-    rates = rates_of({"epochs": 4, "lr": 0.1, "schedule": "step", "milestones": [1, 3], "factor": 0.2})
-    assert rates == pytest.approx([0.1] * 3 + [0.02] * 6 + [0.004] * 3)
-
-
-def test_constant_schedule() -> None:
-    assert rates_of({"epochs": 2, "schedule": "constant", "lr": 0.3}) == pytest.approx([0.3] * 6)
+@pytest.mark.parametrize(
+    ("schedule", "epochs_done", "rate"),
+    [
+        ("cosine", 49_000 / 196, 0.05005),  # published: half-way of 500 epochs of 196 steps
+        ("cosine", 0, 0.1),
+        ("cosine", 500, 1e-4),
+        ("cosine-epoch", 250.9, 0.05005),
+        ("short-cosine", 500, 0.1 * math.cos(math.pi * 7 / 16)),
+        ("linear", 125, 0.075025),
+        ("exponential", 125.7, 0.1 * 0.2**2.5),
+    ],
+)
+def test_schedules_at_one_point(schedule: Any, epochs_done: float, rate: float) -> None:
+    config = TrainConfig(epochs=500, lr=0.1, floor=1e-4, schedule=schedule, factor=0.2, period=50)
+    assert learning_rate(config, epochs_done, 500) == pytest.approx(rate)
 
 
 def groups_of(**train: Any) -> dict[tuple[float, float], set[str]]:
@@ -93,10 +104,6 @@ def groups_of(**train: Any) -> dict[tuple[float, float], set[str]]:
 
 WEIGHTS = {"layers.0.weight", "layers.3.weight"}
 NORMS = {"layers.1.weight", "layers.1.bias", "layers.4.weight", "layers.4.bias"}
-
-
-def test_all_parameters_alike_by_default() -> None:
-    assert groups_of() == {(1.0, 0.01): WEIGHTS | NORMS | {"classifier.weight", "classifier.bias"}}
 
 
 def test_a_parameter_whose_first_gradient_comes_later() -> None:
@@ -114,20 +121,23 @@ def test_a_parameter_whose_first_gradient_comes_later() -> None:
     assert torch.allclose(early, plain_early) and torch.allclose(late, plain_late)
 
 
-def test_decay_on_weights_only() -> None:
-    assert groups_of(decay="weights") == {
-        (1.0, 0.01): WEIGHTS | {"classifier.weight"},
-        (1.0, 0.0): NORMS | {"classifier.bias"},
-    }
+HEAD = {"classifier.weight", "classifier.bias"}
 
 
-def test_a_slower_encoder() -> None:
-    assert groups_of(encoder_lr_scale=0.01, decay="weights") == {
-        (0.01, 0.01): WEIGHTS,
-        (0.01, 0.0): NORMS,
-        (1.0, 0.01): {"classifier.weight"},
-        (1.0, 0.0): {"classifier.bias"},
-    }
+@pytest.mark.parametrize(
+    ("train", "groups"),
+    [
+        ({}, {(1.0, 0.01): WEIGHTS | NORMS | HEAD}),
+        ({"decay": "weights"}, {(1.0, 0.01): WEIGHTS | {"classifier.weight"}, (1.0, 0.0): NORMS | {"classifier.bias"}}),
+        (
+            {"encoder_lr_scale": 0.01, "decay": "weights"},
+            {(0.01, 0.01): WEIGHTS, (0.01, 0.0): NORMS, (1.0, 0.01): {"classifier.weight"}, (1.0, 0.0): {"classifier.bias"}},
+        ),
+    ],
+    ids=["alike", "decay on weights", "slower encoder"],
+)
+def test_groups_of_parameters(train: dict[str, Any], groups: Any) -> None:
+    assert groups_of(**train) == groups
 
 
 def test_a_slower_encoder_moves_a_hundredth_as_far() -> None:
@@ -288,28 +298,26 @@ def batches_of(toy: Dataset, made: EpochPlan | None, **train: Any) -> tuple[list
     return trainer.method.seen, records
 
 
-def test_short_last_batch_is_kept(toy: Dataset) -> None:
-    seen, records = batches_of(toy, None)
-    assert [len(batch.index_B) for batch in seen] == [32, 32, 26]
-    assert torch.cat([batch.index_B for batch in seen]).sort().values.tolist() == list(range(90))
-    assert records[0]["steps"] == 3
+FORWARD = torch.arange(90)
 
 
-def test_short_last_batch_is_dropped_on_demand(toy: Dataset) -> None:
-    seen, records = batches_of(toy, EpochPlan.of(torch.arange(90), drop_last=True))
-    assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.arange(64))
-    assert records[0]["steps"] == 2
-
-
-def test_short_last_batch_is_filled_on_demand(toy: Dataset) -> None:
-    order = torch.arange(90).flip(0)
-    seen, records = batches_of(toy, EpochPlan.of(order), tail="fill")
-    assert [len(batch.index_B) for batch in seen] == [32, 32, 32]
-    assert torch.equal(torch.cat([batch.index_B for batch in seen]), torch.cat([order, order[:6]]))
-    assert records[0]["steps"] == 3
-    assert plan(16).filled(8).groups["main"].order_M.tolist() == list(range(16))
-    assert plan(3).filled(8).groups["main"].order_M.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
-    assert len(plan(0).filled(8).groups["main"].order_M) == 0
+@pytest.mark.parametrize(
+    ("made", "tail", "sizes", "order"),
+    [
+        (None, "keep", [32, 32, 26], None),
+        (EpochPlan.of(FORWARD, drop_last=True), "keep", [32, 32], FORWARD[:64]),
+        (EpochPlan.of(FORWARD.flip(0)), "fill", [32, 32, 32], torch.cat([FORWARD.flip(0), FORWARD.flip(0)[:6]])),
+    ],
+    ids=["kept", "dropped", "filled"],
+)
+def test_the_short_last_batch(made: EpochPlan | None, tail: str, sizes: list[int], order: Any, toy: Dataset) -> None:
+    seen, records = batches_of(toy, made, tail=tail)
+    found = torch.cat([batch.index_B for batch in seen])
+    assert [len(batch.index_B) for batch in seen] == sizes
+    assert found.tolist() == order.tolist() if order is not None else found.sort().values.tolist() == list(range(90))
+    assert records[0]["steps"] == len(sizes)
+    for items, filled in ((16, list(range(16))), (3, [0, 1, 2, 0, 1, 2, 0, 1]), (0, [])):
+        assert plan(items).filled(8).groups["main"].order_M.tolist() == filled
 
 
 def test_an_epoch_with_nothing_to_train_on(toy: Dataset) -> None:
@@ -392,8 +400,7 @@ def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: Can
 def test_agreement_with_the_candidates_costs_no_pass(
     name: str, options: dict[str, Any], toy: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the method looks at all items anyway, the log says how the predictor agrees with the candidates then; by hand from
-    the very logits it saw. Where it does not, nothing is computed and nothing said."""
+    """It is computed by hand here from the very logits that the method saw; without such logits it is not logged."""
     sets = toy_candidates(toy)
     trainer = toy_trainer(name, toy, sets, options=options)
     seen: list[Tensor] = []
@@ -402,39 +409,30 @@ def test_agreement_with_the_candidates_costs_no_pass(
     def spy(network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
         output = original(network, inputs, view)
         if inputs is trainer.inputs and network is trainer.method.predictor and view == "eval":
-            seen.append(output.logits.clone())
+            seen.append(output.logits.double())
         return output
 
     monkeypatch.setattr(trainer, "infer", spy)
     for record in trainer.epochs():
-        assert len(seen) <= 1
+        assert len(seen) == (name != "average")
         assert ("covering" in record) == ("approximate" in record) == bool(seen)
         for logits_NC in seen:
-            covered, probable = [], []
-            for logits, allowed in zip(logits_NC.double(), sets.allowed_NC, strict=True):
-                answer, chance = int(logits.argmax()), logits.softmax(dim=0)
-                covered.append(bool(allowed[answer]))
-                probable.append(float(chance[answer] / chance[allowed].sum()) if allowed[answer] else 0.0)
+            pairs = [(z, z.softmax(dim=0), allowed) for z, allowed in zip(logits_NC, sets.allowed_NC, strict=True)]
+            covered = [bool(allowed[z.argmax()]) for z, _, allowed in pairs]
+            probable = [float(p[z.argmax()] / p[allowed].sum()) * bool(allowed[z.argmax()]) for z, p, allowed in pairs]
             assert record["covering"] == pytest.approx(sum(covered) / len(covered))
             assert record["approximate"] == pytest.approx(sum(probable) / len(probable), abs=1e-5)
         seen.clear()
-    assert ("covering" in record) == (name != "average")
 
 
-def test_checkpoints_are_written_as_often_as_asked(toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("stop_after", "epochs"), [(None, [3, 6, 7]), (4, [3, 4])], ids=["to the end", "stopped"])
+def test_checkpoints_are_written_as_often_as_set(
+    stop_after: int | None, epochs: list[int], toy: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved: list[int] = []
-    original = trainer_module.save_checkpoint
-
-    def spy(path: Path, settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        saved.append(state["progress"]["total"])
-        original(path, settings, state)
-
-    monkeypatch.setattr(trainer_module, "save_checkpoint", spy)
-    run_all(toy_trainer("average", toy, train={"epochs": 7, "checkpoint_every": 3}, folder=tmp_path / "a"))
-    assert saved == [3, 6, 7]  # and always at the end
-    saved.clear()
-    run_all(toy_trainer("average", toy, train={"epochs": 7, "checkpoint_every": 3}, folder=tmp_path / "b"), stop_after=4)
-    assert saved == [3, 4]  # and where it was told to stop
+    monkeypatch.setattr(trainer_module, "save_checkpoint", lambda *args: saved.append(args[2]["progress"]["total"]))
+    run_all(toy_trainer("average", toy, train={"epochs": 7, "checkpoint_every": 3}, folder=tmp_path), stop_after=stop_after)
+    assert saved == epochs
 
 
 def test_epochs_after_the_last_checkpoint_are_done_again(toy: Dataset, tmp_path: Path) -> None:
@@ -467,37 +465,31 @@ def test_a_finished_run_does_nothing_more(toy: Dataset, tmp_path: Path) -> None:
 
 
 def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
-    """Each further size would be compiled for itself. What a network says of an item does not depend on the others."""
+    """Each further size would be compiled for itself; predictions do not depend on the padding."""
     trainer = toy_trainer("average", toy, train={"feature_batch": 40})
-    sizes: list[int] = []
-    network = trainer.method.predictor
+    network, sizes = trainer.method.predictor, list[int]()
     network.register_forward_pre_hook(lambda _module, inputs: sizes.append(len(inputs[0])))
     plain = trainer.infer(network, trainer.inputs)
     assert sizes == [40, 40, 10]
     trainer.engine.compiled = True
-    for inputs in (trainer.inputs, trainer.inputs[:30], trainer.inputs[:40]):
+    for count, expected in ((90, [40] * 3), (30, [30]), (40, [40])):
         sizes.clear()
-        found = trainer.infer(network, inputs)
-        assert sizes == [min(40, len(inputs))] * -(-len(inputs) // 40)  # one that is not full is filled, unless it is the first
-        torch.testing.assert_close(found.logits, plain.logits[: len(inputs)])
-        torch.testing.assert_close(found.features, plain.features[: len(inputs)])
+        found = trainer.infer(network, trainer.inputs[:count])
+        assert sizes == expected
+        torch.testing.assert_close(found.logits, plain.logits[:count])
+        torch.testing.assert_close(found.features, plain.features[:count])
 
 
 def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
-    """It has grown when the run is stopped, and does not begin anew."""
-
     def trainer() -> Trainer:
         made = toy_trainer("average", toy, folder=tmp_path)
         made.engine.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)  # as on a GPU with fp16
         return made
 
-    first = trainer()
+    first, second = trainer(), trainer()
     run_all(first, stop_after=2)
-    scale = first.engine.scaler.get_scale()
-    assert scale > 4.0
-    second = trainer()
     assert second.resume()
-    assert second.engine.scaler.get_scale() == scale
+    assert second.engine.scaler.get_scale() == first.engine.scaler.get_scale() > 4.0
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(toy: Dataset, tmp_path: Path) -> None:
