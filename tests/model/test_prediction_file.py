@@ -124,10 +124,9 @@ def test_pictures_give_the_same_wherever_they_lie(run: Path, photos: Path, tmp_p
         assert frame["confidence"].tolist() == pytest.approx(expected["confidence"].tolist(), abs=2e-6)
 
 
-def test_a_picture_in_memory_is_decoded_like_a_file(photos: Path) -> None:
-    for how in ("squash", "crop", "pad"):
-        from_bytes = decode_bytes(png(3), "x", 8, how=how)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(from_bytes, decode(photos / "0003.png", 8, how=how))  # type: ignore[arg-type]
+@pytest.mark.parametrize("how", ["squash", "crop", "pad"])
+def test_an_image_in_memory_is_decoded_like_a_file(how: Any, photos: Path) -> None:
+    np.testing.assert_array_equal(decode_bytes(png(3), "x", 8, how=how), decode(photos / "0003.png", 8, how=how))
     for data, reason in ((b"", "the file is empty"), (png(3)[:60], "damaged or cut off|cut off|cannot be decoded")):
         with pytest.raises(BadImageError, match=f"^some name: .*({reason})"):
             decode_bytes(data, "some name", 8)
@@ -275,11 +274,6 @@ def killed_and_resumed(tmp_path: Path, kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_twice_and_resumed(tmp_path: Path) -> None:
-    killed_and_resumed(tmp_path, 2)
-
-
-@pytest.mark.slow
 def test_killed_ten_times_and_resumed(tmp_path: Path) -> None:
     killed_and_resumed(tmp_path, 10)
 
@@ -353,30 +347,28 @@ def test_damaged_parts_are_refused(run: Path, photos: Path, tmp_path: Path) -> N
         assert "\n" not in str(error.value) and not out.exists()
 
 
-def test_a_folder_of_somebody_else_is_left_alone(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:
+    (photos / "0000.png").write_bytes(b"no picture")
+    write_samples(tmp_path / "x.tar", [])
+    for items, options, message in (
+        (photos, {}, r"0000\.png: not an image of a known format"),
+        (photos / "0000.png", {"skip_bad": True}, r"No picture of .* can be read; the first of 1: 0000\.png"),
+        (tmp_path / "x.tar", {}, r"x\.tar holds no item"),
+    ):
+        with pytest.raises(InputError, match=message):
+            predict(run, items, tmp_path / "p.csv", **options)
+        assert left(tmp_path / "p.csv") == []
+
+
+def test_files_of_others_stay(run: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "p.csv.parts").mkdir()
     (tmp_path / "p.csv.parts" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match=r"holds thesis\.txt, which is not a part. Move it, or give another --out"):
         predict(run, photos, tmp_path / "p.csv")
     assert (tmp_path / "p.csv.parts" / "thesis.txt").exists()
-
-
-def test_a_folder_is_no_table(run: Path, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"photos is a folder: name the file to write in it, such as .*photos/labels\.csv"):
         predict(run, photos, photos)
     assert left(photos) == ["photos"]
-
-
-def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:
-    (photos / "0000.png").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"0000\.png: not an image of a known format"):
-        predict(run, photos, tmp_path / "p.csv")
-    with pytest.raises(InputError, match=r"No picture of .* can be read; the first of 1: 0000\.png"):
-        predict(run, photos / "0000.png", tmp_path / "p.csv", skip_bad=True)
-    write_samples(tmp_path / "x.tar", [])
-    with pytest.raises(InputError, match=r"x\.tar holds no item"):
-        predict(run, tmp_path / "x.tar", tmp_path / "p.csv")
-    assert left(tmp_path / "p.csv") == []
 
 
 # ---- bad items

@@ -38,45 +38,31 @@ def files(cache: Path) -> list[Path]:
     return sorted((cache / feature_cache.CACHE_FOLDER).rglob("*.safetensors"))
 
 
-def test_the_features_are_those_of_encode_and_made_once(tmp_path: Path) -> None:
+def test_every_image_is_encoded_once(tmp_path: Path) -> None:
     images, told = pictures(), list[tuple[int, int]]()
     first, fresh = encode_cached(images, encoder(), tmp_path, progress=lambda done, total: told.append((done, total)))
     torch.testing.assert_close(first, encode(images, encoder()))
     assert fresh == 10 and told[-1] == (10, 10)
     assert len(files(tmp_path)) == 3
-    again, fresh = encode_cached(images[torch.arange(9, -1, -1)], encoder(), tmp_path)  # in another order, too
+    again, fresh = encode_cached(images.flip(0), encoder(), tmp_path)  # in another order, too
     assert fresh == 0 and torch.equal(again, first.flip(0))
+    images[3, 0, 0, 0] ^= 1
+    twice = images[[0, 3, 0, 3]]  # a changed one, and each of them twice
+    features_ND, fresh = encode_cached(twice, encoder(), tmp_path)
+    assert fresh == 1
+    torch.testing.assert_close(features_ND, encode(twice, encoder()))
 
 
-def test_pictures_that_are_read_as_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block of them at a time: never all."""
+def test_images_of_a_source_are_read_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, taken = pictures(), list[int]()
-    source, take, rows = TensorRows(images), TensorRows.take, TensorRows.rows
-
-    def counted(read: Any) -> Any:
-        def spy(self: TensorRows, which: Any) -> Tensor:
-            made: Tensor = read(self, which)
-            taken.append(len(made))
-            return made
-
-        return spy
-
-    monkeypatch.setattr(TensorRows, "take", counted(take))
-    monkeypatch.setattr(TensorRows, "rows", counted(rows))
+    for name in ("take", "rows"):
+        read = getattr(TensorRows, name)
+        monkeypatch.setattr(TensorRows, name, lambda self, which, read=read: taken.append(len(out := read(self, which))) or out)
+    source = TensorRows(images)
     kept, fresh = encode_cached(source, encoder(), tmp_path)
     assert fresh == 10 and 0 < max(taken) <= feature_cache.BLOCK_IMAGES
     assert torch.equal(kept, encode_cached(images, encoder(), tmp_path / "other")[0])
     torch.testing.assert_close(encode(source, encoder(), batch=3), kept)
-
-
-def test_a_changed_picture_alone_is_encoded_again(tmp_path: Path) -> None:
-    images = pictures()
-    encode_cached(images, encoder(), tmp_path)
-    changed = images.clone()
-    changed[3, 0, 0, 0] ^= 1
-    features_ND, fresh = encode_cached(changed, encoder(), tmp_path)
-    assert fresh == 1
-    torch.testing.assert_close(features_ND, encode(changed, encoder()))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"mean": 0.4}])
@@ -85,13 +71,6 @@ def test_other_weights_or_another_standardisation_share_nothing(tmp_path: Path, 
     features_ND, fresh = encode_cached(pictures(), encoder(**other), tmp_path)
     assert fresh == 10
     torch.testing.assert_close(features_ND, encode(pictures(), encoder(**other)))
-
-
-def test_the_same_picture_is_encoded_once(tmp_path: Path) -> None:
-    images = pictures(3)[[0, 1, 0, 2, 1]]
-    features_ND, fresh = encode_cached(images, encoder(), tmp_path)
-    assert fresh == 3
-    torch.testing.assert_close(features_ND, encode(images, encoder()))
 
 
 def test_what_was_finished_before_a_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,23 +117,15 @@ def see(ahead: BackgroundEncoder, images: Tensor) -> None:
         ahead.add(image.numpy())
 
 
-def test_full_blocks_are_encoded_ahead_and_the_features_are_the_same(tmp_path: Path) -> None:
+def test_full_blocks_are_encoded_ahead_and_once(tmp_path: Path) -> None:
     images = pictures()
+    encode_cached(images[:4], encoder(), tmp_path)
     with BackgroundEncoder(encoder(), tmp_path) as ahead:
-        see(ahead, images)
-    assert ahead.encoded == 8  # two blocks; the last two pictures fill none
+        see(ahead, torch.cat([images[:8], images[4:]]))  # eight known or twice; the last two images fill no block
+    assert ahead.encoded == 4
     features_ND, fresh = encode_cached(images, encoder(), tmp_path)
     assert fresh == 2
     assert torch.equal(features_ND, encode_cached(images, encoder(), tmp_path / "other")[0])
-
-
-def test_nothing_is_encoded_ahead_twice(tmp_path: Path) -> None:
-    images = pictures(12)
-    encode_cached(images[:4], encoder(), tmp_path)
-    with BackgroundEncoder(encoder(), tmp_path) as ahead:
-        see(ahead, torch.cat([images[:4], images[4:8], images[4:8], images[8:]]))
-    assert ahead.encoded == 8
-    assert encode_cached(images, encoder(), tmp_path)[1] == 0
 
 
 def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
