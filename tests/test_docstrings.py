@@ -22,24 +22,23 @@ RECEIVERS = {"self", "cls"}
 VALUES = {"STRICT", "__version__"}
 """Plain values, which have no docstring of their own."""
 WITHOUT_EXAMPLE = """
-Batch Context Group
-METHODS Method Phase Problem READERS
-Selection View closed_form dawid_skene
+Context
+METHODS READERS
+View closed_form dawid_skene
 estimator
-majority_vote nearest prune pseudo_label
+majority_vote
 """
 """Still to be written; no name may be added."""
 WITHOUT_ARGS = """
 closed_form dawid_skene
-majority_vote nearest
-prune pseudo_label
+majority_vote
 """
 """Functions whose parameters are still to be listed; no name may be added."""
 METHODS_WITHOUT_ARGS = """
-Batch.rebuild CandidateSets.from_truth CandidateSets.statistics CandidateSets.take Context.features Context.outputs
-Context.probabilities EpochPlan.filled EpochPlan.of EpochPlan.steps FileImages.decode ItemSource.batches ItemSource.rows
-ItemSource.take Loader.load Method.after_step Method.begin_phase Method.end_epoch Method.loss Method.phase Method.plan_epoch
-Method.random_inputs Model.features Model.outputs Model.save Network.each Network.encode Network.forward Network.own_name
+CandidateSets.from_truth CandidateSets.statistics CandidateSets.take
+FileImages.decode ItemSource.batches ItemSource.rows
+ItemSource.take Loader.load
+Model.features Model.outputs Model.save Network.each Network.encode Network.forward Network.own_name
 Run.epochs RunConfig.of ShardImages.at ShardImages.decode ShardImages.encoded
 Taxonomy.below Taxonomy.branch_of Taxonomy.from_parents Taxonomy.keep
 Taxonomy.names_of Taxonomy.node_of_spans Taxonomy.node_probabilities Taxonomy.of Taxonomy.path Taxonomy.with_root Truth.of

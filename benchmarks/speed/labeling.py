@@ -23,8 +23,16 @@ import torch.nn.functional as F
 from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
-from pals.pseudo_labels import Labeling, agreeing_counts, neighbor_weight, quota_of, select_reliable, vote, vote_posterior
-from pals.pseudo_labels.knn import SCREENED_FROM, Neighbors, _is_screened, nearest, nearest_to
+from pals.pseudo_labels.knn import MIN_SCREENED_ITEMS, Neighbors, _is_screened, nearest, nearest_to
+from pals.pseudo_labels.knn_vote import (
+    Labeling,
+    agreeing_counts,
+    neighbor_weight,
+    quota_of,
+    select_reliable,
+    vote,
+    vote_posterior,
+)
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -183,7 +191,7 @@ def search_part(items: int, width: int, queries: int) -> None:
 def search_growth(options: argparse.Namespace) -> None:
     """Exact neighbours of all items, of more and more of them: time, memory beside the features, and whether it is exact."""
     results: list[dict[str, Any]] = []
-    nearest(random_features(SCREENED_FROM, options.width).to(options.device), 15)  # libraries and kernels are loaded before
+    nearest(random_features(MIN_SCREENED_ITEMS, options.width).to(options.device), 15)  # loads libraries
     for items in options.growth:
         features_ND = random_features(items, options.width).to(options.device)
         peak = peak_bytes(lambda: nearest(features_ND, 15), options.device)  # noqa: B023

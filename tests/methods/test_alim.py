@@ -17,9 +17,9 @@ from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy
 from pals.data.dataset import Dataset
 from pals.methods import Batch, find_method
 from pals.methods.alim import discount_for, log_importance, margin
-from pals.methods.bases.holdout import FEWEST, estimate_noise_rate
-from pals.methods.bases.prototypes import best_of, members
+from pals.methods.bases.holdout import MIN_RATE_ITEMS, estimate_noise_rate
 from pals.methods.parts.losses import soft_cross_entropy
+from pals.pseudo_labels.simplex import best_candidate, one_hot
 from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 
@@ -42,7 +42,7 @@ def random_case(seed: int, classes: int = 5, rows: int = 20) -> tuple[Tensor, Te
     generator = torch.Generator().manual_seed(seed)
     score = torch.randn(rows, classes, generator=generator).mul(3).softmax(dim=1)
     allowed = torch.rand(rows, classes, generator=generator) < 0.5
-    return score, allowed | members(torch.randint(classes, (rows,), generator=generator), classes)
+    return score, allowed | one_hot(torch.randint(classes, (rows,), generator=generator), classes)
 
 
 # ---- targets and margins ----
@@ -85,7 +85,7 @@ def test_without_discount_it_is_the_vote_of_pico(seed: int) -> None:
     score, allowed = random_case(seed)
     soft, hard = (target(name, score, allowed, 0.0) for name in BOTH)
     assert (soft[~allowed] == 0).all()
-    assert torch.equal(hard, members(best_of(score.log() / 0.07, allowed), 5).float())
+    assert torch.equal(hard, one_hot(best_candidate(score.log() / 0.07, allowed), 5).float())
     one = allowed.sum(dim=1) == 1
     assert torch.equal(soft[one], allowed[one].float())
     assert torch.equal(hard[one], allowed[one].float())
@@ -150,7 +150,7 @@ def test_lambda_may_rise_in_steps_instead(toy: Dataset) -> None:
     options = {"lambda_step": 0.25, "lambda_most": 0.4, "adjust_from": 2}
     trainer = toy_trainer("alim-onehot", toy, options=options, train={"epochs": 5})
     assert [record["lambda"] for record in run_all(trainer)] == pytest.approx([0.0, 0.25, 0.4, 0.4, 0.4])
-    assert not trainer.method.wants_held_out
+    assert not trainer.method.needs_holdout
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -217,7 +217,7 @@ def test_step_is_the_authors_in_slow_motion(name: str) -> None:
         def after() -> None:
             torch.testing.assert_close(method.confidence_NC[batch.index_B], confidence)
             torch.testing.assert_close(method.confidence_NC.sum(dim=1), torch.ones(32))
-            moved = slow_prototypes(prototypes, z.detach(), members(label, 3), 0.99)
+            moved = slow_prototypes(prototypes, z.detach(), one_hot(label, 3), 0.99)
             torch.testing.assert_close(method.prototype_CD, moved, atol=1e-5, rtol=0)
             for i, item in enumerate(batch.index_B.tolist()):
                 inside, outside = score[i][allowed[i]].max(), score[i][~allowed[i]]
@@ -278,7 +278,7 @@ def test_held_out_items_are_neither_visited_nor_partners(toy: Dataset) -> None:
     def look(method: Any, batch: Batch, _: Tensor) -> Callable[[], None]:
         for part in (batch, batch.groups["partners"]):
             assert torch.isin(part.index_B, method.trained_on()).all()
-            assert not torch.isin(part.index_B, method.held_out.held_M).any() or bool(method.released)
+            assert not torch.isin(part.index_B, method.holdout.index_M).any() or bool(method.holdout.released)
         return lambda: None
 
     watched_steps("alim-scale", toy, look, options={"adjust_from": 3, "held_out": 0.3})
@@ -289,7 +289,7 @@ def test_nobody_is_held_out_for_nothing(options: dict[str, Any], expected: int, 
     trainer = toy_trainer("alim-onehot", toy, options={"adjust_from": 4, **options})
     run_all(trainer, stop_after=1)
     method: Any = trainer.method
-    assert len(method.held_out.held_M) == 90 - len(method.trained_on()) == expected
+    assert len(method.holdout.index_M) == 90 - len(method.trained_on()) == expected
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.3])
@@ -306,14 +306,14 @@ def test_estimate_asks_the_surest_quarter() -> None:
     generator = torch.Generator().manual_seed(0)
     label = torch.randint(4, (1000,), generator=generator)
     sure = torch.arange(1000) % 4 == 0
-    logits = torch.where(sure, 1.0, 0.5)[:, None] * members(label, 4)  # sure of little, and right all the same
+    logits = torch.where(sure, 1.0, 0.5)[:, None] * one_hot(label, 4)  # sure of little, and right all the same
     noisy = torch.rand(1000, generator=generator) < 0.4
-    allowed = members(torch.where(noisy | ~sure, (label + 1) % 4, label), 4)
+    allowed = one_hot(torch.where(noisy | ~sure, (label + 1) % 4, label), 4)
     share = float(noisy[sure].double().mean())
     assert estimate_noise_rate(logits.softmax(dim=1), allowed) == pytest.approx(share)
     few = torch.arange(60)
     everyone = 1 - float(allowed[few].gather(1, logits[few].argmax(dim=1, keepdim=True)).double().mean())
-    assert len(few) < FEWEST
+    assert len(few) < MIN_RATE_ITEMS
     assert estimate_noise_rate(logits[few].softmax(dim=1), allowed[few]) == pytest.approx(everyone)
 
 

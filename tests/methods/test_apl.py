@@ -16,14 +16,8 @@ from _toy import assert_same_state, run_all, toy_candidates, toy_data, toy_metho
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.apl import APL
-from pals.methods.parts.losses import (
-    absolute_error,
-    focal_loss,
-    generalized_cross_entropy,
-    huber_cross_entropy,
-    squared_error,
-    uniform_on,
-)
+from pals.methods.parts.losses import absolute_error, focal_loss, generalized_cross_entropy, huber_cross_entropy, squared_error
+from pals.pseudo_labels.simplex import uniform_on
 from pals.runs.run_config import RunConfig
 
 P = [0.5, 0.3, 0.2]

@@ -15,7 +15,7 @@ from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.methods import Batch, Context
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
-from pals.methods.parts.losses import masked_softmax
+from pals.pseudo_labels.simplex import masked_softmax
 from pals.runs.run_config import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
 

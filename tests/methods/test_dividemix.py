@@ -6,8 +6,10 @@ import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,17 +21,8 @@ from _toy import assert_same, assert_same_state, run_all, toy_candidates, toy_da
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
-from pals.methods.bases.two_networks import Pair, single_labels
-from pals.methods.dividemix import (
-    LABELED,
-    UNLABELED,
-    clean_probability,
-    divided,
-    prior_penalty,
-    ramp_at,
-    scaled,
-    sharpened,
-)
+from pals.methods.bases.two_networks import NetworkPair, single_labels
+from pals.methods.dividemix import LABELED, UNLABELED, clean_probability, divide, prior_penalty, scale_to_unit, sharpen
 from pals.methods.parts.losses import negative_entropy
 from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
@@ -90,7 +83,7 @@ def test_labels_follow_their_own_seed(noisy: CandidateSets) -> None:
 
 def test_the_pair_answers_with_the_mean_of_the_logits(noisy: CandidateSets) -> None:
     pair: Any = toy_method("dividemix", noisy).eval().predictor
-    assert isinstance(pair, Pair)
+    assert isinstance(pair, NetworkPair)
     x = torch.randn(5, 6)
     answer, (one, two) = pair(x), (network(x) for network in pair.both())
     torch.testing.assert_close(answer.logits, (one.logits + two.logits) / 2)
@@ -104,16 +97,16 @@ def test_the_pair_answers_with_the_mean_of_the_logits(noisy: CandidateSets) -> N
 
 def test_sharpening_on_the_worked_example() -> None:
     v = torch.tensor([[0.5, 0.3, 0.2], [1, 0, 0]])
-    assert sharpened(v, 0.5)[0].tolist() == pytest.approx([0.65789, 0.23684, 0.10526], abs=1e-5)
-    torch.testing.assert_close(sharpened(v, 1.0), v)
-    assert torch.equal(sharpened(v, 0.5)[1], v[1])
-    assert torch.equal(sharpened(v, 0.001)[0], torch.tensor([1.0, 0, 0]))  # the powers would all be 0
+    assert sharpen(v, 0.5)[0].tolist() == pytest.approx([0.65789, 0.23684, 0.10526], abs=1e-5)
+    torch.testing.assert_close(sharpen(v, 1.0), v)
+    assert torch.equal(sharpen(v, 0.5)[1], v[1])
+    assert torch.equal(sharpen(v, 0.001)[0], torch.tensor([1.0, 0, 0]))  # the powers would all be 0
 
 
 @given(seeds, st.integers(2, 12), st.floats(0.05, 2))
 def test_sharpened_rows_are_distributions(seed: int, classes: int, temperature: float) -> None:
     share = distributions(seed, 4, classes)
-    sharp = sharpened(share, temperature)
+    sharp = sharpen(share, temperature)
     assert (sharp >= 0).all()
     torch.testing.assert_close(sharp.sum(dim=1), torch.ones(4))
     assert torch.equal(sharp.argmax(dim=1), share.argmax(dim=1))
@@ -122,7 +115,12 @@ def test_sharpened_rows_are_distributions(seed: int, classes: int, temperature: 
 
 
 def test_weight_of_the_unlabelled_items() -> None:
-    assert (25 * ramp_at(torch.tensor([0.0, 10, 14, 26, 300]), 10, 16)).tolist() == [0, 0, 6.25, 25, 25]
+    method: Any = toy_method("dividemix", toy_candidates(toy_data()), {"warm_up": 10, "ramp": 16, "unlabeled_weight": 25.0})
+    method.in_warm_up, method.own_steps, weights = False, (1, 1), []
+    for epoch in (1, 11, 15, 27, 301):
+        ctx: Any = SimpleNamespace(epoch=epoch, batch_size=4, rng=np.random.default_rng(0), generator=torch.Generator())
+        weights.append(float(method.random_inputs(ctx, 1)["unlabeled_weight"][0, 0]))
+    assert weights == [0, 0, 6.25, 25, 25]
 
 
 def test_prior_penalty_on_the_worked_example() -> None:
@@ -160,11 +158,11 @@ def two_piles(seed: int = 0) -> Tensor:
 
 def test_the_mixture_finds_two_piles() -> None:
     loss = two_piles()
-    clean = clean_probability(scaled(loss), 0)
+    clean = clean_probability(scale_to_unit(loss), 0)
     assert (clean[:100] > 0.99).all()
     assert (clean[100:] < 0.01).all()
     between = torch.cat([loss, torch.linspace(0.06, 0.89, 50)])
-    falling = clean_probability(scaled(between), 0)[200:]
+    falling = clean_probability(scale_to_unit(between), 0)[200:]
     assert (falling.diff() <= 1e-9).all()
     assert falling[0] > 0.9 > 0.1 > falling[-1]
 
@@ -173,15 +171,15 @@ def test_the_mixture_finds_two_piles() -> None:
 def test_only_the_shape_of_the_losses_counts(factor: float, shift: float) -> None:
     loss = two_piles().double()
     torch.testing.assert_close(
-        clean_probability(scaled(factor * loss + shift), 1), clean_probability(scaled(loss), 1), atol=1e-6, rtol=0
+        clean_probability(scale_to_unit(factor * loss + shift), 1), clean_probability(scale_to_unit(loss), 1), atol=1e-6, rtol=0
     )
 
 
 @pytest.mark.parametrize("items", [1, 2, 50])
 def test_equal_losses_are_clean(items: int) -> None:
     loss = torch.full((items,), 0.7)
-    assert torch.equal(scaled(loss), torch.zeros(items))
-    assert torch.equal(clean_probability(scaled(loss), 0), torch.ones(items))
+    assert torch.equal(scale_to_unit(loss), torch.zeros(items))
+    assert torch.equal(clean_probability(scale_to_unit(loss), 0), torch.ones(items))
 
 
 def test_two_losses_are_enough() -> None:
@@ -198,7 +196,7 @@ def test_who_keeps_a_label() -> None:
         (0.5, 99, [0, 4, 2, 3, 1], [0, 4, 2, 3, 1]),
     ]
     for threshold, size, labeled, unlabeled in cases:
-        assert [part.tolist() for part in divided(clean, threshold, size)] == [labeled, unlabeled]
+        assert [part.tolist() for part in divide(clean, threshold, size)] == [labeled, unlabeled]
 
 
 # ---- a step
@@ -248,7 +246,7 @@ def main_steps(data: Dataset, **options: Any) -> list[tuple[Any, Batch]]:
     original, seen = method.loss, []
 
     def spy(batch: Batch) -> Tensor:
-        if not method.warm:
+        if not method.in_warm_up:
             then = copy.copy(method)
             vars(then).update(copy.deepcopy({k: v for k, v in vars(method).items() if k != "loss"}))
             vars(then).pop("loss", None)
@@ -269,7 +267,7 @@ def test_a_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
         groups = {"main": batch, **batch.groups}
         assert float(batch.random["weight"].min()) >= 0.5
         twin, total = copy.deepcopy(method), 0.0
-        for k, (own, peer) in enumerate(twin.pair.pairs()):
+        for k, (own, peer) in enumerate(zip(twin.pair.both(), reversed(twin.pair.both()), strict=True)):
             random = {name: rows[k] for name, rows in batch.random.items()}
             labeled, unlabeled = groups[LABELED[k]], groups[UNLABELED[k]]
             made = [copy.deepcopy(network) for network in (own, peer)]
@@ -281,7 +279,7 @@ def test_a_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
                 torch.testing.assert_close(table.sum(dim=1), torch.ones(len(table)))
             alone = twin.mixed_loss(own, peer, labeled, unlabeled, random)
             torch.testing.assert_close(alone, loss)
-            total += float(random["at_work"] * loss.detach())
+            total += float(random["active"] * loss.detach())
         assert float(method.loss(batch).detach()) == pytest.approx(total, rel=1e-4)
 
 
@@ -303,7 +301,7 @@ def test_refinement_on_the_worked_example(noisy: CandidateSets) -> None:
 def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
     """Its peer keeps its parameters and its statistics, and gets no gradient."""
     method, batch = main_steps(toy)[0]
-    own, peer = method.pair.pairs()[0]
+    own, peer = method.pair.both()
     before = copy.deepcopy(peer.state_dict())
     random = {name: batch.random[name][0] for name in ("weight", "uniform")}
     random["unlabeled_weight"] = torch.tensor(3.0)
@@ -357,7 +355,7 @@ def test_each_learns_from_what_the_other_found(toy: Dataset) -> None:
     def spy(ctx: Any) -> Any:
         rng = copy.deepcopy(ctx.rng)
         plan = plan_epoch(ctx)
-        if not method.warm:
+        if not method.in_warm_up:
             expected = []
             for network in method.pair.both():
                 loss = torch.nn.functional.cross_entropy(ctx.outputs(network).logits, method.label_N, reduction="none")

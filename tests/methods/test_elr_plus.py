@@ -29,7 +29,8 @@ from _toy import (
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
-from pals.methods.elr_plus import CLIP, disagreement, move_average, ramp_up, reweighted, slow_share
+from pals.methods.elr_plus import MIN_DISTANCE, disagreement, ema_decay, reweight, sigmoid_ramp
+from pals.methods.parts.ema import update_ema
 from pals.methods.parts.mixup import blend, partners
 from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
@@ -71,14 +72,14 @@ def test_the_regulariser_has_bounds(seed: int, total: float, scale: float) -> No
     memory = total * (scale * torch.randn(4, 5, generator=generator)).softmax(dim=1)
     for value in (disagreement(logits, memory), disagreement(logits, total * logits.softmax(dim=1))):
         assert (value <= 0).all()
-        assert (value >= math.log(CLIP) - 0.01).all()  # 1 - 1e-4 is rounded
+        assert (value >= math.log(MIN_DISTANCE) - 0.01).all()  # 1 - 1e-4 is rounded
     assert (disagreement(logits, torch.zeros(4, 5)) == 0).all()
 
 
 def test_labels_times_memory_on_the_worked_example() -> None:
     label = torch.tensor([[0.7, 0.3, 0], [0, 1, 0], [0, 0, 1]])
     memory = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.9, 0.1, 0]])
-    product = reweighted(label, memory)
+    product = reweight(label, memory)
     assert product[0].tolist() == pytest.approx([0.8909091, 0.1090909, 0], abs=1e-6)
     assert torch.equal(product[1:], label[1:])  # one-hot labels stay, also where the memory excludes them
 
@@ -92,7 +93,7 @@ def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) 
     memory = torch.rand(8, 1, generator=generator) * torch.randn(8, classes, generator=generator).softmax(dim=1)
     memory[partner[0]] = memory[0] = 0  # of items that were never visited
     mixed = blend(label, partner, torch.tensor(weight))
-    for made in (mixed, reweighted(mixed, blend(memory, partner, torch.tensor(weight)))):
+    for made in (mixed, reweight(mixed, blend(memory, partner, torch.tensor(weight)))):
         torch.testing.assert_close(made.sum(dim=1), torch.ones(8))
         assert (made >= 0).all()
         assert not made[(label + label[partner]) == 0].any()
@@ -101,12 +102,12 @@ def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) 
 
 def test_share_of_the_old_weights() -> None:
     step = torch.tensor([0.0, 19_999, 39_999, 10**6], dtype=torch.float64)
-    ramp = slow_share(step, 0.997, "ramp", 40_000).tolist()
+    ramp = ema_decay(step, 0.997, "ramp", 40_000).tolist()
     assert ramp == pytest.approx([0.0067194, 0.2856453, 0.997, 0.997], abs=1e-7)
-    mean = slow_share(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
+    mean = ema_decay(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
     assert mean == [0, 0.5, 0.75, 0.9999]
-    assert ramp_up(step, 0).tolist() == [1, 1, 1, 1]
-    assert ramp_up(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
+    assert sigmoid_ramp(step, 0).tolist() == [1, 1, 1, 1]
+    assert sigmoid_ramp(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
         [math.exp(-5), math.exp(-1.25), 1, 1]
     )
 
@@ -114,13 +115,13 @@ def test_share_of_the_old_weights() -> None:
 @torch.no_grad()
 def test_averages(noisy: CandidateSets) -> None:
     method: Any = toy_method("elr+", noisy)
-    before = copy.deepcopy(method.slow)
-    move_average(method.slow, method.pair, torch.tensor(0.75))
-    for old, new, fast in zip(before.parameters(), method.slow.parameters(), method.pair.parameters(), strict=True):
+    before = copy.deepcopy(method.ema)
+    update_ema(method.ema, method.pair, torch.tensor(0.75))
+    for old, new, fast in zip(before.parameters(), method.ema.parameters(), method.pair.parameters(), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * fast)
-    move_average(method.slow, method.pair, torch.tensor(0.0))
-    assert_same(list(method.slow.parameters()), list(method.pair.parameters()))
-    assert not any(p.requires_grad for p in method.slow.parameters())
+    update_ema(method.ema, method.pair, torch.tensor(0.0))
+    assert_same(list(method.ema.parameters()), list(method.pair.parameters()))
+    assert not any(p.requires_grad for p in method.ema.parameters())
 
 
 # ---- the memory
@@ -131,7 +132,7 @@ def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
     share = torch.tensor([0.6, 0.3, 0.1])
     batch = Batch(torch.tensor([4]), (share.log()[None],), None)
     for visits in range(1, 6):
-        moved = method.moved_memory(1, Linear(torch.eye(3)), batch)
+        moved = method.update_memory(1, Linear(torch.eye(3)), batch)
         assert not moved.requires_grad
         method.memory_2NC[1, 4] = moved[0]
         if visits == 1:
@@ -147,7 +148,7 @@ def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
 def by_hand(method: Any, k: int, part: Batch, batch: Batch) -> tuple[Tensor, Tensor]:
     """Loss of one network and the new memory of its items, row by row, with copies of the networks."""
     c, classes = method.config, method.num_classes
-    own, peer = copy.deepcopy(method.pair.both()[k]), copy.deepcopy(method.slow.both()[1 - k])
+    own, peer = copy.deepcopy(method.pair.both()[k]), copy.deepcopy(method.ema.both()[1 - k])
     x, index, size = part.views[0], part.index_B.tolist(), len(part.index_B)
     with torch.no_grad():
         new = peer(x).logits.softmax(dim=1)
@@ -180,7 +181,7 @@ def test_every_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
         assert float(batch.random["memory_weight"]) == pytest.approx(3 * ramp, rel=1e-6)
         expected = [by_hand(method, k, part, batch) for k, part in enumerate(parts)]
         torch.testing.assert_close(loss, expected[0][0] + expected[1][0], atol=1e-4, rtol=1e-4)
-        memory, slow = method.memory_2NC.clone(), copy.deepcopy(method.slow)
+        memory, slow = method.memory_2NC.clone(), copy.deepcopy(method.ema)
         for k, part in enumerate(parts):
             memory[k, part.index_B] = expected[k][1]
 
@@ -190,7 +191,7 @@ def test_every_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
             share = min(1 - 1 / (number + 1), 0.8)
             if c.slow_rule == "ramp":
                 share = 0.8 * math.exp(-5 * (1 - (number + 1) / 40_000) ** 2)
-            for old, new, fast in zip(slow.parameters(), method.slow.parameters(), method.pair.parameters(), strict=True):
+            for old, new, fast in zip(slow.parameters(), method.ema.parameters(), method.pair.parameters(), strict=True):
                 torch.testing.assert_close(new, share * old + (1 - share) * fast)
 
         return later
@@ -233,7 +234,7 @@ def test_without_weight_it_is_mix_up(toy: Dataset) -> None:
 def test_a_weight_of_one_does_not_mix(toy: Dataset) -> None:
     method, batch = first_step(toy, {})
     random = {**batch.random, "weight": torch.ones(2)}
-    own, peer = method.pair.first, method.slow.second
+    own, peer = method.pair.first, method.ema.second
     loss, memory = method.network_loss(0, own, peer, batch, random)
     logits = own(batch.views[0]).logits
     label = torch.eye(3)[method.label_N[batch.index_B]]
@@ -247,14 +248,14 @@ def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
     method, batch = first_step(toy, {})
     before = copy.deepcopy(method.state_dict())
     method.zero_grad(set_to_none=True)
-    loss, _ = method.network_loss(0, method.pair.first, method.slow.second, batch, batch.random)
+    loss, _ = method.network_loss(0, method.pair.first, method.ema.second, batch, batch.random)
     loss.backward()
     assert all(p.grad is not None for p in method.pair.first.parameters())
-    assert all(p.grad is None for m in (method.pair.second, method.slow) for p in m.parameters())
+    assert all(p.grad is None for m in (method.pair.second, method.ema) for p in m.parameters())
     moved = {key for key, value in method.state_dict().items() if not torch.equal(value, before[key])}
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     assert moved and all(key.endswith(statistics) for key in moved)
-    assert {".".join(key.split(".")[:2]) for key in moved} == {"pair.first", "slow.second"}
+    assert {".".join(key.split(".")[:2]) for key in moved} == {"pair.first", "ema.second"}
 
 
 def test_both_see_all_items_in_orders_of_their_own(toy: Dataset) -> None:
@@ -289,7 +290,7 @@ def test_belief_is_what_is_remembered(toy: Dataset) -> None:
 def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:
     method: Any = toy_method("elr+", noisy)
     assert method.predictor is method.pair
-    starts = [network.classifier.weight for pair in (method.pair, method.slow) for network in pair.both()]
+    starts = [network.classifier.weight for pair in (method.pair, method.ema) for network in pair.both()]
     assert len({float(weight.detach().sum()) for weight in starts}) == 4  # four first weights, as published
 
 

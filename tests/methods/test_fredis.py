@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -28,13 +27,10 @@ from _toy import (
 )
 from pals.data.dataset import Dataset
 from pals.methods import Batch
-from pals.methods.bases.early_stopping import HeldOut
+from pals.methods.bases.holdout import Holdout
 from pals.methods.crdpll import wrong_label_loss
-from pals.methods.fredis import FREDIS, edited, lowered
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
+from pals.methods.fredis import FREDIS, edit_sets, lower_threshold
 from pals.vision.networks import Output
-from test_docs import ROOT, table_rows
 
 SHARES = [torch.tensor([p]) for p in ([0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.6, 0.2, 0.2])]
 seeds = st.integers(0, 2**31)
@@ -62,14 +58,14 @@ def one_item(**options: Any) -> tuple[Any, Batch]:
 def test_worked_example_of_the_loss() -> None:
     method, batch = one_item(consistency_weight=10.0, wrong_weight=0.1, temperature=1.0)
     assert float(method.loss(batch)) == pytest.approx(0.8455410 + 0.6694307, abs=1e-6)  # the warm-up
-    method.warm = False
+    method.in_warm_up = False
     assert float(method.loss(batch)) == pytest.approx(8.5223526, abs=2e-6)
     for weights, expected in (((1.0, 0.0), 0.8455410), ((0.0, 1.0), 0.6694307)):
         method, batch = one_item(consistency_weight=weights[0], wrong_weight=weights[1], temperature=1.0)
-        method.warm = False
+        method.in_warm_up = False
         assert float(method.loss(batch)) == pytest.approx(expected, abs=1e-6)
     method, batch = one_item(consistency_weight=1.0, wrong_weight=0.0, temperature=1.0)
-    method.warm = False
+    method.in_warm_up = False
     each = [float(method.loss(replace(batch, views=(view,)))) for view in batch.views]
     assert each == pytest.approx([0.2554128, 0.2231436, 0.3669846], abs=1e-6)
 
@@ -88,7 +84,7 @@ def test_the_temperature_divides_all_logits_but_not_in_the_warm_up(temperature: 
     method, batch = one_item(temperature=temperature)
     colder, same = one_item(temperature=1.0)
     for warm in (True, False):
-        method.warm = colder.warm = warm
+        method.in_warm_up = colder.in_warm_up = warm
         scaled = batch if warm else Batch(batch.index_B, tuple(view / temperature for view in same.views), None)
         assert float(method.loss(batch)) == pytest.approx(float(colder.loss(scaled)), abs=1e-5)
         method.after_step(batch)
@@ -139,7 +135,7 @@ def edit(allowed: Any, posterior: Any, seed: int = 0, **options: Any) -> tuple[T
         "strict_cap": False,
     }
     generator = torch.Generator().manual_seed(seed)
-    return edited(
+    return edit_sets(
         torch.as_tensor(allowed, dtype=torch.bool), torch.as_tensor(posterior), generator=generator, **{**usual, **options}
     )
 
@@ -241,14 +237,14 @@ def test_without_an_addition_the_threshold_stays() -> None:
 
 def test_the_threshold_comes_down_as_far_as_needed() -> None:
     gap = torch.tensor([[0.0, 0.35, 0.62], [0.0, 0.11, 0.0]])
-    assert lowered(1.0, 0.1, gap, 0) == 1.0
-    assert lowered(1.0, 0.1, gap, 1) == pytest.approx(0.6)
-    assert lowered(0.5, 0.1, gap, 1) == 0.5
-    assert lowered(1.0, 0.1, gap, 3) == pytest.approx(0.1)
-    assert lowered(1.0, 0.3, gap, 3) == pytest.approx(0.1)
-    assert lowered(1.0, 0.6, gap, 99) == 0.0  # there are only three
-    assert lowered(1.0, 0.0, gap, 3) == 1.0
-    tight = lowered(0.35, 1e-9, gap, 2)  # less than the gaps' precision: still below
+    assert lower_threshold(1.0, 0.1, gap, 0) == 1.0
+    assert lower_threshold(1.0, 0.1, gap, 1) == pytest.approx(0.6)
+    assert lower_threshold(0.5, 0.1, gap, 1) == 0.5
+    assert lower_threshold(1.0, 0.1, gap, 3) == pytest.approx(0.1)
+    assert lower_threshold(1.0, 0.3, gap, 3) == pytest.approx(0.1)
+    assert lower_threshold(1.0, 0.6, gap, 99) == 0.0  # there are only three
+    assert lower_threshold(1.0, 0.0, gap, 3) == 1.0
+    tight = lower_threshold(0.35, 1e-9, gap, 2)  # less than the gaps' precision: still below
     assert (gap > tight).sum() == 2
 
 
@@ -324,8 +320,8 @@ def test_thresholds_open_while_few_labels_move(toy: Dataset) -> None:
     busy.method.posterior_NC.copy_(torch.eye(3)[torch.arange(90) % 3])
     busy.method.remove_above.fill_(0.5)
     before = float(busy.method.add_below)
-    busy.method._edit(busy.generator)
-    assert busy.method.counted["added"] + busy.method.counted["removed"] >= 1
+    busy.method._edit_sets(busy.generator)
+    assert busy.method.counts["added"] + busy.method.counts["removed"] >= 1
     assert float(busy.method.add_below) == before  # enough has moved
 
 
@@ -432,7 +428,7 @@ def test_held_out_items_are_neither_trained_on_nor_edited(toy: Dataset) -> None:
 
     method.loss = spy
     run_all(trainer)
-    held, trained = method.held_out.held_M, method.held_out.trained_M
+    held, trained = method.holdout.index_M, method.holdout.others_M
     assert len(held) == 27 and len(trained) == 63
     assert visited <= set(trained.tolist())
     given = toy_candidates(toy).allowed_NC
@@ -449,28 +445,27 @@ def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:
 
 
 def test_held_out_counts() -> None:
-    held = HeldOut(50, 0.2)
-    assert sorted([*held.held_M.tolist(), *held.trained_M.tolist()]) == list(range(50))
-    assert len(held.held_M) == 10
-    assert len(HeldOut(3, 0.2).held_M) == 0
+    held = Holdout(50, 0.2)
+    assert sorted([*held.index_M.tolist(), *held.others_M.tolist()]) == list(range(50))
+    assert len(held.index_M) == 10
+    assert len(Holdout(3, 0.2).index_M) == 0
     rates = [0.10, 0.12, 0.11, 0.11, 0.11, 0.11, 0.11]  # none of them counts as better than the second
-    assert [held.patience_ends(rate, 5, level_misses=False) for rate in rates] == [False] * 6 + [True]
-    held.forget()
-    assert [held.patience_ends(0.5, 2, level_misses=False) for _ in range(5)] == [False] * 5
-    held.forget()
-    assert [held.patience_ends(0.5, 2, level_misses=True) for _ in range(3)] == [False, False, True]
-    assert not held.patience_ends(None, 1, level_misses=True)
+    assert [held.should_stop(rate, 5, strict=False) for rate in rates] == [False] * 6 + [True]
+    held.reset()
+    assert [held.should_stop(0.5, 2, strict=False) for _ in range(5)] == [False] * 5
+    held.reset()
+    assert [held.should_stop(0.5, 2, strict=True) for _ in range(3)] == [False, False, True]
 
     class Outputs:
-        def outputs(self, network: Any, *, rows_M: Tensor) -> Output:
+        def outputs(self, network: Any = None, *, rows_M: Tensor) -> Output:
             return Output(torch.eye(4)[rows_M % 4], torch.zeros(len(rows_M), 1))
 
     allowed = torch.zeros(50, 4, dtype=torch.bool)
-    covered = held.held_M[:3]
+    covered = held.index_M[:3]
     allowed[covered, covered % 4] = True
     context: Any = Outputs()
-    assert held.covering_rate(context, torch.nn.Identity(), allowed) == pytest.approx(0.3)
-    assert HeldOut(50, 0.0).covering_rate(context, torch.nn.Identity(), allowed) is None
+    assert held.covering_rate(context, allowed) == pytest.approx(0.3)
+    assert len(Holdout(50, 0.0).estimation_items()) == 50
 
 
 # --- settings
@@ -480,27 +475,3 @@ def test_views() -> None:
     candidates = toy_candidates(toy_data())
     assert FREDIS.views == toy_method("fredis", candidates).views == ("eval", "crdpll_strong", "crdpll_strong")
     assert toy_method("fredis", candidates, {"view": "weak"}).views[0] == "weak"
-
-
-@pytest.mark.parametrize(("data", "q"), [("cifar10", 0.5), ("cifar100", 0.05)])
-def test_published_settings(data: str, q: float) -> None:
-    """Those of the rates that the recipe has; the page shows the same row."""
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "fredis"}})
-    assert (config.data.partial_rate, config.data.noise_rate) == (q, 0.3)
-    assert (config.network.name, config.train.epochs, config.train.batch_size) == ("resnet32", 250, 256)
-    rates = [learning_rate(config.train, epoch, 250) for epoch in (0, 99, 100, 149, 150)]
-    assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001])
-    page = ROOT / "docs" / "methods" / "fredis.md"
-    (row,) = [row for row in table_rows(page, "rates") if (row["rates"], row["$q$, $\\eta$"]) == (data, f"{q}, 0.3")]
-    for key, value in row.items():
-        section, _, name = key.rpartition(".")
-        if key != "rates" and "$" not in key:
-            assert getattr(config.train if section else config.method, name) == float(value), key
-    first = toy_method(FREDIS, toy_candidates(toy_data())).phase(0)
-    assert first is not None and first.settings == {"lr": 0.05, "weight_decay": 1e-3}
-    assert math.isclose(config.method.add_below, 1e-6) and config.method.remove_above == 1
-
-
-def test_the_page_shows_all_sixteen_pairs_of_rates() -> None:
-    rows = list(table_rows(ROOT / "docs" / "methods" / "fredis.md", "rates"))
-    assert len({(row["rates"], row["$q$, $\\eta$"]) for row in rows}) == len(rows) == 16

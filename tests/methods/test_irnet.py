@@ -20,16 +20,9 @@ from _slow import rest_slow
 from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch
-from pals.methods.bases.prototypes import members
-from pals.methods.irnet import (
-    has_levelled,
-    likelihood_ratio,
-    missing_labels,
-    symmetric_cross_entropy,
-    with_label,
-    wrong_rate,
-)
+from pals.methods.irnet import correct_confidence, has_plateaued, likelihood_ratio, missing_labels, symmetric_cross_entropy
 from pals.methods.parts.losses import soft_cross_entropy
+from pals.pseudo_labels.simplex import one_hot
 from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 from pals.vision.augment import Views
@@ -70,7 +63,7 @@ def test_detection_is_the_loop(seed: int, views: int, limit: float, by_ratio: bo
     base = torch.randn(30, 4, generator=generator)
     scores = [(base + 0.3 * torch.randn(30, 4, generator=generator)).softmax(dim=1) for _ in range(views)]
     allowed = torch.rand(30, 4, generator=generator) < 0.5
-    allowed |= members(torch.randint(4, (30,), generator=generator), 4)
+    allowed |= one_hot(torch.randint(4, (30,), generator=generator), 4)
     limit = 2 * limit + 0.4 if by_ratio else limit
     found_B, label_B = missing_labels(scores, allowed, torch.tensor(limit), by_ratio=by_ratio)
     for i in range(30):
@@ -101,23 +94,22 @@ def test_full_sets_miss_nothing(by_ratio: bool) -> None:
 @pytest.mark.parametrize(("q", "classes", "expected"), [(0.3, 10, 0.2142857), (0.05, 100, 0.024)])
 def test_likelihood_ratio_on_the_worked_examples(q: float, classes: int, expected: float) -> None:
     """Sets of protocol g2 have 1 + q (C - 1) labels in the mean, noisy or not."""
-    wrong = wrong_rate(1 + q * (classes - 1), 0.3, classes)
-    assert wrong == pytest.approx(q + 0.3 / (classes - 1))
+    wrong = q + 0.3 / (classes - 1)
     assert likelihood_ratio(wrong, 0.3) == pytest.approx(expected, abs=1e-7)
 
 
 def test_likelihood_ratio_at_the_ends() -> None:
     assert likelihood_ratio(0.4, 0.0) == 0.0  # without noise nothing is missing
-    assert math.isfinite(likelihood_ratio(wrong_rate(10.0, 0.3, 10), 0.3))  # full sets
+    assert math.isfinite(likelihood_ratio(1.0, 0.3))  # full sets
 
 
 def test_new_label_on_the_worked_example() -> None:
     confidence = torch.tensor([[0.7, 0.3, 0.0, 0.0]])
-    new, gone = members(torch.tensor([2]), 4), torch.zeros(1, 4, dtype=torch.bool)
+    new, gone = one_hot(torch.tensor([2]), 4), torch.zeros(1, 4, dtype=torch.bool)
     score = torch.tensor([[0.3, 0.1, 0.15, 0.45]])
-    found = with_label(confidence, new, gone, score)
+    found = correct_confidence(confidence, new, gone, score)
     assert found[0].tolist() == pytest.approx([0.6087, 0.26087, 0.13043, 0.0], abs=1e-5)
-    swapped = with_label(confidence, new, members(torch.tensor([1]), 4), score)
+    swapped = correct_confidence(confidence, new, one_hot(torch.tensor([1]), 4), score)
     assert swapped[0].tolist() == pytest.approx([0.7 / 0.85, 0.0, 0.15 / 0.85, 0.0], abs=1e-6)
 
 
@@ -145,14 +137,14 @@ def slow_levelled(rates: Sequence[float], window: int) -> bool:
 def test_levelling_needs_the_last_rates_alone(seed: int, window: int, more: int, slope: float) -> None:
     count = window + more
     rates = (0.5 + slope * np.arange(count) + np.random.default_rng(seed).normal(0, 0.01, count)).tolist()
-    assert has_levelled(rates, window) == slow_levelled(rates, window)
-    assert has_levelled(rates[-(window // 2 + 11) :], window) == has_levelled(rates, window)
+    assert has_plateaued(rates, window) == slow_levelled(rates, window)
+    assert has_plateaued(rates[-(window // 2 + 11) :], window) == has_plateaued(rates, window)
 
 
 def test_levelling_on_simple_curves() -> None:
-    assert has_levelled([0.7] * 100, 100)
-    assert not any(has_levelled([1e-3 * i for i in range(count)], 100) for count in range(100, 300))
-    assert has_levelled([0.01 * i for i in range(60)] + [0.6] * 200, 100)
+    assert has_plateaued([0.7] * 100, 100)
+    assert not any(has_plateaued([1e-3 * i for i in range(count)], 100) for count in range(100, 300))
+    assert has_plateaued([0.01 * i for i in range(60)] + [0.6] * 200, 100)
 
 
 def covering(rates: Sequence[float], toy: Dataset, **options: Any) -> list[tuple[int, int, int]]:
@@ -160,7 +152,7 @@ def covering(rates: Sequence[float], toy: Dataset, **options: Any) -> list[tuple
     trainer = toy_trainer("irnet", toy, options={"tau": 0.1, **options}, train={"epochs": len(rates)})
     method: Any = trainer.method
     left = iter(rates)
-    method.covering_rate = lambda ctx: next(left)
+    method.holdout.covering_rate = lambda *_: next(left)
     return [(r["epoch"], int(method.started), 90 - len(method.trained_on())) for r in trainer.epochs()]
 
 
@@ -187,7 +179,7 @@ def test_covering_rate_is_that_of_the_held_out_items(toy: Dataset) -> None:
     method: Any = trainer.method
     run_all(trainer)
     predicted = trainer.infer(method.predictor, toy.train.inputs).logits.argmax(dim=1)
-    right = [bool(method.allowed_NC[i, predicted[i]]) for i in method.held_out.held_M.tolist()]
+    right = [bool(method.allowed_NC[i, predicted[i]]) for i in method.holdout.index_M.tolist()]
     assert len(right) == 27
     assert float(method.covering_E[-1]) == pytest.approx(sum(right) / 27)
     assert int(method.measured) == 2
@@ -208,12 +200,12 @@ def test_items_are_held_out_where_something_is_asked_of_them(options: dict[str, 
     run_all(trainer, stop_after=1)
     method: Any = trainer.method
     assert 90 - len(method.trained_on()) == held
-    method.covering_rate = lambda ctx: 0.0  # no better than before
+    method.holdout.covering_rate = lambda *_: 0.0  # no better than before
     records = run_all(trainer)
     assert len(method.trained_on()) == 90
     asked = "tau" not in options and "noise_rate" not in options
     assert ("noise_rate" in records[-1]) == (asked or "noise_rate" in options)
-    assert (float(method.rate) >= 0) == asked
+    assert (float(method.holdout.rate) >= 0) == asked
 
 
 # ---- one step after the other ----
@@ -287,7 +279,7 @@ def test_step_is_the_authors_in_slow_motion(options: dict[str, Any]) -> None:
         same = label[:, None] == torch.cat([label, label, method.queue_label_M])
         expected = (soft_cross_entropy(logits, confidence) + 0.5 * slow_contrast(z, pool, same, 0.07)).mean()
         torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
-        moved = slow_prototypes(prototypes, z.detach(), members(label, 3), 0.99)
+        moved = slow_prototypes(prototypes, z.detach(), one_hot(label, 3), 0.99)
         others = [query(view) for view in batch.views[2:]]
         if tau is None:
             scores = [logits.softmax(dim=1), *(other[0].softmax(dim=1) for other in others)]

@@ -142,13 +142,13 @@ def test_faiss_searches_where_a_setting_says_so(
     """Exactly, with `faiss-flat`: the same labels. Where the number of neighbours is to be found, that search uses it too."""
     pytest.importorskip("faiss")
     searched: list[str] = []
-    search = knn._search_faiss
+    search = knn.search_faiss
 
-    def spy(*arguments: Any) -> knn.Neighbors:
+    def spy(*arguments: Any) -> Any:
         searched.append(arguments[4])
         return search(*arguments)
 
-    monkeypatch.setattr(knn, "_search_faiss", spy)
+    monkeypatch.setattr(knn, "search_faiss", spy)
     plain, faiss = (
         toy_trainer(method, options={"neighbors": neighbors_option, "neighbor_backend": backend})
         for backend in ("torch", "faiss-flat")

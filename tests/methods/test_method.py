@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from _toy import WIDTH, assert_same, assert_same_state, logged_epochs, run_all, toy_trainer, without_seconds
 from pals.data.dataset import Dataset
 from pals.methods import Batch, Context, EpochPlan, Group, Method, Phase, Problem
-from pals.methods.parts.losses import soft_cross_entropy, uniform_on
+from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.sampling import shuffled
+from pals.pseudo_labels.simplex import uniform_on
 from pals.vision.networks import MLP, Output
 
 

@@ -295,8 +295,7 @@ def test_state_is_complete(name: str, toy: Dataset) -> None:
     run_all(trained)
     fresh = toy_trainer(name, toy, seed=7)
     state = copy.deepcopy(trained.state())
-    fresh.load_method(state)
-    fresh.load_training(state)
+    fresh._restore(state, None)
     assert_same_state(trained, fresh)
     assert_same(*(dict(t.infer(t.method.predictor, toy.test.inputs)._asdict()) for t in (trained, fresh)))
 

@@ -17,7 +17,8 @@ from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.pals import PALS
-from pals.pseudo_labels import likeliest_neighbors, pseudo_label
+from pals.pseudo_labels import pseudo_label
+from pals.pseudo_labels.knn_vote import likeliest_neighbors
 from pals.util.errors import InputError
 from pals.vision.augment import Views
 from pals.vision.networks import Network

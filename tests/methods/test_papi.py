@@ -14,8 +14,9 @@ from _toy import WIDTH, small_network, toy_data, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
-from pals.methods.bases.prototypes import best_of, phi_at
 from pals.methods.papi import PaPi, best_product, mixed_divergence
+from pals.methods.parts.ramps import momentum_at
+from pals.pseudo_labels.simplex import best_candidate
 from pals.runs.run_config import RunConfig, shortened
 
 
@@ -42,8 +43,8 @@ def in_step(method: PaPi, seed: int = 4) -> PaPi:
 
 def test_schedules_of_the_sheet() -> None:
     """After e = 250 of 500, which is the 251st counted from 0: phi .875 and prototypes .7. The first epoch has .99."""
-    assert phi_at(1, 500, 0.95, 0.8) == phi_at(1, 500, 0.9, 0.5) == 0.99
-    assert (phi_at(252, 500, 0.95, 0.8), phi_at(252, 500, 0.9, 0.5)) == (pytest.approx(0.875), pytest.approx(0.7))
+    assert momentum_at(1, 500, 0.95, 0.8) == momentum_at(1, 500, 0.9, 0.5) == 0.99
+    assert (momentum_at(252, 500, 0.95, 0.8), momentum_at(252, 500, 0.9, 0.5)) == (pytest.approx(0.875), pytest.approx(0.7))
 
 
 @pytest.mark.parametrize(("epoch", "weight"), [(1, 0.0), (2, 0.1), (6, 0.5), (11, 1.0), (400, 1.0)])
@@ -58,8 +59,8 @@ def test_an_epoch_sets_all_that_changes_from_epoch_to_epoch(epoch: int, weight: 
     ctx.epoch = epoch
     seen = method.plan_epoch(ctx)
     assert float(method.weight) == pytest.approx(weight)
-    assert float(method.phi) == pytest.approx(phi_at(epoch, 500, 0.95, 0.8))
-    assert float(method.momentum) == pytest.approx(phi_at(epoch, 500, 0.9, 0.5))
+    assert float(method.phi) == pytest.approx(momentum_at(epoch, 500, 0.95, 0.8))
+    assert float(method.momentum) == pytest.approx(momentum_at(epoch, 500, 0.9, 0.5))
     assert seen.drop_last
     assert sorted(seen.groups["main"].order_M.tolist()) == list(range(90))
 
@@ -105,7 +106,7 @@ def test_the_pass_of_the_strong_view_needs_no_gradient(noisy: CandidateSets) -> 
         method = in_step(papi(noisy, prototype_weight=1.0))
         method.weight.zero_()
         method.loss(batch).backward()
-        assert not method.seen.embedding_TD.requires_grad
+        assert not method.cache.embedding_TD.requires_grad
         gradients.append([p.grad.clone() for p in method.query.network.parameters()])
         batch = replace(batch, views=(batch.views[0], batch.views[1] + 1))
     torch.testing.assert_close(*gradients)
@@ -140,7 +141,7 @@ def test_updates_against_a_slow_loop(noisy: CandidateSets) -> None:
 def test_the_authors_pseudo_label_loses_negative_logits() -> None:
     """Candidates 0 and 1 with logits -1 and -2: times the mask they are below the 0 of label 2."""
     logits_BC, allowed_BC = torch.tensor([[-1.0, -2.0, 5.0]]), torch.tensor([[True, True, False]])
-    assert best_of(logits_BC, allowed_BC).tolist() == [0]
+    assert best_candidate(logits_BC, allowed_BC).tolist() == [0]
     assert best_product(logits_BC, allowed_BC).tolist() == [2]
     assert best_product(logits_BC.abs(), allowed_BC).tolist() == [1]
 
@@ -152,7 +153,7 @@ def test_the_quirk_is_off_unless_asked_for(noisy: CandidateSets) -> None:
         with torch.no_grad():
             method.query.network.classifier.bias.fill_(-20.0)
         method.loss(batch)
-        labels[official] = method.seen.label_T
+        labels[official] = method.cache.label_T
     allowed_TC = noisy.allowed_NC[batch.index_B].repeat(2, 1)
     assert allowed_TC.gather(1, labels[False][:, None]).all()
     assert not allowed_TC.gather(1, labels[True][:, None]).all()

@@ -19,7 +19,8 @@ from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
-from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.pseudo_labels.simplex import masked_softmax, uniform_on
 from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate

@@ -17,16 +17,11 @@ from torch import Tensor, nn
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import METHODS, Batch, describe_options, find_method
-from pals.methods.bases.prototypes import (
-    best_of,
-    instance_contrast,
-    members,
-    moved_prototypes,
-    phi_at,
-    similarity,
-    supervised_contrast,
-)
+from pals.methods.bases.prototypes import instance_contrast, supervised_contrast, update_prototypes
 from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.ramps import momentum_at
+from pals.pseudo_labels.simplex import best_candidate, one_hot
+from pals.pseudo_labels.soft_vote import similarity
 from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
 from pals.training.optim import learning_rate
@@ -116,12 +111,12 @@ def slow_prototypes(prototype: Tensor, z: Tensor, member: Tensor, momentum: floa
 
 
 def test_prototypes_on_the_worked_examples() -> None:
-    first = moved_prototypes(torch.zeros(2, 2), Q, members(torch.tensor([0, 1]), 2), 0.99)
+    first = update_prototypes(torch.zeros(2, 2), Q, one_hot(torch.tensor([0, 1]), 2), 0.99)
     torch.testing.assert_close(first, Q)
-    second = moved_prototypes(first, K, members(torch.tensor([0, 0]), 2), 0.99)
+    second = update_prototypes(first, K, one_hot(torch.tensor([0, 0]), 2), 0.99)
     assert second[0].tolist() == pytest.approx([0.999870, 0.016131], abs=1e-6)
     torch.testing.assert_close(second[1], Q[1])
-    turned = moved_prototypes(QUEUE[:1], QUEUE[1:], torch.tensor([[True]]), 0.99)
+    turned = update_prototypes(QUEUE[:1], QUEUE[1:], torch.tensor([[True]]), 0.99)
     assert turned[0].tolist() == pytest.approx([0.99995, 0.01010], abs=1e-5)
 
 
@@ -130,10 +125,10 @@ def test_prototypes_all_at_once_are_the_loop(seed: int, batch: int, momentum: fl
     generator = torch.Generator().manual_seed(seed)
     z, old = unit(batch, 4, generator), unit(5, 4, generator)
     old[3:] = 0
-    member = members(torch.randint(4, (batch,), generator=generator), 5)  # nobody moves the last class
+    member = one_hot(torch.randint(4, (batch,), generator=generator), 5)  # nobody moves the last class
     if not everyone:
         member &= torch.rand(batch, 1, generator=generator) < 0.5
-    moved = moved_prototypes(old, z, member, momentum)
+    moved = update_prototypes(old, z, member, momentum)
     torch.testing.assert_close(moved, slow_prototypes(old, z, member, momentum), atol=2e-6, rtol=0)
     length = moved.norm(dim=1)
     assert (((length - 1).abs() < 1e-5) | (length == 0)).all()
@@ -143,12 +138,12 @@ def test_prototypes_all_at_once_are_the_loop(seed: int, batch: int, momentum: fl
 def test_best_of_stays_inside_the_set() -> None:
     score = torch.tensor([[3.0, -2e38, -3e38], [0.0, 0.0, 0.0]])
     allowed = torch.tensor([[False, True, True], [False, True, True]])
-    assert best_of(score, allowed).tolist() == [1, 1]
+    assert best_candidate(score, allowed).tolist() == [1, 1]
 
 
 def test_schedule_of_phi() -> None:
     """The authors count epochs from 0, we from 1."""
-    found = [phi_at(epoch, 800, 0.95, 0.8) for epoch in (1, 2, 3, 401, 800)]
+    found = [momentum_at(epoch, 800, 0.95, 0.8) for epoch in (1, 2, 3, 401, 800)]
     assert found == pytest.approx([0.99, 0.95, 0.9498125, 0.8751875, 0.800375], abs=1e-9)
 
 
@@ -163,15 +158,15 @@ def test_queue_goes_round(toy: Dataset) -> None:
     starts = []
 
     def look(method: Any, batch: Batch, _: Tensor) -> Callable[[], None]:
-        before, labels, start = method.queue_MD.clone(), method.queue_label_M.clone(), int(method.place)
+        before, labels, start = method.queue_MD.clone(), method.queue_label_M.clone(), int(method.queue_start)
         starts.append(start)
 
         def after() -> None:
             rows = [(start + i) % 40 for i in range(32)]
             rest = [row for row in range(40) if row not in rows]
-            assert int(method.place) == (start + 32) % 40
-            torch.testing.assert_close(method.queue_MD[rows], method.seen.key_BD)
-            assert torch.equal(method.queue_label_M[rows], method.seen.label_B)
+            assert int(method.queue_start) == (start + 32) % 40
+            torch.testing.assert_close(method.queue_MD[rows], method.cache.key_BD)
+            assert torch.equal(method.queue_label_M[rows], method.cache.label_B)
             assert (method.queue_MD[rows] != before[rows]).any(dim=1).all()
             assert torch.equal(method.queue_MD[rest], before[rest])
             assert torch.equal(method.queue_label_M[rest], labels[rest])
@@ -192,8 +187,8 @@ def test_queue_fits_the_data_and_bears_any_batch(items: int, queue: int, batch: 
     assert (method.queue_label_M == -1).all()
     torch.testing.assert_close(method.queue_MD.norm(dim=1), torch.ones(length))
     assert all(math.isfinite(record["loss"]) for record in run_all(trainer))
-    last = method.seen.key_BD[-length:]
-    rows = (int(method.place) - len(last) + torch.arange(len(last))) % length
+    last = method.cache.key_BD[-length:]
+    rows = (int(method.queue_start) - len(last) + torch.arange(len(last))) % length
     torch.testing.assert_close(method.queue_MD[rows], last)
 
 
@@ -273,7 +268,7 @@ def test_step_is_the_authors_in_slow_motion(toy: Dataset) -> None:
 
         def after() -> None:
             torch.testing.assert_close(method.confidence_NC[batch.index_B], target)
-            moved = slow_prototypes(prototypes, z.detach(), members(label, 3), 0.99)
+            moved = slow_prototypes(prototypes, z.detach(), one_hot(label, 3), 0.99)
             torch.testing.assert_close(method.prototype_CD, moved, atol=1e-5, rtol=0)
 
         return after
@@ -290,7 +285,7 @@ def test_targets_move_by_phi_and_stay_on_the_candidates(toy: Dataset) -> None:
         z = method.query(inputs)[1][0]
         method.prototype_CD.copy_(torch.stack([0.1 * z, z, -z]))  # the nearest is no candidate
         method.phi.fill_(0.95)
-        method.settled = True
+        method.uses_prototypes = True
         batch = Batch(torch.arange(8), (inputs, inputs), None)
         method.loss(batch)
         method.after_step(batch)
@@ -327,8 +322,8 @@ def test_half_precision_keeps_embeddings_and_loss_in_full(toy: Dataset) -> None:
     trainer.engine = Engine(EngineConfig(device="cpu", precision="bf16"))
     records = run_all(trainer)
     method: Any = trainer.method
-    assert method.seen.embedding_BD.dtype == method.seen.key_BD.dtype == torch.float32
-    torch.testing.assert_close(method.seen.key_BD.norm(dim=1), torch.ones(32))
+    assert method.cache.embedding_BD.dtype == method.cache.key_BD.dtype == torch.float32
+    torch.testing.assert_close(method.cache.key_BD.norm(dim=1), torch.ones(32))
     assert all(math.isfinite(record["loss"]) for record in records)
 
 

@@ -19,10 +19,13 @@ from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch
-from pals.methods.bases.prototypes import log_shares, members, phi_at, supervised_contrast
+from pals.methods.bases.prototypes import log_shares, supervised_contrast
 from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.ramps import momentum_at
 from pals.methods.parts.sampling import part
-from pals.methods.pico_plus import mean_where, nearest_rows, nearest_share, strict_positives
+from pals.methods.parts.selection import mean_over
+from pals.methods.pico_plus import nearest_rows, nearest_share, strict_positives
+from pals.pseudo_labels.simplex import one_hot
 from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 from pals.training.trainer import Trainer
@@ -131,8 +134,8 @@ def test_contrast_on_the_worked_example() -> None:
 
 def test_mean_of_nothing_is_nothing() -> None:
     value = torch.tensor([1.0, 2.0, 6.0])
-    assert float(mean_where(value, torch.tensor([True, False, True]))) == 3.5
-    assert float(mean_where(value, torch.zeros(3, dtype=torch.bool))) == 0.0
+    assert float(mean_over(value, torch.tensor([True, False, True]))) == 3.5
+    assert float(mean_over(value, torch.zeros(3, dtype=torch.bool))) == 0.0
 
 
 # ---- the confidences ----
@@ -142,9 +145,9 @@ def test_confidence_on_the_worked_example() -> None:
     method: Any = toy_method("pico+", toy_candidates(toy_data(classes=4)))
     method.confidence_NC[7] = torch.tensor([0.5, 0.0, 0.5, 0.0])
     method.phi.fill_(0.95)
-    moved = method.moved_confidence(torch.tensor([7]), members(torch.tensor([2]), 4).float())
+    moved = method.move_confidence(torch.tensor([7]), one_hot(torch.tensor([2]), 4).float())
     assert moved[0].tolist() == pytest.approx([0.475, 0.0, 0.525, 0.0])
-    assert phi_at(402, 800, 0.95, 0.8) == pytest.approx(0.875)  # set after the authors' epoch 400, counted from 0
+    assert momentum_at(402, 800, 0.95, 0.8) == pytest.approx(0.875)  # set after the authors' epoch 400, counted from 0
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.3, 1.0])
@@ -207,7 +210,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
         epoch, rows = (len(paths) + 1) // 2, torch.arange(10)
         allowed, reliable = method.allowed_NC[batch.index_B], method.reliable_N[batch.index_B]
         prototypes, phi = method.prototype_CD.clone(), 0.95 - 0.15 * (epoch - 2) / 5
-        confidence, place = method.confidence_NC[batch.index_B].clone(), int(method.place)
+        confidence, place = method.confidence_NC[batch.index_B].clone(), int(method.queue_start)
         query, key = copy.deepcopy((method.query, method.key))
         logits, z = query(batch.views[0])
         k = key(batch.views[1])[1].detach()
@@ -232,7 +235,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
             distance = torch.stack([-(z[i] @ prototypes[best[i]]) for i in range(10)])
             torch.testing.assert_close(method.distance_N[batch.index_B], distance.detach(), atol=1e-5, rtol=0)
             torch.testing.assert_close(method.confidence_NC[batch.index_B], confidence)
-            moved = slow_prototypes(prototypes, z.detach(), members(label, 3) & reliable[:, None], 0.99)
+            moved = slow_prototypes(prototypes, z.detach(), one_hot(label, 3) & reliable[:, None], 0.99)
             torch.testing.assert_close(method.prototype_CD, moved, atol=1e-5, rtol=0)
             queue = (place + rows) % 15
             assert torch.equal(method.queue_reliable_M[queue], reliable)

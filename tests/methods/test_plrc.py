@@ -17,26 +17,31 @@ from _allocations import Allocations
 from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, method_options
-from pals.methods.bases.noise_rate import NoiseRate, partial_rate_of
-from pals.methods.parts.losses import masked_softmax
-from pals.methods.parts.reconstruction import (
+from pals.methods.bases.holdout import estimate_partial_rate
+from pals.methods.parts.ramps import linear_ramp
+from pals.methods.plrc import (
+    PLRC,
     Split,
-    counts,
     disagreement,
-    largest,
-    opened,
-    rebuilt,
-    share_at,
-    sizes,
-    smoothed,
+    neighbors_with_self,
+    possible_labels,
+    rebuild_sets,
+    set_sizes,
+    smooth_over_neighbors,
     split,
-    swapped,
-    with_self,
+    split_counts,
+    swap_worst,
+    top_labels,
 )
-from pals.methods.plrc import PLRC
 from pals.pseudo_labels.knn import Neighbors
+from pals.pseudo_labels.simplex import masked_softmax
 from pals.runs.run_config import RunConfig, shortened, unreachable_options
 from pals.util.errors import InputError
+
+
+def share_at(epoch: int, warm_up: int, ramp: int, first: float, last: float) -> float:
+    return first + (last - first) * linear_ramp(epoch - warm_up, ramp)
+
 
 P_NC = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]])
 LOGITS_NC = P_NC.log()
@@ -62,41 +67,41 @@ def sets_of(allowed_NC: Tensor) -> list[set[int]]:
 )
 def test_who_is_told_apart_when(epoch: int, share: float, normal: int, noisy: int) -> None:
     assert share_at(epoch, 100, 100, 0.7, 1.0) == pytest.approx(share)
-    assert counts(50_000, share_at(epoch, 100, 100, 0.7, 1.0), 0.3) == (normal, noisy)
+    assert split_counts(50_000, share_at(epoch, 100, 100, 0.7, 1.0), 0.3) == (normal, noisy)
     assert 50_000 - normal - noisy == {101: 14_850, 150: 7_500}.get(epoch, 0)
 
 
 def test_smoothed_predictions_and_disagreement() -> None:
-    smoothed_NC = smoothed(PAIRS, P_NC)
+    smoothed_NC = smooth_over_neighbors(PAIRS, P_NC)
     near(smoothed_NC[0], [0.476141, 0.322374, 0.201485])
     near(smoothed_NC[3], [0.222510, 0.241042, 0.536448])
     near(masked_softmax(LOGITS_NC, ALLOWED_NC)[1], [0.0, 0.8, 0.2])
     disagreement_N = disagreement(LOGITS_NC, ALLOWED_NC, smoothed_NC)
     near(disagreement_N, [0.872039, 1.216539, 0.791415, 1.462780])
     assert disagreement_N.argsort().tolist() == [2, 0, 1, 3]
-    groups = split(disagreement_N, *counts(4, 1.0, 0.5))
+    groups = split(disagreement_N, *split_counts(4, 1.0, 0.5))
     assert groups.noisy_N.tolist() == [False, True, False, True]
     assert torch.equal(groups.normal_N, ~groups.noisy_N)
 
 
 def test_size_rule() -> None:
     """Raw 2.2858, 2.2918, 2.1843, 2.1953: two labels each."""
-    vote_NC = smoothed(PAIRS, torch.tensor([[2 / 3, 1 / 3, 0], [0, 0.8, 0.2], [0, 2 / 9, 7 / 9], [0.5, 0.5, 0]]))
+    vote_NC = smooth_over_neighbors(PAIRS, torch.tensor([[2 / 3, 1 / 3, 0], [0, 0.8, 0.2], [0, 2 / 9, 7 / 9], [0.5, 0.5, 0]]))
     options: dict[str, Any] = {"rule": "rate", "lamb": 1.5, "partial_rate": 0.5}
-    assert sizes(vote_NC, ALLOWED_NC, torch.full((4,), 3), **options).tolist() == [2] * 4
-    assert sizes(vote_NC, ALLOWED_NC, torch.ones(4, dtype=torch.int64), **options).tolist() == [1] * 4
-    raw = [1.5 * (1 - peak) + 1.5 for peak in smoothed(PAIRS, P_NC).amax(dim=1).tolist()]
+    assert set_sizes(vote_NC, ALLOWED_NC, torch.full((4,), 3), **options).tolist() == [2] * 4
+    assert set_sizes(vote_NC, ALLOWED_NC, torch.ones(4, dtype=torch.int64), **options).tolist() == [1] * 4
+    raw = [1.5 * (1 - peak) + 1.5 for peak in smooth_over_neighbors(PAIRS, P_NC).amax(dim=1).tolist()]
     assert raw == pytest.approx([2.2858, 2.2918, 2.1843, 2.1953], abs=6e-5)
 
 
 def test_sizes_are_cut_off_not_rounded() -> None:
-    """Of 100 classes with q = .05 and a largest share of .4: 4.5, so 4."""
+    """Of 100 classes with q = .05 and a top_labels share of .4: 4.5, so 4."""
     vote_NC = torch.full((1, 100), 0.6 / 99)
     vote_NC[0, 0] = 0.4
     everything_NC = torch.ones(1, 100, dtype=torch.bool)
     options: dict[str, Any] = {"rule": "rate", "lamb": 1.5, "partial_rate": 0.05}
-    assert sizes(vote_NC, everything_NC, torch.tensor([100]), **options).tolist() == [4]
-    assert sizes(vote_NC, everything_NC, torch.tensor([3]), **options).tolist() == [3]
+    assert set_sizes(vote_NC, everything_NC, torch.tensor([100]), **options).tolist() == [4]
+    assert set_sizes(vote_NC, everything_NC, torch.tensor([3]), **options).tolist() == [3]
 
 
 @pytest.mark.parametrize(("rule", "lamb", "size"), [("relative", 1.5, 2), ("relative", 3.0, 3), ("absolute", 4.0, 2),
@@ -104,7 +109,7 @@ def test_sizes_are_cut_off_not_rounded() -> None:
 def test_other_size_rules(rule: Any, lamb: float, size: int) -> None:
     """Shares .4 .3 .2 of what is allowed, .1 of what is not: above .4 / lamb or above 1 / lamb; one at least, three at most."""
     vote_NC, allowed_NC = torch.tensor([[0.4, 0.3, 0.2, 0.1]]), torch.tensor([[True, True, True, False]])
-    assert sizes(vote_NC, allowed_NC, torch.tensor([3]), rule=rule, lamb=lamb, partial_rate=0.5).tolist() == [size]
+    assert set_sizes(vote_NC, allowed_NC, torch.tensor([3]), rule=rule, lamb=lamb, partial_rate=0.5).tolist() == [size]
 
 
 # ---- parts ----
@@ -122,7 +127,7 @@ def test_split_has_no_trap_at_zero(normal: int, noisy: int) -> None:
 @pytest.mark.parametrize("noise_rate", [0.0, 0.25, 0.999])
 @pytest.mark.parametrize("share", [0.0, 0.333, 1.0])
 def test_counts_never_overlap(share: float, noise_rate: float) -> None:
-    normal, noisy = counts(90, share, noise_rate)
+    normal, noisy = split_counts(90, share, noise_rate)
     assert min(normal, noisy) >= 0
     assert normal + noisy == int(90 * share)
     assert noise_rate or not noisy
@@ -130,28 +135,28 @@ def test_counts_never_overlap(share: float, noise_rate: float) -> None:
 
 def test_noisy_sets_are_opened_to_what_they_are_not() -> None:
     allowed_NC = torch.tensor([[True, False, False], [True, False, True], [True, True, True]])
-    made_NC = opened(allowed_NC, torch.tensor([False, True, True]))
+    made_NC = possible_labels(allowed_NC, torch.tensor([False, True, True]))
     assert sets_of(made_NC) == [{0}, {1}, {0, 1, 2}]  # a full set stays
 
 
 def test_largest_takes_ranks_among_those_allowed() -> None:
     score_NC = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]])
     allowed_NC = torch.tensor([[True, False, True, True], [True, True, False, False], [True, True, True, True]])
-    assert sets_of(largest(score_NC, allowed_NC, torch.tensor([2, 1, 3]))) == [{2, 3}, {0}, {0, 1, 2}]
-    assert sets_of(largest(score_NC, allowed_NC, torch.tensor([9, 9, 9]))) == sets_of(allowed_NC)
+    assert sets_of(top_labels(score_NC, allowed_NC, torch.tensor([2, 1, 3]))) == [{2, 3}, {0}, {0, 1, 2}]
+    assert sets_of(top_labels(score_NC, allowed_NC, torch.tensor([9, 9, 9]))) == sets_of(allowed_NC)
 
 
 def test_hard_items_swap_one_label() -> None:
     logits_NC = torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]])
     allowed_NC = torch.tensor([[True, True, False, False], [False, False, False, True], [True, True, True, True]])
-    assert sets_of(swapped(allowed_NC, logits_NC)) == [{0, 2}, {2}, {0, 1, 2, 3}]
+    assert sets_of(swap_worst(allowed_NC, logits_NC)) == [{0, 2}, {2}, {0, 1, 2, 3}]
 
 
 def test_neighbours_of_hardly_anybody() -> None:
-    alone = with_self(torch.randn(1, 3), 5)
+    alone = neighbors_with_self(torch.randn(1, 3), 5)
     assert (alone.index_NK.tolist(), alone.similarity_NK.tolist()) == ([[0]], [[1.0]])
-    assert with_self(torch.randn(3, 3), 5).index_NK.shape == (3, 3)
-    found = with_self(torch.randn(20, 3), 5)
+    assert neighbors_with_self(torch.randn(3, 3), 5).index_NK.shape == (3, 3)
+    found = neighbors_with_self(torch.randn(20, 3), 5)
     assert found.index_NK.shape == (20, 5)
     assert found.index_NK[:, 0].tolist() == list(range(20))
 
@@ -216,10 +221,10 @@ def slow_rebuild(
 
 
 def whole_step(allowed_NC: Tensor, logits_NC: Tensor, features_ND: Tensor, share: float, eta: float) -> tuple[Split, Tensor]:
-    smoothed_NC = smoothed(with_self(features_ND, 5), logits_NC.softmax(dim=1))
-    groups = split(disagreement(logits_NC, allowed_NC, smoothed_NC), *counts(len(allowed_NC), share, eta))
+    smoothed_NC = smooth_over_neighbors(neighbors_with_self(features_ND, 5), logits_NC.softmax(dim=1))
+    groups = split(disagreement(logits_NC, allowed_NC, smoothed_NC), *split_counts(len(allowed_NC), share, eta))
     options: dict[str, Any] = {"neighbors": 5, "rule": "rate", "lamb": 1.5, "partial_rate": 0.4}
-    return groups, rebuilt(allowed_NC, logits_NC, features_ND, groups, **options)
+    return groups, rebuild_sets(allowed_NC, logits_NC, features_ND, groups, **options)
 
 
 @pytest.mark.parametrize(("share", "eta"), [(0.7, 0.3), (1.0, 0.5), (0.5, 0.0), (0.0, 0.3), (1.0, 0.0)])
@@ -260,7 +265,7 @@ def test_memory_grows_with_items_times_classes() -> None:
     allowed_NC, logits_NC, features_ND = random_problem(1, items, classes)
     groups = split(torch.rand(items), 200, 100)
     with Allocations() as seen:
-        rebuilt(
+        rebuild_sets(
             allowed_NC, logits_NC, features_ND, groups, neighbors=5, rule="rate", lamb=1.5, partial_rate=0.3
         )  # fmt: skip
     assert seen.largest <= 8 * items * max(classes, items)
@@ -282,7 +287,7 @@ def test_partial_rate_by_the_size_of_the_sets(eta: float, mean: float, classes: 
         torch.arange(classes)
         < size_N.repeat_interleave(torch.tensor([10 - round(mean % 1 * 10), round(mean % 1 * 10)]))[:, None]
     )
-    assert partial_rate_of(allowed_NC, eta) == pytest.approx(q)
+    assert estimate_partial_rate(allowed_NC, eta) == pytest.approx(q)
 
 
 def test_rates_are_estimated_unless_given() -> None:
@@ -302,7 +307,7 @@ def test_rates_are_estimated_unless_given() -> None:
     last = run_all(given)[-1]
     assert (last["noise_rate"], last["partial_rate"]) == (0.3, 0.5)
     assert last["normal"] + last["noisy"] == int(600 * share_at(3, 2, 100, 0.7, 1.0))
-    assert len(given.method.noise.apart.held_M) == 0
+    assert len(given.method.holdout.index_M) == 0
 
 
 def test_items_held_out_are_looked_at_before_they_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +315,7 @@ def test_items_held_out_are_looked_at_before_they_are_sorted(monkeypatch: pytest
     data = toy_data(items=90)
     trainer = toy_trainer("plrc", data, train={"epochs": 3}, options={"warm_up": 2, "held_out": 0.2})
     method: Any = trainer.method
-    held_M = method.noise.apart.held_M.clone()
+    held_M = method.holdout.index_M.clone()
     start_NC = method.logits_NC.clone()
     records = trainer.epochs()
     next(records)
@@ -318,24 +323,24 @@ def test_items_held_out_are_looked_at_before_they_are_sorted(monkeypatch: pytest
     assert torch.equal(method.logits_NC[held_M], start_NC[held_M])
     assert not method.features_ND[held_M].any()
     seen: dict[str, Tensor] = {}
-    rebuild = method._rebuild
+    original = method._neighbors
 
-    def spy(ctx: Any) -> Split:
+    def spy(ctx: Any) -> Any:
         seen["logits"] = method.logits_NC[held_M].clone()
         seen["expected"] = ctx.outputs(rows_M=held_M).logits.clone()
         seen["length"] = method.features_ND[held_M].norm(dim=1)
-        return rebuild(ctx)
+        return original(ctx)
 
-    monkeypatch.setattr(method, "_rebuild", spy)
+    monkeypatch.setattr(method, "_neighbors", spy)
     next(records)
     torch.testing.assert_close(seen["logits"], seen["expected"])
     torch.testing.assert_close(seen["length"], torch.ones(18))
 
 
-def test_a_noise_rate_given_is_kept_exactly() -> None:
-    assert NoiseRate(0.3, 10, 0.1).value == 0.3  # not the float32 next to it, which would move a border by one item
-    assert NoiseRate(0.0, 10, 0.1).known
-    assert not NoiseRate(None, 10, 0.1).known
+def test_a_noise_rate_given_is_kept_exactly(noisy: CandidateSets) -> None:
+    given, estimated = plrc(noisy, noise_rate=0.3), plrc(noisy)
+    assert given.noise_rate == 0.3  # not the float32 next to it, which would move a border by one item
+    assert (len(given.holdout.index_M), len(estimated.holdout.index_M), estimated.noise_rate) == (0, 9, -1.0)
 
 
 # ---- the method ----
@@ -355,7 +360,7 @@ def test_invariants_through_a_run(eta: float) -> None:
             assert "normal" not in record and "selected" not in record
             continue
         groups, made_NC = method.groups, method.rebuilt_NC
-        normal, noisy_count = counts(120, share_at(record["epoch"], 2, 4, 0.7, 1.0), eta)
+        normal, noisy_count = split_counts(120, share_at(record["epoch"], 2, 4, 0.7, 1.0), eta)
         assert (record["normal"], record["noisy"], record["selected"]) == (normal, noisy_count, normal + noisy_count)
         assert made_NC.any(dim=1).all()
         assert record["set_size"] == pytest.approx(float(made_NC.sum()) / 120)

@@ -19,20 +19,24 @@ from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, wat
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
-from pals.methods.bases.two_networks import Pair, vote_shares
-from pals.methods.parts.fmix import GRID, draw_clouds, mask_of, put_together
+from pals.methods.bases.two_networks import NetworkPair, vote_shares
 from pals.methods.parts.losses import set_loss
+from pals.methods.parts.mixup import FMIX_GRID, draw_clouds, fmix_mask
+from pals.methods.parts.ramps import linear_ramp
 from pals.methods.parts.selection import (
-    agreed,
-    joining,
-    log_shares_of,
+    Targets,
+    agreement,
+    class_quotas,
+    log_class_shares,
     mean_over,
-    moved_share,
+    most_confident,
     pairs_among,
-    quotas,
+    selected_loss,
     smallest_by_class,
+    unselected_loss,
+    update_class_shares,
 )
-from pals.methods.promix import Side, ramp_at, rest_loss, rise_and_end, size_of, trusted_loss
+from pals.methods.promix import Predictions
 from pals.runs.run_config import RunConfig, shortened, unreachable_options
 from pals.training.optim import learning_rate
 
@@ -52,27 +56,27 @@ def seeded(seed: int = 0) -> torch.Generator:
 # ---- check values of the sheet
 
 
-def sides_of(method: Any, logits: Tensor, *, base: bool = False, guess: float = 0.0) -> Side:
+def sides_of(method: Any, logits: Tensor, *, base: bool = False, guess: float = 0.0) -> Targets:
     """Of one network that says so of its items."""
     rows = len(logits)
     random = {"guess": torch.tensor(guess)}
     batch = Batch(torch.arange(rows), (logits,), torch.full((rows, 1), base), random)
-    look = type("Said", (), {"logits": [[logits]], "share_BC": logits.softmax(dim=1)})()
-    (side,) = method._sides([look], batch)
+    look = Predictions([[logits]], logits.softmax(dim=1))
+    (side,) = method._targets([look], batch)
     return side
 
 
 def test_shares_of_classes_shift_losses_and_guesses(noisy: CandidateSets) -> None:
     method: Any = toy_method("promix", noisy, CHEAP)
     method.share_Q2C.copy_(torch.stack([PI, PI])[None])
-    near(Z + 0.8 * log_shares_of(PI), [0.445482, -0.463178, -1.287550])
-    near((Z - 0.8 * log_shares_of(PI)).softmax(dim=1), [0.373356, 0.340765, 0.285878])
+    near(Z + 0.8 * log_class_shares(PI), [0.445482, -0.463178, -1.287550])
+    near((Z - 0.8 * log_class_shares(PI)).softmax(dim=1), [0.373356, 0.340765, 0.285878])
     near(Z.softmax(dim=1), [0.506480, 0.307196, 0.186324])
     near(sides_of(method, Z).guess_BC, [0.413338, 0.344325, 0.242337])
     shifted = F.cross_entropy(torch.tensor([[0.445482, -0.463178, -1.287550]]), torch.tensor([1]))
     ones = torch.ones(1, dtype=torch.bool)
-    side = Side(ones, ~ones, torch.tensor([[0.0, 1, 0]]), Z)
-    near(trusted_loss([Z, Z], side, [], 0.8 * log_shares_of(PI), torch.tensor(0.5)), [1.5 * float(shifted)])
+    side = Targets(ones, ~ones, torch.tensor([[0.0, 1, 0]]), Z)
+    near(selected_loss([Z, Z], side, [], 0.8 * log_class_shares(PI), torch.tensor(0.5)), [1.5 * float(shifted)])
 
 
 def test_a_guessed_label_counts_against_frequent_classes(noisy: CandidateSets) -> None:
@@ -88,23 +92,21 @@ def test_a_guessed_label_counts_against_frequent_classes(noisy: CandidateSets) -
 def test_running_shares() -> None:
     chosen = torch.tensor([True, False])
     seen = torch.tensor([[1.0, 0, 0], [0, 0, 1.0]])
-    near(moved_share(PI, seen, chosen, 0.9999), [0.500050, 0.299970, 0.199980])
-    assert torch.equal(moved_share(PI, seen, ~chosen & chosen, 0.9999), PI)
+    near(update_class_shares(PI, seen, chosen, 0.9999), [0.500050, 0.299970, 0.199980])
+    assert torch.equal(update_class_shares(PI, seen, ~chosen & chosen, 0.9999), PI)
 
 
 def test_quotas() -> None:
     count = torch.tensor([49_997 - 8 * 5000, 3, *[5000] * 8])
-    assert quotas(count, 0.5, even=True).tolist() == [2500, 3, *[2500] * 8]
-    assert quotas(count, 0.5, even=False).tolist() == [4999, 2, *[2500] * 8]
-    assert quotas(torch.tensor([5000] * 10), 0.7, even=True).tolist() == [3500] * 10  # 0.7 is no exact number
-    assert quotas(torch.tensor([4, 0, 4]), 0.0, even=True).tolist() == [1, 1, 1]
-    assert quotas(torch.tensor([4, 0, 5]), 0.5, even=False).tolist() == [2, 1, 3]
+    assert class_quotas(count, 0.5, even=True).tolist() == [2500, 3, *[2500] * 8]
+    assert class_quotas(count, 0.5, even=False).tolist() == [4999, 2, *[2500] * 8]
+    assert class_quotas(torch.tensor([5000] * 10), 0.7, even=True).tolist() == [3500] * 10  # 0.7 is no exact number
+    assert class_quotas(torch.tensor([4, 0, 4]), 0.0, even=True).tolist() == [1, 1, 1]
+    assert class_quotas(torch.tensor([4, 0, 5]), 0.5, even=False).tolist() == [2, 1, 3]
 
 
 def test_what_changes_from_epoch_to_epoch() -> None:
-    assert [ramp_at(e, 50) for e in (0, 10, 25, 50, 599)] == [0, 0.2, 0.5, 1, 1]
-    assert [0.1 * rise_and_end(e, 100) for e in (10, 99, 100, 599)] == pytest.approx([0.01, 0.099, 0, 0])
-    assert (ramp_at(0, 0), rise_and_end(0, 0)) == (1, 0)
+    assert [linear_ramp(e, 50) for e in (0, 10, 25, 50, 599)] == [0, 0.2, 0.5, 1, 1]
     config = RunConfig.of({"data": {"name": "cifar10n"}, "method": {"name": "promix"}}).train
     assert learning_rate(config, 300.7, 600) == pytest.approx(0.025025)
 
@@ -112,7 +114,7 @@ def test_what_changes_from_epoch_to_epoch() -> None:
 @given(seeds)
 def test_level_classes_change_nothing(seed: int) -> None:
     logits = torch.randn(5, 4, generator=seeded(seed))
-    level = log_shares_of(torch.full((4,), 0.25))
+    level = log_class_shares(torch.full((4,), 0.25))
     for sign in (1, -1):
         torch.testing.assert_close((logits + sign * 0.8 * level).softmax(dim=1), logits.softmax(dim=1))
     torch.testing.assert_close(logits + 0.8 * level - logits, torch.full((5, 4), 0.8 * math.log(0.25)))
@@ -121,7 +123,7 @@ def test_level_classes_change_nothing(seed: int) -> None:
 @pytest.mark.parametrize(("trusted", "more"), [(200, 30), (229, 1), (230, 0), (231, 0), (256, 0), (0, 230)])
 def test_how_many_may_join(trusted: int, more: int) -> None:
     trusted_B, everyone = torch.arange(256) < trusted, torch.ones(256, dtype=torch.bool)
-    joined = joining(trusted_B, everyone, torch.rand(256, generator=seeded()), 230)
+    joined = most_confident(trusted_B, everyone, torch.rand(256, generator=seeded()), 230)
     assert int(joined.sum()) == more
     assert not (joined & trusted_B).any()
 
@@ -146,7 +148,7 @@ def test_joining_is_the_loop(seed: int, rows: int, threshold: float) -> None:
     share = torch.randn(2, rows, 3, generator=seeded(seed)).mul(2).softmax(dim=2)
     trusted = torch.rand(rows, generator=seeded(seed)) < 0.3
     most = int(0.9 * rows)
-    eligible, sure = agreed(share, threshold)
+    eligible, sure = agreement(share, threshold)
     may = []
     for i in range(rows):
         one, two = share[0, i], share[1, i]
@@ -154,7 +156,7 @@ def test_joining_is_the_loop(seed: int, rows: int, threshold: float) -> None:
             may.append((-float((one.max() + two.max()) / 2), i))
     room = most - int(trusted.sum()) if float(trusted.float().mean()) < 0.9 else 0
     expected = sorted(i for _, i in sorted(may)[: max(0, room)])
-    assert joining(trusted, eligible, sure, most).nonzero().flatten().tolist() == expected
+    assert most_confident(trusted, eligible, sure, most).nonzero().flatten().tolist() == expected
 
 
 @given(seeds, st.integers(1, 20), st.floats(0, 1))
@@ -194,7 +196,7 @@ def test_loss_of_a_set() -> None:
 
 @given(seeds, st.floats(0, 1), st.sampled_from([(32, 32), (8, 8), (24, 40), (6,), (1,)]))
 def test_a_mask_has_its_share_of_ones(seed: int, share: float, size: tuple[int, ...]) -> None:
-    mask = mask_of(draw_clouds((), 3.0, seeded(seed)), torch.tensor(share), size)
+    mask = fmix_mask(draw_clouds((), 3.0, seeded(seed)), torch.tensor(share), size)
     assert mask.shape == size
     assert set(mask.unique().tolist()) <= {0.0, 1.0}
     assert abs(float(mask.mean()) - share) <= 0.5 / mask.numel() + 1e-6
@@ -202,10 +204,10 @@ def test_a_mask_has_its_share_of_ones(seed: int, share: float, size: tuple[int, 
 
 def test_a_mask_is_the_highest_part_of_its_cloud() -> None:
     cloud = draw_clouds((2,), 3.0, seeded())[1]
-    mask = mask_of(cloud, torch.tensor(0.3), (GRID, GRID)).bool()
+    mask = fmix_mask(cloud, torch.tensor(0.3), (FMIX_GRID, FMIX_GRID)).bool()
     assert cloud[mask].min() > cloud[~mask].max()
-    twice = mask_of(cloud, torch.tensor(0.3), (2 * GRID, 2 * GRID))
-    same = (twice.view(GRID, 2, GRID, 2).mean(dim=(1, 3)).round() == mask).float().mean()
+    twice = fmix_mask(cloud, torch.tensor(0.3), (2 * FMIX_GRID, 2 * FMIX_GRID))
+    same = (twice.view(FMIX_GRID, 2, FMIX_GRID, 2).mean(dim=(1, 3)).round() == mask).float().mean()
     assert same > 0.97
 
 
@@ -213,22 +215,11 @@ def test_clouds_are_waves_whose_height_falls_with_the_frequency() -> None:
     """A line in the logarithms, with the decay as slope."""
     power = torch.fft.fft2(draw_clouds((4000,), 3.0, seeded()), norm="backward").abs().square().mean(dim=0)
     for row, column in ((1, 0), (0, 1), (2, 0), (3, 4), (0, 8), (29, 4)):
-        frequency = math.hypot(min(row, GRID - row), column) / GRID
+        frequency = math.hypot(min(row, FMIX_GRID - row), column) / FMIX_GRID
         measured = float(power[row, column] / power[0, 1])
-        assert measured == pytest.approx((GRID * frequency) ** -6, rel=0.15), (row, column)
+        assert measured == pytest.approx((FMIX_GRID * frequency) ** -6, rel=0.15), (row, column)
     flat = torch.fft.fft2(draw_clouds((4000,), 0.0, seeded())).abs().square().mean(dim=0)
     assert float(flat[0, 1] / flat[5, 9]) == pytest.approx(1, rel=0.15)
-
-
-def test_images_are_put_together() -> None:
-    one, two = torch.randn(2, 3, 4, 5, generator=seeded()), torch.randn(2, 3, 4, 5, generator=seeded(1))
-    mask = mask_of(draw_clouds((), 3.0, seeded()), torch.tensor(0.4), (4, 5))
-    made = put_together(one, two, mask)
-    assert (size_of(one), size_of(one[:, 0, 0])) == ((4, 5), (5,))
-    for row in range(4):
-        for column in range(5):
-            source = one if mask[row, column] else two
-            assert torch.equal(made[..., row, column], source[..., row, column])
 
 
 # ---- a step
@@ -242,7 +233,7 @@ def steps_with(data: Dataset, options: dict[str, Any], candidates: CandidateSets
     original = method.loss
 
     def spy(batch: Batch) -> Tensor:
-        if not method.warm:
+        if not method.in_warm_up:
             then = copy.copy(method)
             vars(then).update(copy.deepcopy({k: v for k, v in vars(method).items() if k != "loss"}))
             vars(then).pop("loss", None)
@@ -304,7 +295,7 @@ def loss_by_hand(method: Any, batch: Batch) -> Any:
                     take: Any = float(random["mixup_weight"][k, head])
                     share_of_first = take
                 else:
-                    take = mask_of(random["fmix_cloud"][k, head], random["fmix_share"][k, head], (weak.shape[1],))
+                    take = fmix_mask(random["fmix_cloud"][k, head], random["fmix_share"][k, head], (weak.shape[1],))
                     share_of_first = float(take.mean())
                 pairs = list(zip(inside, order, strict=True)) or [(0, 0)]
                 x = torch.stack([take * weak[i] + (1 - take) * weak[j] for i, j in (pairs * rows)[:rows]])
@@ -370,7 +361,7 @@ def test_guessing_is_for_the_last_epochs(toy: Dataset) -> None:
     flags = {}
 
     def look(method: Any, batch: Batch, loss: Tensor) -> Any:
-        if not method.warm:
+        if not method.in_warm_up:
             number = len(flags)
             flags[number] = [float(batch.random[name]) for name in ("guess", "weight", "unlabeled_weight")]
         return lambda: None
@@ -385,7 +376,7 @@ def test_guessing_is_for_the_last_epochs(toy: Dataset) -> None:
 def test_draws_of_networks_and_heads_are_their_own(toy: Dataset) -> None:
     _, batch = steps_with(toy, {})[0]
     assert batch.random["uniform"].shape == (2, 2, 2, 16)
-    assert batch.random["fmix_cloud"].shape == (2, 2, GRID, GRID)
+    assert batch.random["fmix_cloud"].shape == (2, 2, FMIX_GRID, FMIX_GRID)
     for name in ("uniform", "mixup_weight", "fmix_share", "fmix_cloud"):
         own = batch.random[name].flatten(0, 1).view(4, -1) if name != "uniform" else batch.random[name].flatten(0, 2)
         assert len(own.unique(dim=0)) == len(own) >= 4
@@ -417,15 +408,15 @@ def test_a_batch_of_one_kind_alone(trusted: float, toy: Dataset) -> None:
 
 def test_equal_losses_and_a_label_that_nobody_has() -> None:
     loss, label = torch.ones(6), torch.tensor([0, 0, 0, 2, 2, 0])
-    chosen = smallest_by_class(loss, label, quotas(torch.tensor([4, 0, 2]), 0.5, even=True))
+    chosen = smallest_by_class(loss, label, class_quotas(torch.tensor([4, 0, 2]), 0.5, even=True))
     assert chosen.tolist() == [True, False, False, True, False, False]
 
 
 def test_a_class_without_share_keeps_logarithms_finite() -> None:
-    assert log_shares_of(torch.tensor([1.0, 0.0])).isfinite().all()
+    assert log_class_shares(torch.tensor([1.0, 0.0])).isfinite().all()
     no = torch.zeros(1, dtype=torch.bool)
-    side = Side(no, no, torch.tensor([[1.0, 0]]), torch.tensor([[0.5, 0.5]]))
-    loss = rest_loss([torch.zeros(1, 2)] * 2, side, log_shares_of(torch.tensor([1.0, 0.0])), torch.tensor(1.0))
+    side = Targets(no, no, torch.tensor([[1.0, 0]]), torch.tensor([[0.5, 0.5]]))
+    loss = unselected_loss([torch.zeros(1, 2)] * 2, side, log_class_shares(torch.tensor([1.0, 0.0])), torch.tensor(1.0))
     assert loss.isfinite()
 
 
@@ -442,7 +433,7 @@ def test_each_network_has_its_own_base_set(toy: Dataset, noisy: CandidateSets) -
         plan = plan_epoch(ctx)
         group = plan.groups["main"]
         assert sorted(group.order_M.tolist()) == list(range(90))
-        if method.warm:
+        if method.in_warm_up:
             assert (group.target, group.views) == (None, ("weak",))
             return plan
         share = 0.2 + 0.4 * min(1, (ctx.epoch - 1) / 2)
@@ -473,8 +464,8 @@ def test_warm_up_teaches_the_main_heads(toy: Dataset) -> None:
 
         def later() -> None:
             same = [torch.equal(p, old) for p, old in zip(method.auxiliary.parameters(), heads, strict=True)]
-            assert all(same) if method.warm else not any(same)
-            assert bool((method.share_Q2C != 1 / 3).any()) == (not method.warm)
+            assert all(same) if method.in_warm_up else not any(same)
+            assert bool((method.share_Q2C != 1 / 3).any()) == (not method.in_warm_up)
 
         looked += 1
         return later
@@ -536,7 +527,7 @@ def test_candidates_are_more_than_one_label() -> None:
 def test_main_heads_answer(networks: int, noisy: CandidateSets) -> None:
     method: Any = toy_method("promix", noisy, {"networks": networks}).eval()
     x = torch.randn(5, 6, generator=seeded())
-    assert isinstance(method.predictor, Pair) == (networks == 2)
+    assert isinstance(method.predictor, NetworkPair) == (networks == 2)
     answers = [network(x).logits for network in method.trained]
     assert len(answers) == networks
     torch.testing.assert_close(method.predictor(x).logits, sum(answers) / networks)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pals.training.schedules import cosine, exponential, short_cosine, stepped
 from torch import Tensor
 
 from pals.labels.candidates import Truth
 from pals.labels.metrics import BINS, grade_selection, mean_and_std, posterior_histogram, score_predictions
-from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy, uniform_on
+from pals.methods.parts.losses import smoothed_cross_entropy, soft_cross_entropy
 from pals.methods.parts.mixup import blend, draw_weights, partners
 from pals.methods.parts.sampling import drawn, passes, shuffled
+from pals.pseudo_labels.simplex import uniform_on
+from pals.training.optim import TrainConfig, learning_rate
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -164,38 +166,32 @@ def test_blend_by_hand() -> None:
 # --- schedules
 
 
-def test_exponential_by_hand() -> None:
-    """0.05 halved every 50 epochs: .0493116 after 1, .0353553 after 25, .025 after 50, .0015843 after 249."""
-    rates = [exponential(0.05, 0.5, 50, epoch) for epoch in (0, 1, 25, 50, 249)]
-    assert rates == pytest.approx([0.05, 0.0493116, 0.0353553, 0.025, 0.0015843], abs=5e-8)
+RATES: list[tuple[dict[str, Any], dict[float, float]]] = [  # settings; rate after so many of 500 epochs
+    (
+        {"schedule": "exponential", "lr": 0.05, "factor": 0.5, "period": 50},
+        {0: 0.05, 1: 0.0493116, 25: 0.0353553, 50: 0.025, 249: 0.0015843},
+    ),
+    ({"schedule": "cosine", "lr": 0.1, "floor": 1e-4}, {0: 0.1, 250: 0.05005, 500: 1e-4}),
+    ({"schedule": "cosine", "lr": 0.1, "floor": 0.0}, {500 / 3: 0.075}),
+    ({"schedule": "short-cosine", "lr": 2.0}, {0: 2.0, 250: 1.54602, 500: 0.39018}),
+    (
+        {"schedule": "step", "lr": 0.05, "factor": 0.2, "milestones": (60, 120)},
+        {0: 0.05, 59: 0.05, 60: 0.01, 119: 0.01, 120: 0.002},
+    ),
+    ({"schedule": "step", "lr": 0.05, "milestones": ()}, {100: 0.05}),
+]
 
 
-def test_cosine_by_hand() -> None:
-    """lr = 1e-4 + (.1 - 1e-4)(1 + cos(pi s / 98000)) / 2; s = 49,000 gives .05005."""
-    assert cosine(0.1, 1e-4, 0.0) == 0.1
-    assert cosine(0.1, 1e-4, 49_000 / 98_000) == pytest.approx(0.05005)
-    assert cosine(0.1, 1e-4, 1.0) == pytest.approx(1e-4)
-    assert cosine(0.01, 0.01 * 1e-3, 400 / 800) == pytest.approx(0.005005)
-    assert cosine(0.1, 0.0, 1 / 3) == pytest.approx(0.075)
+@pytest.mark.parametrize(("settings", "rates"), RATES, ids=lambda value: value.get("schedule", ""))
+def test_learning_rates_by_hand(settings: dict[str, Any], rates: dict[float, float]) -> None:
+    config = TrainConfig(**settings)
+    assert [learning_rate(config, done, 500) for done in rates] == pytest.approx(list(rates.values()), abs=1e-5, rel=1e-5)
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
+@given(st.floats(0, 500), st.floats(0, 500))
 def test_cosine_falls(a: float, b: float) -> None:
-    early, late = sorted((a, b))
-    assert cosine(0.1, 1e-4, late) <= cosine(0.1, 1e-4, early)
-    assert 1e-4 <= cosine(0.1, 1e-4, a) <= 0.1 + 1e-12
-
-
-def test_short_cosine_by_hand() -> None:
-    assert [short_cosine(2.0, done) for done in (0, 0.5, 1)] == pytest.approx([2, 1.54602, 0.39018], abs=1e-5)
-
-
-def test_stepped_by_hand() -> None:
-    """Times 0.2 after epochs 60, 120, 160 and 200, as for the birds."""
-    rates = [stepped(0.05, 0.2, (60, 120, 160, 200), epoch) for epoch in (0, 59, 60, 119, 120, 160, 199, 200, 249)]
-    factors = [1, 1, 0.2, 0.2, 0.04, 0.008, 0.008, 0.0016, 0.0016]
-    assert rates == pytest.approx([0.05 * f for f in factors])
-    assert stepped(0.05, 0.2, (), 100) == 0.05
+    config, (early, late) = TrainConfig(schedule="cosine", lr=0.1, floor=1e-4), sorted((a, b))
+    assert 1e-4 <= learning_rate(config, late, 500) <= learning_rate(config, early, 500) <= 0.1 + 1e-12
 
 
 # --- metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,20 @@ from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.srse import SRSE, salvage_window
-from pals.pseudo_labels import agreeing_counts
 from pals.pseudo_labels.knn import nearest
+from pals.pseudo_labels.knn_vote import agreeing_counts
+from pals.pseudo_labels.simplex import floor_quantile
 from pals.pseudo_labels.soft_vote import (
-    blended,
+    blend_with_prediction,
     consensus,
     entropy,
     kernel_weight,
     mixedness,
-    model_share,
-    moved_means,
-    own_quota,
+    relative_peak,
     select_own,
     soft_vote,
-    sureness,
     trust,
+    update_class_means,
 )
 from pals.runs.published_settings import published_settings
 from pals.runs.run_config import RunConfig, shortened
@@ -61,7 +60,7 @@ def first_vote() -> Tensor:
 
 def second_vote() -> tuple[Tensor, Tensor]:
     """What goes into it and what comes out, in the sixth epoch of a ramp of ten."""
-    blend_NC = blended(first_vote(), P_NC, Y_NC, model_share(6, 0.5, 10))
+    blend_NC = blend_with_prediction(first_vote(), P_NC, Y_NC, 0.25)
     return blend_NC, soft_vote(NEAR.index_NK, kernel_weight(*NEAR, blend_NC), blend_NC)
 
 
@@ -90,8 +89,7 @@ def test_c_first_vote() -> None:
 
 
 def test_d_blend_second_vote_and_selection() -> None:
-    assert model_share(6, 0.5, 10) == 0.25
-    near(sureness(first_vote(), P_NC), [0.473107, 0.533089, 0.473107, 0.464435, 0.387892, 0.356275])
+    near(relative_peak(first_vote(), P_NC), [0.473107, 0.533089, 0.473107, 0.464435, 0.387892, 0.356275])
     blend_NC, posterior_NC = second_vote()
     near(blend_NC[0], [0.694558, 0.231316, 0.074126])
     near(blend_NC[5], [0.767193, 0.167605, 0.065202])
@@ -100,7 +98,7 @@ def test_d_blend_second_vote_and_selection() -> None:
     assert posterior_NC.argmax(dim=1).tolist() == [0, 0, 0, 1, 1, 1]
     pool_C = agreeing_counts(posterior_NC, ALLOWED_NC)
     assert pool_C.tolist() == [3, 2, 0]  # item 5 is not eligible: 1 is not in {0}
-    assert [own_quota(pool_C, delta) for delta in (0.25, 0.5, 1.0)] == [1, 2, 3]
+    assert [floor_quantile(pool_C, delta) for delta in (0.25, 0.5, 1.0)] == [1, 2, 3]
     for quota, most in [(0, 0), (1, 2), (2, 4), (3, 5), (9, 5)]:
         selected_N = select_own(posterior_NC, ALLOWED_NC, quota)
         assert int(selected_N.sum()) == most
@@ -205,35 +203,27 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
     with Allocations() as seen:
         ballot_NC = allowed_NC.float()
         vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
-        blend_NC = blended(vote_NC, predicted_NC, ballot_NC, 0.3)
+        blend_NC = blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.3)
         posterior_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
-        select_own(posterior_NC, allowed_NC, own_quota(agreeing_counts(posterior_NC, allowed_NC), 0.25))
+        select_own(posterior_NC, allowed_NC, floor_quantile(agreeing_counts(posterior_NC, allowed_NC), 0.25))
     assert seen.largest <= 8 * items * classes
 
 
 # ---- blend and selection ----
 
 
-@pytest.mark.parametrize(
-    ("epoch", "most", "ramp", "share"),
-    [(1, 0.5, 10, 0.0), (2, 0.5, 10, 0.05), (11, 0.5, 10, 0.5), (400, 0.5, 10, 0.5), (6, 1.0, 20, 0.25), (1, 0.5, 0, 0.5)],
-)
-def test_share_of_the_model(epoch: int, most: float, ramp: int, share: float) -> None:
-    assert model_share(epoch, most, ramp) == pytest.approx(share)
-
-
 def test_blend_by_hand() -> None:
     """Vote (.6 .3 .1), prediction (.2 .2 .6), half of each is (.4 .25 .35), cut to {0, 2} and scaled (.533333 0 .466667)."""
     vote_NC, predicted_NC = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[0.2, 0.2, 0.6]])
     ballot_NC = torch.tensor([[1.0, 0.0, 1.0]])
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.0)[0], [0.533333, 0.0, 0.466667])
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=1.0)[0], [0.6, 0.3, 0.1])
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.5)[0], [0.566667, 0.15, 0.283333])
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.5)[0], [0.566667, 0.15, 0.283333])  # equally sure
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.5, mask=False)[0], [0.5, 0.275, 0.225])
-    near(blended(vote_NC, predicted_NC, ballot_NC, 0.0, reliability=0.0)[0], [0.857143, 0.0, 0.142857])
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.0)[0], [0.533333, 0.0, 0.466667])
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=1.0)[0], [0.6, 0.3, 0.1])
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.5)[0], [0.566667, 0.15, 0.283333])
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.5)[0], [0.566667, 0.15, 0.283333])  # equally sure
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.5, reliability=0.5, mask=False)[0], [0.5, 0.275, 0.225])
+    near(blend_with_prediction(vote_NC, predicted_NC, ballot_NC, 0.0, reliability=0.0)[0], [0.857143, 0.0, 0.142857])
     weighted_NC = torch.tensor([[0.75, 0.0, 0.25]])  # people's votes: (.3 0 .0875), scaled
-    near(blended(vote_NC, predicted_NC, weighted_NC, 0.5, reliability=0.0)[0], [0.774194, 0.0, 0.225806])
+    near(blend_with_prediction(vote_NC, predicted_NC, weighted_NC, 0.5, reliability=0.0)[0], [0.774194, 0.0, 0.225806])
 
 
 @pytest.mark.parametrize(
@@ -241,7 +231,7 @@ def test_blend_by_hand() -> None:
     [([1, 4], 0.5, 2), ([0, 1, 2, 3], 0.25, 0), ([4, 4, 4, 4], 0.25, 4), ([0, 0, 0, 8], 1.0, 8), ([29, 29, 29], 0.3, 29)],
 )
 def test_quota_is_interpolated_and_cut(pools: list[int], delta: float, quota: int) -> None:
-    assert own_quota(torch.tensor(pools), delta) == quota
+    assert floor_quantile(torch.tensor(pools), delta) == quota
 
 
 def slow_selection(belief: list[list[float]], allowed: list[list[bool]], quota: int) -> set[int]:
@@ -277,11 +267,11 @@ def test_prototypes_by_hand() -> None:
     old_CD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     unit_MD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.0, -1.0]])
     member_MC = torch.tensor([[True, False, False], [True, False, False], [False, False, True], [False, False, False]])
-    moved_CD = moved_means(old_CD, unit_MD, member_MC, 0.9)
+    moved_CD = update_class_means(old_CD, unit_MD, member_MC, 0.9)
     tenth = 0.1 * math.sqrt(0.5)
     length = math.hypot(0.9 + tenth, tenth)
     near(moved_CD, [[(0.9 + tenth) / length, tenth / length], [0.0, 1.0], [0.6, 0.8]])
-    near(moved_means(old_CD, unit_MD, member_MC, 0.0), [[math.sqrt(0.5)] * 2, [0.0, 1.0], [0.6, 0.8]])
+    near(update_class_means(old_CD, unit_MD, member_MC, 0.0), [[math.sqrt(0.5)] * 2, [0.0, 1.0], [0.6, 0.8]])
 
 
 def test_consensus_needs_all_three() -> None:
@@ -339,48 +329,13 @@ def belief_of(candidates: CandidateSets, **options: Any) -> Tensor:
     return found
 
 
-def test_defaults_are_those_of_the_release() -> None:
-    assert asdict(method_options("srse", {})) == {
-        "preset": "official",
-        "neighbors": 15,
-        "kernel": "topology",
-        "second_kernel": "same",
-        "temperature": 0.1,
-        "gamma": 2.0,
-        "spread_temperature": 0.5,
-        "spread_weight": 0.5,
-        "model_share": 0.5,
-        "model_ramp": 10,
-        "mask": True,
-        "reliability": None,
-        "second_vote": True,
-        "delta": 0.25,
-        "salvage": True,
-        "salvage_share": 0.03,
-        "prototype_momentum": 0.9,
-        "clean_statistics": True,
-        "predict_view": "weak",
-        "smoothing": 0.0,
-        "mixup": True,
-        "zeta": 1.0,
-        "fold_mixup": False,
-        "view_pass": "joined",
-        "use_frequencies": True,
-        "early_epochs": 20,
-        "neighbors_start": None,
-        "neighbor_backend": "torch",
-        "start": "network",
-        "start_epochs": 5,
-    }
-
-
 def test_the_worked_example_through_the_method() -> None:
     """The numbers of check d, and who is selected at delta .25: one of class 0 and one of class 1."""
     sets = CandidateSets.from_matrix(ALLOWED_NC)
     ctx = StubContext(FEATURES_ND, P_NC, epoch=6)
     method = SRSE(method_options("srse", {"neighbors": 2}), Problem(sets, lambda: Linear(torch.eye(2, 3))))
     plan = method.plan_epoch(ctx)
-    found, posterior_NC = method.found, second_vote()[1]
+    found, posterior_NC = method.extraction, second_vote()[1]
     assert found is not None
     torch.testing.assert_close(found.posterior_NC, posterior_NC, atol=1e-6, rtol=0)
     assert found.quota == 1
@@ -431,7 +386,7 @@ def test_without_the_second_vote_the_blend_is_the_belief(noisy: CandidateSets) -
     ctx, ballot_NC = context(noisy), noisy.allowed_NC.float()
     found = nearest(ctx.features_ND, 5)
     vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
-    expected_NC = blended(vote_NC, ctx.predicted_NC, ballot_NC, model_share(3, 0.5, 10))
+    expected_NC = blend_with_prediction(vote_NC, ctx.predicted_NC, ballot_NC, 0.1)
     torch.testing.assert_close(belief_of(noisy, second_vote=False), expected_NC, atol=1e-6, rtol=0)
 
 
@@ -454,10 +409,10 @@ def test_the_quantile_sets_how_many_are_selected(noisy: CandidateSets) -> None:
     for delta in (0.0, 0.5, 1.0):
         method = srse(noisy, delta=delta)
         plan = method.plan_epoch(context(noisy))
-        pool_C = agreeing_counts(method.found.posterior_NC, noisy.allowed_NC)
-        assert method.found.quota == own_quota(pool_C, delta) >= 1
+        pool_C = agreeing_counts(method.extraction.posterior_NC, noisy.allowed_NC)
+        assert method.extraction.quota == floor_quantile(pool_C, delta) >= 1
         counts.append(int(plan.selection.selected_N.sum()))
-        assert counts[-1] == int(pool_C.clamp_max(method.found.quota).sum())
+        assert counts[-1] == int(pool_C.clamp_max(method.extraction.quota).sum())
     assert counts[0] < counts[1] < counts[2]
 
 
@@ -469,10 +424,9 @@ def test_votes_of_people_are_used_unless_switched_off(noisy: CandidateSets) -> N
     assert torch.equal(without_NC, belief_of(noisy))
     assert not torch.allclose(with_share_NC, without_NC, atol=1e-2)
     ballot_NC = (counted.frequency_NC + 1e-8) * noisy.allowed_NC
-    assert torch.equal(srse(counted)._ballot(), ballot_NC)
     found = nearest(context(noisy).features_ND, 5)
     vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
-    blend_NC = blended(vote_NC, context(noisy).predicted_NC, ballot_NC, model_share(3, 0.5, 10))
+    blend_NC = blend_with_prediction(vote_NC, context(noisy).predicted_NC, ballot_NC, 0.1)
     expected_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
     torch.testing.assert_close(with_share_NC, expected_NC, atol=1e-6, rtol=0)
 
@@ -507,7 +461,7 @@ def test_where_a_quarter_of_the_classes_win_nothing_each_still_selects_one() -> 
     ctx = StubContext(torch.rand(12, 16), torch.tensor([[0.7, 0.1, 0.1, 0.1]]).expand(12, 4), epoch=20)
     method = srse(sets)
     plan = method.plan_epoch(ctx)
-    assert own_quota(agreeing_counts(method.posterior(), sets.allowed_NC), 0.25) == 0
+    assert floor_quantile(agreeing_counts(method.posterior(), sets.allowed_NC), 0.25) == 0
     assert method.statistics() == {"quota": 1, "reliable": 1, "salvaged": 0}
     assert len(plan.groups["main"].order_M) == 12
 
@@ -518,7 +472,7 @@ def test_where_nobody_wins_a_candidate_all_take_their_best(noisy: CandidateSets,
     sets = replace(noisy, allowed_NC=allowed_NC)
     posterior_NC = torch.tensor([[0.3, 0.2, 0.5]]).expand(len(sets), 3)
     method = srse(sets)
-    monkeypatch.setattr(method, "_believe", lambda *_: posterior_NC)
+    monkeypatch.setattr(method, "vote_twice", lambda *_: posterior_NC)
     plan = method.plan_epoch(context(sets))
     assert plan.selection.selected_N.all()
     assert plan.selection.label_N.tolist() == [0 if first else 1 for first in allowed_NC[:, 0].tolist()]
@@ -543,15 +497,15 @@ def test_run_lengths_are_as_good_as_queues(window: int, noisy: CandidateSets) ->
         reliable_N = torch.rand(len(noisy), generator=generator) < 0.6 / window
         changed_N = torch.rand(len(noisy), generator=generator) < 0.6 / window
         label_N = torch.where(changed_N, torch.randint(-1, 3, label_N.shape, generator=generator), label_N)
-        method._remember(reliable_N, label_N)
+        salvaged_N = method.salvage(reliable_N, label_N, 500)
         reliable.append(reliable_N)
         agreed.append(label_N)
         expected_N = torch.zeros(len(noisy), dtype=torch.bool)
         if len(reliable) == window:
             past = torch.stack(list(agreed))
             expected_N = ~torch.stack(list(reliable)).any(dim=0) & (past == past[0]).all(dim=0) & (past[0] >= 0)
-        assert torch.equal(method._salvaged(500), expected_N)
-        assert not (method._salvaged(500) & reliable_N).any()
+        assert torch.equal(salvaged_N, expected_N)
+        assert not (salvaged_N & reliable_N).any()
         seen += int(expected_N.sum())
     assert 100 < seen < 60 * len(noisy) / 2
 
@@ -580,7 +534,7 @@ def test_an_item_whose_set_lacks_the_label_is_salvaged_after_five_epochs() -> No
     assert [planned(method, ctx, epoch) for epoch in range(1, 5)] == [(False, -1)] * 4
     assert planned(method, ctx, 5) == planned(method, ctx, 6) == (True, 0)
     assert method.statistics() == {"quota": 10, "reliable": 19, "salvaged": 1}
-    assert not (method.found.reliable_N & method.found.salvaged_N).any()
+    assert not (method.extraction.reliable_N & method.extraction.salvaged_N).any()
     assert not sets.allowed_NC[0, 0]
     doubt_NC = ctx.predicted_NC.clone()
     doubt_NC[0] = torch.tensor([0.1, 0.1, 0.8])  # one epoch of doubt, and it has to hold out as long again
@@ -604,7 +558,7 @@ def test_invariants_through_a_run() -> None:
     method: Any = trainer.method
     salvaged = outside = 0
     for record in trainer.epochs():
-        found = method.found
+        found = method.extraction
         own_N = noisy.allowed_NC.gather(1, found.label_N.clamp_min(0)[:, None]).squeeze(1)
         assert own_N[found.reliable_N].all()
         assert not (found.reliable_N & found.salvaged_N).any()
@@ -744,7 +698,7 @@ def test_the_clean_pass_has_no_gradient(noisy: CandidateSets) -> None:
     for clean in (True, False):
         method = srse(noisy, clean_statistics=clean, mixup=False).train()
         method.loss(batch).backward()
-        assert not clean or not method.seen_BD.requires_grad
+        assert not clean or not method.clean_BD.requires_grad
         gradients.append([parameter.grad for parameter in method.network.parameters()])
     torch.testing.assert_close(*gradients)
 
@@ -800,7 +754,7 @@ def test_learns_from_very_noisy_sets() -> None:
     assert float(noisy.allowed_NC.gather(1, data.truth.label_N[:, None]).float().mean()) < 0.7
     trainer = toy_trainer("srse", data, noisy, train={"epochs": 15}, options={"neighbors": 15})
     assert run_all(trainer)[-1]["test_accuracy"] >= 0.95
-    found = trainer.method.found
+    found = trainer.method.extraction
     right_N = found.label_N == data.truth.label_N
     assert int(found.salvaged_N.sum()) >= 20
     assert float(right_N[found.salvaged_N].float().mean()) >= 0.9

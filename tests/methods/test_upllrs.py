@@ -18,7 +18,7 @@ from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
-from pals.methods.upllrs import UPLLRS, confident_loss, most_steps, statistics_share, without_worst
+from pals.methods.upllrs import UPLLRS, confident_loss, ema_buffer_decay, exclude_largest, max_separation_steps
 from pals.runs.run_config import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
 from pals.vision.networks import build_network
@@ -40,11 +40,11 @@ def test_how_many_are_left() -> None:
     loss, reliable = torch.arange(40_000.0), torch.ones(40_000, dtype=torch.bool)
     left = []
     for _ in range(14):
-        reliable = without_worst(loss, reliable, 0.03)
+        reliable = exclude_largest(loss, reliable, 0.03)
         left.append(int(reliable.sum()))
     assert left[:2] == [38_800, 37_636]
     assert left[-1] == 26_118
-    assert [most_steps(share) for share in (0.03, 0.005, 0.01, 0.0)] == [34, 204, 102, 0]
+    assert [max_separation_steps(share) for share in (0.03, 0.005, 0.01, 0.0)] == [34, 204, 102, 0]
 
 
 @given(seeds, st.integers(1, 60), st.floats(0, 0.99))
@@ -52,7 +52,7 @@ def test_those_with_the_largest_loss_go(seed: int, items: int, share: float) -> 
     generator = torch.Generator().manual_seed(seed)
     loss = torch.randn(items, generator=generator)
     reliable = torch.rand(items, generator=generator) < 0.7
-    left = without_worst(loss, reliable, share)
+    left = exclude_largest(loss, reliable, share)
     gone = reliable & ~left
     assert not (left & ~reliable).any()
     assert int(gone.sum()) == int(share * int(reliable.sum()))
@@ -112,7 +112,7 @@ def test_phases(toy: Dataset) -> None:
     starts = [note["start"]["classifier.weight"] for note in notes]
     assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[1], starts[2])
     assert not any(torch.equal(first["classifier.weight"], start) for start in starts)
-    held = method.held_out.held_M
+    held = method.holdout.index_M
     assert not method.reliable_N[held].any()
     assert records[-1]["selected"] == 54
 
@@ -126,12 +126,12 @@ def test_the_losses_that_rank_are_those_seen_in_the_last_epoch(toy: Dataset) -> 
         loss = original(batch)
         if method.separating:
             assert torch.equal(batch.views[0], toy.views.make("eval", toy.train.inputs[batch.index_B], trainer.generator))
-            seen.update(zip(batch.index_B.tolist(), method.seen_B.tolist(), strict=True))
+            seen.update(zip(batch.index_B.tolist(), method.loss_B.tolist(), strict=True))
         return loss
 
     method.loss = spy
     run_all(trainer)
-    trained = method.held_out.trained_M.tolist()
+    trained = method.holdout.others_M.tolist()
     assert sorted(seen) == trained
     assert notes[0]["loss"][trained].tolist() == [seen[i] for i in trained]
 
@@ -146,7 +146,7 @@ def test_when_the_separation_ends(rates: list[float], steps: int, toy: Dataset) 
     trainer = toy_trainer("upllrs", toy, options=options, train={"epochs": 1})
     rest = iter(rates)
     method: Any = trainer.method
-    method.held_out.covering_rate = lambda *_: next(rest, 0.9)
+    method.holdout.covering_rate = lambda *_: next(rest, 0.9)
     records = run_all(trainer)
     assert len(records) == steps + 1
     assert records[steps - 1]["covering_rate"] == rates[-1]
@@ -182,7 +182,7 @@ def test_separation_finds_noisy_sets() -> None:
     trainer = toy_trainer("upllrs", data, candidates, options=options, train={"epochs": 1})
     run_all(trainer)
     method: Any = trainer.method
-    trained = method.held_out.trained_M
+    trained = method.holdout.others_M
     out = trained[~method.reliable_N[trained]]
     assert float(noisy[out].float().mean()) > 0.3
     assert float(noisy[method.reliable_N].float().mean()) < 0.02
@@ -299,7 +299,7 @@ def test_groups_of_a_step(toy: Dataset) -> None:
     method.loss = spy
     run_all(trainer)
     main = [batch for path, batch in seen if path == "main"]
-    trained = set(method.held_out.trained_M.tolist())
+    trained = set(method.holdout.others_M.tolist())
     reliable = set(method.reliable_N.nonzero().flatten().tolist())
     assert len(trained) == 72 and len(reliable) == 51
     assert len(main) == 2 * 4  # 72 items in steps of 16, the short one left out
@@ -319,7 +319,7 @@ def test_the_slow_network_answers(momentum: float, share: float, toy: Dataset) -
     trainer = toy_trainer("upllrs", toy, options={"slow_momentum": momentum}, train={"epochs": 2})
     method: Any = trainer.method
     assert method.predictor is method.separator
-    mine, statistics = ([t.clone().float() for t in ts] for ts in (method.slow.parameters(), method.slow.buffers()))
+    mine, statistics = ([t.clone().float() for t in ts] for ts in (method.ema.parameters(), method.ema.buffers()))
     original = method.after_step
 
     def spy(batch: Batch) -> None:
@@ -332,19 +332,19 @@ def test_the_slow_network_answers(momentum: float, share: float, toy: Dataset) -
 
     method.after_step = spy
     run_all(trainer)
-    assert method.predictor is method.slow
-    torch.testing.assert_close(list(method.slow.parameters()), mine)
-    torch.testing.assert_close([buffer.float() for buffer in method.slow.buffers()], statistics)
-    same = [torch.equal(slow, fast) for slow, fast in zip(method.slow.buffers(), method.network.buffers(), strict=True)]
+    assert method.predictor is method.ema
+    torch.testing.assert_close(list(method.ema.parameters()), mine)
+    torch.testing.assert_close([buffer.float() for buffer in method.ema.buffers()], statistics)
+    same = [torch.equal(slow, fast) for slow, fast in zip(method.ema.buffers(), method.network.buffers(), strict=True)]
     assert len(same) > 0 and all(same) == (share == 1)
-    assert not any(isinstance(p, nn.Parameter) and p.requires_grad for p in method.slow.parameters())
+    assert not any(isinstance(p, nn.Parameter) and p.requires_grad for p in method.ema.parameters())
 
 
-@pytest.mark.parametrize(("name", "share"), [("wrn-28-2", 1.0), ("resnet20", 0.001)])
+@pytest.mark.parametrize(("name", "share"), [("wrn-28-2", 0.0), ("resnet20", 0.999)])
 def test_statistics_are_copied_where_the_network_averages_them_slowly(name: str, share: float) -> None:
     """As the network of the recipes does, and the others do not."""
-    assert statistics_share(build_network(name, (3, 32, 32), 10), 0.999) == pytest.approx(share)
-    assert statistics_share(nn.Linear(2, 2), 0.999) == 1
+    assert ema_buffer_decay(build_network(name, (3, 32, 32), 10), 0.999) == pytest.approx(share)
+    assert ema_buffer_decay(nn.Linear(2, 2), 0.999) == 0
 
 
 def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:
@@ -362,8 +362,8 @@ def test_items_held_out_have_a_belief(toy: Dataset) -> None:
     trainer = toy_trainer("upllrs", toy, train={"epochs": 2})
     run_all(trainer)
     method: Any = trainer.method
-    held = method.held_out.held_M
-    share = trainer.infer(method.slow, trainer.inputs).logits.softmax(dim=1)[held] * method.allowed_NC[held]
+    held = method.holdout.index_M
+    share = trainer.infer(method.ema, trainer.inputs).logits.softmax(dim=1)[held] * method.allowed_NC[held]
     torch.testing.assert_close(method.posterior()[held], share / share.sum(dim=1, keepdim=True))
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
-from pals.pseudo_labels import likeliest_neighbors, nearest, neighbor_weight, pseudo_label, vote
-from pals.pseudo_labels.candidate_model import LARGEST, SetModel, fit_sets
+from pals.pseudo_labels import nearest, neighbor_weight, pseudo_label, vote
+from pals.pseudo_labels.candidate_model import MAX_SELF_WEIGHT, CandidateModel, fit_candidate_model
+from pals.pseudo_labels.knn_vote import likeliest_neighbors
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 
@@ -42,10 +43,10 @@ def left_out_votes(features_ND: Tensor, allowed_NC: Tensor) -> Tensor:
 def test_the_rates_are_found_without_the_truth(partial: float, noise: float) -> None:
     """Those that the sets were drawn with: of 0.3 and 0.2, a fifth of the sets lack the true label when none is empty."""
     features_ND, allowed_NC, _ = problem(partial, noise, items=2000)
-    found = fit_sets(left_out_votes(features_ND, allowed_NC), allowed_NC)
+    found = fit_candidate_model(left_out_votes(features_ND, allowed_NC), allowed_NC)
     assert found.noise_rate == pytest.approx(noise, abs=0.04)
     assert found.partial_rate_C.tolist() == pytest.approx([partial] * 5, abs=0.08)
-    common = fit_sets(left_out_votes(features_ND, allowed_NC), allowed_NC, by_class=False)
+    common = fit_candidate_model(left_out_votes(features_ND, allowed_NC), allowed_NC, by_class=False)
     assert common.noise_rate == pytest.approx(noise, abs=0.04)
     assert common.partial_rate_C.tolist() == pytest.approx([partial] * 5, abs=0.04)
 
@@ -62,7 +63,7 @@ def named_with_everything(items: int = 1500) -> tuple[Tensor, Tensor, Tensor]:
 def test_classes_that_are_named_with_everything_are_found_out() -> None:
     features_ND, allowed_NC, truth_N = named_with_everything()
     vote_NC = left_out_votes(features_ND, allowed_NC)
-    own, common = (fit_sets(vote_NC, allowed_NC, by_class=by_class) for by_class in (True, False))
+    own, common = (fit_candidate_model(vote_NC, allowed_NC, by_class=by_class) for by_class in (True, False))
     assert own.partial_rate_C.tolist() == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.02], abs=0.09)
     assert own.log_likelihood > common.log_likelihood + 0.1
     labels = [model.posterior(vote_NC, allowed_NC).argmax(dim=1) for model in (own, common)]
@@ -74,7 +75,7 @@ def test_a_class_of_which_little_is_seen_is_held_by_the_others() -> None:
     features_ND, allowed_NC, _ = problem(0.3, 0.0, items=200)
     allowed_NC = torch.cat([allowed_NC, torch.zeros(200, 1, dtype=torch.bool)], dim=1)
     allowed_NC[7, 5] = True
-    found = fit_sets(left_out_votes(features_ND, allowed_NC), allowed_NC)
+    found = fit_candidate_model(left_out_votes(features_ND, allowed_NC), allowed_NC)
     assert 1e-3 < float(found.partial_rate_C[5]) < 0.05
 
 
@@ -82,7 +83,7 @@ def test_a_class_of_which_little_is_seen_is_held_by_the_others() -> None:
 def test_likelihood_and_posterior_by_a_slow_loop(by_class: bool) -> None:
     features_ND, allowed_NC, _ = problem(0.3, 0.2, items=30, spread=2.0)
     vote_NC = left_out_votes(features_ND, allowed_NC)
-    found = fit_sets(vote_NC, allowed_NC, by_class=by_class)
+    found = fit_candidate_model(vote_NC, allowed_NC, by_class=by_class)
     b, eta, q_C, total = found.sharpness, found.noise_rate, found.partial_rate_C.tolist(), 0.0
     assert (len(set(q_C)) > 1) == by_class
     posterior_NC = found.posterior(vote_NC, allowed_NC)
@@ -103,14 +104,14 @@ def test_likelihood_and_posterior_by_a_slow_loop(by_class: bool) -> None:
 
 
 def test_own_weight_is_the_odds_in_units_of_the_sharpness() -> None:
-    def model(sharpness: float, noise_rate: float, *partial: float) -> SetModel:
-        return SetModel(sharpness, noise_rate, torch.tensor(partial, dtype=torch.float64), 0.0)
+    def model(sharpness: float, noise_rate: float, *partial: float) -> CandidateModel:
+        return CandidateModel(sharpness, noise_rate, torch.tensor(partial, dtype=torch.float64), 0.0)
 
     odds = [math.log(0.8 * (1 - q) / (0.2 * q)) for q in (0.25, 0.1)]
-    assert model(8.0, 0.2, 0.25, 0.25).own_weight == pytest.approx(odds[0] / 8)
-    assert model(8.0, 0.2, 0.25, 0.1).own_weight == pytest.approx(sum(odds) / 16)
-    assert model(8.0, 0.7, 0.5, 0.5).own_weight == 0.0  # a class is a candidate less often if it is the true one
-    assert model(1e-3, 1e-3, 0.1, 0.1).own_weight == LARGEST
+    assert model(8.0, 0.2, 0.25, 0.25).self_weight == pytest.approx(odds[0] / 8)
+    assert model(8.0, 0.2, 0.25, 0.1).self_weight == pytest.approx(sum(odds) / 16)
+    assert model(8.0, 0.7, 0.5, 0.5).self_weight == 0.0  # a class is a candidate less often if it is the true one
+    assert model(1e-3, 1e-3, 0.1, 0.1).self_weight == MAX_SELF_WEIGHT
     often = model(8.0, 0.2, 0.9, 0.1)  # to be named says nothing for the first
     level_NC = torch.full((2, 2), 0.5)
     said_NC = often.posterior(level_NC, torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
@@ -120,9 +121,9 @@ def test_own_weight_is_the_odds_in_units_of_the_sharpness() -> None:
 def test_a_sample_says_the_same_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
     features_ND, allowed_NC, _ = problem(0.3, 0.2, items=900)
     vote_NC = left_out_votes(features_ND, allowed_NC)
-    monkeypatch.setattr("pals.pseudo_labels.candidate_model.SAMPLE", 300)
+    monkeypatch.setattr("pals.pseudo_labels.candidate_model.MAX_MODEL_ITEMS", 300)
     row_M = evenly_spaced(900, 300)
-    sample, alone = fit_sets(vote_NC, allowed_NC), fit_sets(vote_NC[row_M], allowed_NC[row_M])
+    sample, alone = fit_candidate_model(vote_NC, allowed_NC), fit_candidate_model(vote_NC[row_M], allowed_NC[row_M])
     assert (sample.sharpness, sample.noise_rate, sample.log_likelihood) == (
         alone.sharpness, alone.noise_rate, alone.log_likelihood
     )  # fmt: skip

@@ -17,7 +17,7 @@ from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.pseudo_labels import knn
 from pals.pseudo_labels.knn import (
-    SCREENED_FROM,
+    MIN_SCREENED_ITEMS,
     Backend,
     Metric,
     Neighbors,
@@ -432,7 +432,7 @@ def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
 
 
 def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    features_ND, original, tried = clustered(157, 8), knn._found, []
+    features_ND, original, tried = clustered(157, 8), knn._search_once, []
 
     def found(*args: Any) -> Neighbors:
         tried.append(args[-1])
@@ -441,12 +441,12 @@ def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> 
         return original(*args)
 
     expected = nearest(features_ND, 6), nearest(features_ND, 6, metric="euclidean")
-    monkeypatch.setattr(knn, "_found", found)
+    monkeypatch.setattr(knn, "_search_once", found)
     assert torch.equal(nearest(features_ND, 6).index_NK, expected[0].index_NK)
     assert tried == [2**28, 2**26, 2**24]
     assert torch.equal(nearest(features_ND, 6, metric="euclidean").index_NK, expected[1].index_NK)
     with monkeypatch.context() as patch:
-        patch.setattr(knn, "SMALLEST_BLOCK", 2**26)
+        patch.setattr(knn, "MIN_BLOCK_BYTES", 2**26)
         with pytest.raises(torch.OutOfMemoryError):
             nearest(features_ND, 6)
 
@@ -523,7 +523,7 @@ def test_screening_stays_on_however_large_the_set(block_bytes: int, monkeypatch:
         calls.append(block_bytes)
         return _search_screened(data_ND, query_MD, k, block_bytes)
 
-    monkeypatch.setattr(knn, "SCREENED_FROM", 400)
+    monkeypatch.setattr(knn, "MIN_SCREENED_ITEMS", 400)
     monkeypatch.setattr(knn, "_offers_half_products", lambda device: True)
     monkeypatch.setattr(knn, "_search_screened", spy)
     features_ND = clustered(500, 24) + 1
@@ -555,7 +555,7 @@ def test_what_screening_is_wrong_by_is_far_within_its_margin() -> None:
 def test_the_gpu_screens_without_loss(spread: float) -> None:
     """As large as screening takes; in the last case most rows have too many near neighbours and are searched twice."""
     generator = torch.Generator().manual_seed(0)
-    features_ND = torch.randn(10, 512, generator=generator).abs()[torch.randint(10, (SCREENED_FROM,), generator=generator)]
+    features_ND = torch.randn(10, 512, generator=generator).abs()[torch.randint(10, (MIN_SCREENED_ITEMS,), generator=generator)]
     features_ND = features_ND + spread * torch.randn(features_ND.shape, generator=generator)
     with torch.autocast("cuda", torch.bfloat16):
         found = nearest(features_ND.to("cuda"), 15)

@@ -11,19 +11,16 @@ from torch import Tensor
 
 from _allocations import Allocations
 from _slow_labeling import random_problem, slow_beliefs, slow_selection
-from pals.pseudo_labels import (
-    Labeling,
+from pals.pseudo_labels import Labeling, neighbor_weight, pseudo_label, vote
+from pals.pseudo_labels.knn import nearest
+from pals.pseudo_labels.knn_vote import (
     add_confident,
     agreeing_counts,
-    neighbor_weight,
-    pseudo_label,
     quota_of,
     select_reliable,
     threshold_at,
-    vote,
-    vote_posterior,
 )
-from pals.pseudo_labels.knn import nearest
+from pals.pseudo_labels.neighbor_votes import vote_posterior
 from pals.util.errors import InputError
 
 # The worked example: eight directions in the plane, three classes, two neighbours and the item itself.

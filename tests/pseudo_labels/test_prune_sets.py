@@ -13,7 +13,8 @@ from torch import Tensor
 from _allocations import Allocations
 from pals.labels.candidates import CandidateSets, Truth
 from pals.labels.metrics import grade_pruning
-from pals.pseudo_labels.prune_sets import listed_by, neighbors_for, prune, pruned_by, threshold
+from pals.pseudo_labels import vote
+from pals.pseudo_labels.prune_sets import down_vote_threshold, max_neighbors, prune, prune_by_neighbors
 from pals.util.errors import InputError
 
 SETS = [{0, 1, 2, 3}, {0, 3}, {0, 1}, {1, 3}, {2}]
@@ -27,16 +28,16 @@ def sets_of(allowed_NC: Tensor) -> list[set[int]]:
 
 
 def test_down_votes_of_the_sheet() -> None:
-    against_NC = (3 - listed_by(ALLOWED_NC, INDEX_NK)) * ALLOWED_NC
+    against_NC = (3 - vote(INDEX_NK, torch.ones(5, 3), ALLOWED_NC)) * ALLOWED_NC
     assert against_NC.tolist() == AGAINST
-    assert threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.2).tolist() == [1, 1, 1, 1, 2]
-    assert threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.6).tolist() == [1, 1, 1, 1, 2]
+    assert down_vote_threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.2).tolist() == [1, 1, 1, 1, 2]
+    assert down_vote_threshold(against_NC, ALLOWED_NC.sum(dim=1), 0.6).tolist() == [1, 1, 1, 1, 2]
 
 
 @pytest.mark.parametrize("tau", [0.2, 0.6])
 def test_only_the_label_that_no_neighbour_lists_goes(tau: float) -> None:
     """With 0.6 two might go, but the next three are level: ties protect."""
-    assert sets_of(pruned_by(ALLOWED_NC, INDEX_NK, tau)) == [{0, 1, 3}, *SETS[1:]]
+    assert sets_of(prune_by_neighbors(ALLOWED_NC, INDEX_NK, tau)) == [{0, 1, 3}, *SETS[1:]]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_only_the_label_that_no_neighbour_lists_goes(tau: float) -> None:
 def test_how_many_may_go(size: int, tau: float, goes: int) -> None:
     """All down-votes differ, so as many go as may."""
     against_NC = torch.arange(40.0, 0.0, -1).where(torch.arange(40) < size, 0.0)[None]
-    assert int((against_NC > threshold(against_NC, torch.tensor([size]), tau)[:, None]).sum()) == goes
+    assert int((against_NC > down_vote_threshold(against_NC, torch.tensor([size]), tau)[:, None]).sum()) == goes
 
 
 def slow_prune(allowed: list[set[int]], index: list[list[int]], classes: int, tau: float, spare: bool) -> list[set[int]]:
@@ -113,11 +114,11 @@ def test_a_set_that_the_neighbours_contradict_is_spared() -> None:
     """Three neighbours say 0; the item has 1 and 2, of which one neighbour lists 1 as well."""
     allowed_NC = torch.tensor([[False, True, True], [True, True, False], [True, False, False], [True, False, False]])
     index_NK = torch.tensor([[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]])
-    assert sets_of(pruned_by(allowed_NC, index_NK, 1.0, spare=False))[0] == {1}
-    assert sets_of(pruned_by(allowed_NC, index_NK, 1.0, spare=True))[0] == {1, 2}
+    assert sets_of(prune_by_neighbors(allowed_NC, index_NK, 1.0, spare=False))[0] == {1}
+    assert sets_of(prune_by_neighbors(allowed_NC, index_NK, 1.0, spare=True))[0] == {1, 2}
     level_NC = allowed_NC | torch.tensor([[False], [False], [False], [True]]) & torch.tensor([[False, True, False]])
     level_NC[2, 1] = True  # now all three list 1 as well: level with 0, so it lies inside
-    assert sets_of(pruned_by(level_NC, index_NK, 1.0, spare=True))[0] == {1}
+    assert sets_of(prune_by_neighbors(level_NC, index_NK, 1.0, spare=True))[0] == {1}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_set_that_the_neighbours_contradict_is_spared() -> None:
 def test_neighbourhoods_are_no_larger_than_a_quarter_of_a_class(
     wanted: int, items: int, classes: int, share: float | None, voting: int
 ) -> None:
-    assert neighbors_for(wanted, items, classes, share) == voting
+    assert max_neighbors(wanted, items, classes, share) == voting
 
 
 def test_memory_does_not_hold_the_neighbours_sets() -> None:
@@ -140,7 +141,7 @@ def test_memory_does_not_hold_the_neighbours_sets() -> None:
     assert seen.largest <= 8 * items * max(classes, items)  # the block of similarities is the largest
     index_NK = torch.randint(items, (items, k))
     with Allocations() as seen:
-        pruned_by(allowed_NC, index_NK, 0.4, spare=True)
+        prune_by_neighbors(allowed_NC, index_NK, 0.4, spare=True)
     assert seen.largest <= 8 * items * classes
 
 

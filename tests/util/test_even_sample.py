@@ -38,7 +38,7 @@ def test_samples_of_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(cut[0]) == extractor.PATCH_IMAGES
 
     def searched(query_MD: Tensor, features_ND: Tensor, k: int, **_: Any) -> Neighbors:
-        assert len(query_MD) == knn_recall.SAMPLE
+        assert len(query_MD) == knn_recall.MAX_RECALL_ITEMS
         return Neighbors(torch.ones(len(query_MD), k, dtype=torch.int64), torch.ones(len(query_MD), k))
 
     monkeypatch.setattr(knn_recall, "nearest_to", searched)

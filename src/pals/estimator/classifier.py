@@ -25,7 +25,7 @@ from pals.estimator.doubt import doubt_of
 from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file_names
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options, preset_for
-from pals.methods.parts.losses import masked_softmax
+from pals.pseudo_labels.simplex import masked_softmax
 from pals.runs.extractor import starting_network
 from pals.runs.run_config import NetworkConfig
 from pals.training.engine import Engine, EngineConfig

@@ -1,7 +1,7 @@
 """Methods by name. To add one, write a file in this folder and a line in this table, or a plug-in (docs/plugins.md).
 
-What several methods share is in `parts`. A method builds no optimiser, reads no file, prints nothing, and knows neither the
-truth nor its data set.
+`method` is the interface, `bases` holds base classes, `parts` functions that several methods share. A method builds no
+optimiser, reads no file, prints nothing, and knows neither the truth nor its data set.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pals.methods.clsp import CLSP
 from pals.methods.crdpll import CRDPLL
 from pals.methods.dividemix import DivideMix
 from pals.methods.elr_plus import ELRPlus
+from pals.methods.epoch_plan import Batch, EpochPlan, Group, Selection
 from pals.methods.fredis import FREDIS
 from pals.methods.ipal import IPAL
 from pals.methods.irnet import IRNet
 from pals.methods.lws import LWS
-from pals.methods.method import Batch, Context, EpochPlan, Group, Method, Phase, Problem, Selection
+from pals.methods.method import Context, Method, Phase, Problem
 from pals.methods.pals import PALS
 from pals.methods.papi import PaPi
 from pals.methods.pico import PiCO
@@ -90,12 +91,36 @@ METHODS: Registry[type[Method]] = Registry("method", "pals.methods", _BUILT_IN, 
 
 
 def find_method(name: str) -> type[Method]:
+    """Find a method by name.
+
+    Args:
+        name: built in or of a plug-in.
+
+    Raises:
+        InputError: for an unknown name, with the nearest known one.
+
+    >>> find_method("pals").__name__
+    'PALS'
+    """
     return METHODS.find(name)
 
 
 def method_options(name: str, given: Mapping[str, Any]) -> Any:
-    """The method's checked options: its defaults, then the named preset, then what was given. Options that were removed may
-    be given at the values at which they did nothing."""
+    """Build and check the options of a method: its defaults, then the preset, then what is given.
+
+    Args:
+        name: of the method.
+        given: options by name. One of an earlier version is accepted at the value at which it did nothing.
+
+    Returns:
+        An instance of the method's `Config`.
+
+    Raises:
+        InputError: for an unknown option or preset, or a value out of range.
+
+    >>> method_options("pals", {"preset": "paper"}).weighting
+    'cosine'
+    """
     cls = find_method(name)
     given = {key: value for key, value in given.items() if (key, value) not in cls.removed_options.items()}
     preset = str(given.get("preset", next(iter(cls.PRESETS), "")))
@@ -105,12 +130,30 @@ def method_options(name: str, given: Mapping[str, Any]) -> Any:
 
 
 def preset_for(name: str, items: int) -> dict[str, str]:
-    """The option `preset` that suits so many items, for those who leave the choice to us; nothing if it is the default."""
+    """The option `preset` for a number of items, where the user names none.
+
+    Args:
+        name: of the method.
+        items: number of items.
+
+    Returns:
+        Empty if the default preset is used.
+
+    >>> preset_for("pals", 1000), preset_for("pals", 50_000)
+    ({'preset': 'small'}, {})
+    """
     small = find_method(name).small_preset
     return {"preset": small[0]} if small is not None and items <= small[1] else {}
 
 
 def describe_options(method: type[Method]) -> Iterator[tuple[str, str, str]]:
-    """(option, default, meaning) of each option, for people."""
+    """Describe each option.
+
+    Args:
+        method: the method.
+
+    Yields:
+        Its name, default and meaning.
+    """
     for name, default, meaning in describe(method.Config):
         yield name, str(default), meaning

@@ -1,4 +1,16 @@
-"""APL (also APLL, ABS): an ordinary loss averaged over the candidates; a bounded one withstands noisy sets."""
+"""APL (also APLL, ABS): an ordinary loss averaged over the candidates; a bounded one is robust to noisy sets.
+
+    L = 1/|S| sum_{c in S} l(p, c)
+
+    mae     2 (1 - p_c)                      mse    1 - 2 p_c + sum_k p_k^2
+    gce     (1 - p_c^r) / r                  huber  -log p_c, below a probability of cut its tangent
+    ce      -log p_c (not bounded)           focal  -(1 - p_c)^g log p_c (not bounded)
+
+Where the true label is more often a candidate than any other and l is bounded, the minimiser of L on noisy candidate sets is
+also good on the true labels; the cross-entropy has no such guarantee.
+Symbols: S candidates; p predictions; l(p, c) the loss if c were the true label.
+Reference: Lv et al., TPAMI 2024, arXiv 2106.06152. The source of the settings: docs/methods/apl.md.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +22,25 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from pals.methods.average import Average
-from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem
+from pals.methods.epoch_plan import Batch, EpochPlan
+from pals.methods.method import Context, Kind, Problem
 from pals.methods.parts.losses import (
     absolute_error,
     focal_loss,
     generalized_cross_entropy,
     huber_cross_entropy,
     squared_error,
-    uniform_on,
 )
+from pals.pseudo_labels.simplex import uniform_on
 from pals.util.config import STRICT
 
 
 class APL(Average):
-    """No label is ever singled out. With l(p, c) the loss of the prediction p if c were the true label,
+    """A loss averaged over the candidates.
 
-        L = (1/|S|) sum_{c in S} l(p, c)
-
-    Where the true label is more often a candidate than any other, and l is bounded, the network that is best for L on noisy
-    candidate sets is also good on the true labels; the cross-entropy, which has no bound, has no such guarantee.
-
-        mae     2 (1 - p_c)                      mse    1 - 2 p_c + sum_k p_k^2
-        gce     (1 - p_c^r) / r                  huber  -log p_c, below a probability of cut its tangent
-        ce      -log p_c (no bound)              focal  -(1 - p_c)^g log p_c (no bound)
-
-    `docs/methods/apl.md` says where the settings come from.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
@@ -55,10 +61,11 @@ class APL(Average):
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up",)
     begins_after: ClassVar[tuple[str, ...]] = ("warm_up",)
 
+    config: Config
+
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.config: APL.Config = config
-        self.averaged = config.loss  # set anew each epoch
+        self.averaged = config.loss  # in this epoch
 
     @property
     def graph_key(self) -> str:
@@ -73,7 +80,11 @@ class APL(Average):
         return (loss_BC * uniform_on(self.allowed_NC[batch.index_B])).sum(dim=1).mean()
 
     def label_losses(self, logits_BC: Tensor) -> Tensor:
-        """B x C: the loss of each label, were it the true one."""
+        """l(p, c) of each label, B x C.
+
+        Args:
+            logits_BC: logits.
+        """
         match self.averaged:
             case "mae":
                 return absolute_error(logits_BC)

@@ -1,4 +1,11 @@
-"""Plain average over the candidates: the baseline that takes every candidate for equally likely, to the end."""
+"""Plain average over the candidates: the baseline that treats all candidates as equally likely.
+
+    L = -1/|S| sum_{c in S} log p_c
+
+With one candidate per item this is supervised training, so that the same method on the true labels is the upper bound.
+Symbols: S candidates; p predictions.
+References: Hüllermeier and Beringer, IDA 2005; Cour et al., CVPR 2009. Page: docs/methods/average.md.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +14,19 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.method import Batch, Kind, Method, Problem
-from pals.methods.parts.losses import soft_cross_entropy, uniform_on
+from pals.methods.epoch_plan import Batch
+from pals.methods.method import Kind, Method, Problem
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.pseudo_labels.simplex import uniform_on
 from pals.util.config import STRICT
 
 
 class Average(Method):
-    """Cross-entropy against the uniform distribution on the candidate set:
+    """Cross-entropy against the uniform distribution on the candidates.
 
-        L = -(1/|S|) sum_{c in S} log p_c
-
-    With one candidate per item this is ordinary supervised training, so the same method on the true labels gives the
-    upper bound.
+    Args:
+        config: no options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)

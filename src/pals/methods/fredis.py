@@ -1,47 +1,51 @@
-"""FREDIS: candidate sets edited in rounds, labels that are nearly the likeliest added, labels far from it removed."""
+"""FREDIS: candidate sets edited in rounds; labels that are nearly the likeliest are added, improbable ones removed.
+
+    gap_c = max_k r_k - r_c;    add c where gap_c < theta,  remove c where gap_c > delta        every `update_every` epochs
+    L = lambda sum_v KL(s || p_v) - alpha sum_v sum_{c not in S} log(1 - p_vc)
+    s_c <- (p_0c p_1c p_2c)^(1/3), normalised on S
+
+At most `changes` labels are added in a round and at least as many are removed; theta rises and delta falls while few labels
+change. All logits are divided by a temperature. A warm-up on the given sets comes first, with lambda = alpha = 1.
+Symbols: S candidates; r probabilities of an item's last visit; p_v predictions for three views; s soft label.
+Reference: Qiao et al., ICML 2023. A round in full, and differences between paper and authors' code: docs/methods/fredis.md.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
-from pals.methods.bases.confidences import Confidence
-from pals.methods.bases.early_stopping import HeldOut
+from pals.methods.bases.confidences import ConfidenceMethod
+from pals.methods.bases.holdout import Holdout
 from pals.methods.crdpll import divergence, wrong_label_loss
-from pals.methods.method import Batch, Context, EpochPlan, Kind, Phase, Problem
-from pals.methods.parts.losses import masked_softmax
+from pals.methods.epoch_plan import Batch, EpochPlan
+from pals.methods.method import Context, Kind, Phase, Problem
+from pals.methods.parts.ema import update_ema
 from pals.methods.parts.sampling import shuffled
+from pals.pseudo_labels.simplex import masked_softmax
 from pals.util.config import STRICT
 from pals.vision.augment.augmentations import CRDPLL_VIEWS
 
-STRONG = "crdpll_strong"
+STRONG_VIEW = "crdpll_strong"
 
 
-class FREDIS(Confidence):
-    """After a warm-up on the sets as given, every few epochs the sets S are edited by how far each label's probability r_c, as
-    it was at the last visit, is below the largest:
+class FREDIS(ConfidenceMethod):
+    """CRDPLL's consistency on candidate sets that are edited every few epochs.
 
-        gap_c = max_k r_k - r_c,    add c where gap_c < theta,    remove c where gap_c > delta
-
-    At most so many labels move in a round, more are removed than added, and the thresholds open where few move. In between
-    the network is trained on the sets as they are, like CRDPLL but with the wrong labels pushed down in all three views, and
-    with all logits divided by a temperature:
-
-        L = lambda sum_v KL(s || p_v) - alpha sum_v sum_{c not in S} log(1 - p_vc)
-        s_c = (p_0c p_1c p_2c)^(1/3), scaled to sum to one on S
-
-    `docs/methods/fredis.md` has a round in full and the differences between the paper and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config(Confidence.Config):
+    class Config(ConfidenceMethod.Config):
         view: Literal["weak", "eval"] = "eval"
         "First view, whose probabilities decide how the sets are edited; the other two are strong."
         warm_up: int | None = Field(default=None, ge=1)
@@ -77,31 +81,28 @@ class FREDIS(Confidence):
         average_with: Literal["last", "first"] = "last"
         "... towards those of the last round or, only in the first round, those before the warm-up (as in the authors' code)."
         held_out: float = Field(default=0.0, ge=0, lt=1)
-        "Share of the items held out to decide when to stop; 0: run all epochs."
+        "Share of the items in the holdout that decides when to stop; 0: run all epochs."
         patience: int = Field(default=50, ge=1)
-        "Stop after this many epochs without a better covering rate on the held-out items."
+        "Stop after this many epochs without a better covering rate on the holdout."
 
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Qiao et al., ICML 2023"
     cost: ClassVar[float] = 3.0  # three views
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "update_every", "patience")
-    views: tuple[str, ...] = ("eval", STRONG, STRONG)
+    views: tuple[str, ...] = ("eval", STRONG_VIEW, STRONG_VIEW)
     own_views = CRDPLL_VIEWS
     config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.views = (config.view, STRONG, STRONG)
-        self.anchor = copy.deepcopy(self.network).requires_grad_(False)  # what the weights go back to
-        self.held_out = HeldOut(self.num_items, config.held_out)
-        self.posterior_NC: Tensor
-        self.add_below: Tensor
-        self.remove_above: Tensor
-        self.register_buffer("posterior_NC", torch.full_like(self.confidence_NC, 1 / self.num_classes))
-        self.register_buffer("add_below", torch.tensor(config.add_below))
-        self.register_buffer("remove_above", torch.tensor(config.remove_above))
-        self.warm = True  # set anew each epoch, as is the next
-        self.counted: Mapping[str, float] = {}
+        self.views = (config.view, STRONG_VIEW, STRONG_VIEW)
+        self.anchor = copy.deepcopy(self.network).requires_grad_(False)  # the weights move back towards it
+        self.holdout = Holdout(self.num_items, config.held_out)
+        self.posterior_NC = nn.Buffer(torch.full_like(self.confidence_NC, 1 / self.num_classes))  # r
+        self.add_below = nn.Buffer(torch.tensor(config.add_below))  # theta
+        self.remove_above = nn.Buffer(torch.tensor(config.remove_above))  # delta
+        self.in_warm_up = True  # in this epoch
+        self.counts: Mapping[str, float] = {}  # for the log
 
     def phase(self, number: int) -> Phase | None:
         c = self.config
@@ -111,60 +112,52 @@ class FREDIS(Confidence):
 
     @property
     def graph_key(self) -> str:
-        return "warm-up" if self.warm else "main"
+        return "warm-up" if self.in_warm_up else "main"
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
-        self.warm, self.counted = ctx.phase == "warm-up", {}
-        if not self.warm and ctx.epoch == 1:
-            self._take_over(ctx)
-        return EpochPlan.of(shuffled(self.held_out.trained_M, ctx.generator), drop_last=True)
-
-    def _take_over(self, ctx: Context) -> None:
-        """From the warm-up: confidences and probabilities of the network as it now is, for all items alike."""
-        first_NC, strong_NC = (ctx.outputs(view=view).logits for view in self.views[:2])
-        self.posterior_NC.copy_(first_NC.softmax(dim=1))
-        self.confidence_NC.copy_(masked_softmax((first_NC + 2 * strong_NC) / 3, self.allowed_NC))
-        if self.config.average_with == "last":
-            self._set_anchor()
+        self.in_warm_up, self.counts = ctx.phase == "warm-up", {}
+        if not self.in_warm_up and ctx.epoch == 1:  # r and s of the network after the warm-up, for all items
+            first_NC, strong_NC = (ctx.outputs(view=view).logits for view in self.views[:2])
+            self.posterior_NC.copy_(first_NC.softmax(dim=1))
+            self.confidence_NC.copy_(masked_softmax((first_NC + 2 * strong_NC) / 3, self.allowed_NC))
+            if self.config.average_with == "last":
+                update_ema(self.anchor, self.network, 0.0)
+        return EpochPlan.of(shuffled(self.holdout.others_M, ctx.generator), drop_last=True)
 
     def loss(self, batch: Batch) -> Tensor:
         c, allowed_BC = self.config, self.allowed_NC[batch.index_B]
-        temperature, agree, wrong = (1.0, 1.0, 1.0) if self.warm else (c.temperature, c.consistency_weight, c.wrong_weight)
+        temperature, agree, wrong = (
+            (1.0, 1.0, 1.0) if self.in_warm_up else (c.temperature, c.consistency_weight, c.wrong_weight)
+        )
         logits = [output.logits.float() / temperature for output in self.network.each(batch.views)]
-        self.seen_VBC = torch.stack(logits).detach()
+        self.logits_VBC = torch.stack(logits).detach()
         agree_B = divergence(logits, self.confidence_NC[batch.index_B])
         wrong_B = torch.stack([wrong_label_loss(logits_BC, allowed_BC) for logits_BC in logits]).sum(dim=0)
         return (agree * agree_B + wrong * wrong_B).mean()
 
     def after_step(self, batch: Batch) -> None:
-        # the geometric mean of softmaxes is, but for its scale, the softmax of the mean logits
-        self.remember(batch, masked_softmax(self.seen_VBC.mean(dim=0), self.allowed_NC[batch.index_B]))
-        self.posterior_NC[batch.index_B] = self.seen_VBC[0].softmax(dim=1)
+        # the geometric mean of softmaxes is the softmax of the mean logits, up to its scale
+        self.store(batch, masked_softmax(self.logits_VBC.mean(dim=0), self.allowed_NC[batch.index_B]))
+        self.posterior_NC[batch.index_B] = self.logits_VBC[0].softmax(dim=1)
 
     def end_epoch(self, ctx: Context) -> bool:
-        if self.warm:
+        if self.in_warm_up:
             return False
         if (ctx.epoch - 1) % self.config.update_every == 0:
-            self._average_weights(ctx.epoch == 1)
-            self._edit(ctx.generator)
-        rate = self.held_out.covering_rate(ctx, self.network, self.allowed_NC)
-        return self.held_out.patience_ends(rate, self.config.patience, level_misses=True)
+            if self.config.average_with == "last" or ctx.epoch == 1:
+                update_ema(self.network, self.anchor, 1 - self.config.averaging)
+                update_ema(self.anchor, self.network, 0.0)
+            self._edit_sets(ctx.generator)
+        if not len(self.holdout.index_M):
+            return False
+        rate = self.holdout.covering_rate(ctx, self.allowed_NC, self.network)
+        return self.holdout.should_stop(rate, self.config.patience, strict=True)
 
-    def _average_weights(self, first_round: bool) -> None:
-        if self.config.average_with == "last" or first_round:
-            for own, anchor in zip(self.network.parameters(), self.anchor.parameters(), strict=True):
-                own.lerp_(anchor, self.config.averaging)
-            self._set_anchor()
-
-    def _set_anchor(self) -> None:
-        for own, anchor in zip(self.network.parameters(), self.anchor.parameters(), strict=True):
-            anchor.copy_(own)
-
-    def _edit(self, generator: torch.Generator) -> None:
-        """A round: new sets, thresholds and confidences of the items that are trained on."""
-        c, rows_M = self.config, self.held_out.trained_M
+    def _edit_sets(self, generator: torch.Generator) -> None:
+        """A round: new sets, thresholds and soft labels of the training items."""
+        c, rows_M = self.config, self.holdout.others_M
         old_MC, posterior_MC = self.allowed_NC[rows_M], self.posterior_NC[rows_M]
-        new_MC, remove_above = edited(
+        new_MC, remove_above = edit_sets(
             old_MC,
             posterior_MC,
             add_below=float(self.add_below),
@@ -176,26 +169,19 @@ class FREDIS(Confidence):
             generator=generator,
         )
         added, removed = int((new_MC & ~old_MC).sum()), int((old_MC & ~new_MC).sum())
-        self.counted = {"added": added, "removed": removed}
+        self.counts = {"added": added, "removed": removed}
         self.allowed_NC[rows_M] = new_MC
         self.confidence_NC[rows_M] = masked_softmax(posterior_MC.clamp_min(torch.finfo().tiny).log(), new_MC)
         self.remove_above.fill_(remove_above)
         if self.add_below < 0.9 and remove_above > 0.1 and added + removed < c.changes:
-            self.add_below += c.add_step
+            self.add_below.add_(c.add_step)
             self.remove_above.sub_(c.remove_step).clamp_min_(0)
 
     def statistics(self) -> Mapping[str, float]:
-        return self.counted
+        return self.counts
 
 
-class Edited(NamedTuple):
-    """Candidate sets after a round, and the threshold of removal, which a round may lower."""
-
-    allowed_NC: Tensor
-    remove_above: float
-
-
-def edited(
+def edit_sets(
     allowed_NC: Tensor,
     posterior_NC: Tensor,
     *,
@@ -206,34 +192,56 @@ def edited(
     removals: int,
     strict_cap: bool,
     generator: torch.Generator,
-) -> Edited:
-    """One round. `removals` times as many labels are removed as added, where lowering the threshold finds them; a set that
-    would be empty stays as it was."""
+) -> tuple[Tensor, float]:
+    """One round of edits. A set that would be empty stays as it was.
+
+    Args:
+        allowed_NC: S, bool.
+        posterior_NC: r.
+        add_below: theta.
+        remove_above: delta.
+        remove_step: how much delta falls at a time until enough labels are removed.
+        changes: maximum number of labels that are added.
+        removals: number of labels that are removed for each one that is added, if lowering delta finds them.
+        strict_cap: see the options of FREDIS.
+        generator: random numbers for labels beyond the maximum.
+
+    Returns:
+        The new sets, bool, and delta.
+    """
     gap_NC = posterior_NC.amax(dim=1, keepdim=True) - posterior_NC
     near_NC = gap_NC < add_below
     added = min(int((near_NC & ~allowed_NC).sum()), changes)
-    remove_above = lowered(remove_above, remove_step, gap_NC.masked_fill(~allowed_NC, 0.0), removals * added)
+    remove_above = lower_threshold(remove_above, remove_step, gap_NC.masked_fill(~allowed_NC, 0.0), removals * added)
     far_NC = gap_NC > remove_above
     grown_NC = allowed_NC | _capped(near_NC, ~allowed_NC, changes, strict_cap, generator)
     new_NC = grown_NC & ~_capped(far_NC, allowed_NC, removals * changes, strict_cap, generator)
-    return Edited(torch.where(new_NC.any(dim=1, keepdim=True), new_NC, allowed_NC), remove_above)
+    return torch.where(new_NC.any(dim=1, keepdim=True), new_NC, allowed_NC), remove_above
 
 
-def lowered(threshold: float, step: float, gap_NC: Tensor, wanted: int) -> float:
-    """The threshold after as many steps down, none perhaps, as it takes until `wanted` gaps are above it. It stops at 0, so
-    that the likeliest label of an item, whose gap is 0, is never among them."""
-    wanted = min(wanted, int((gap_NC > 0).sum()))
-    if wanted == 0 or step == 0:
+def lower_threshold(threshold: float, step: float, gap_NC: Tensor, count: int) -> float:
+    """Lower a threshold in steps until a number of gaps exceeds it.
+
+    Args:
+        threshold: delta.
+        step: how much it falls at a time.
+        gap_NC: gaps; those of the likeliest labels are 0.
+        count: number of gaps.
+
+    Returns:
+        At least 0, so that the likeliest label of an item never exceeds it.
+    """
+    count = min(count, int((gap_NC > 0).sum()))
+    if count == 0 or step == 0:
         return threshold
-    goal = gap_NC.flatten().topk(wanted).values[-1].cpu()  # the threshold has to come below this
-    below = float(torch.nextafter(goal, torch.zeros(())))  # at least by so much that the gaps' precision shows it
+    goal = gap_NC.flatten().topk(count).values[-1].cpu()  # the threshold has to fall below this
+    below = float(torch.nextafter(goal, torch.zeros(())))  # the next smaller float32
     steps = max(0, math.floor((threshold - float(goal)) / step) + 1)
     return max(0.0, min(threshold - steps * step, below))
 
 
 def _capped(mask_NC: Tensor, would_change_NC: Tensor, cap: int, strict: bool, generator: torch.Generator) -> Tensor:
-    """The mask, or where more than `cap` of its entries would change something, `cap` of its entries at random: of those that
-    would, or (as published) of all."""
+    """The mask, or if more than `cap` entries would change a set, `cap` random entries: of these, or (as published) of all."""
     changing_NC = mask_NC & would_change_NC
     if int(changing_NC.sum()) <= cap:
         return mask_NC

@@ -1,15 +1,17 @@
 """The interface between a method and the one training loop.
 
-Most methods need three things: `views` (which augmented views they want), `plan_epoch` (who is trained on, with which
-target) and `loss`. The rest is there for methods with an averaged network, a queue, prototypes, two networks or phases;
-`docs/adding-a-method.md` has examples. A method never builds optimisers, reads files, prints, or knows its
-data set, and it never sees the truth or the test set.
+Most methods define three things: `views` (augmented views), `plan_epoch` (items to train on, with targets) and `loss`. The rest
+serves methods with an averaged network, a queue, prototypes, two networks or phases; `docs/adding-a-method.md` has examples. A
+method never builds optimisers, reads files, prints, or knows its data set, and it never sees the truth or the test set.
+
+Shapes: N items, M visits or part of the items, C classes, B batch, D feature width, K neighbours; Q, V, S, T, H, E, P, G, 2 and
+others are explained where they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -17,147 +19,130 @@ import torch
 from torch import Tensor, nn
 
 from pals.labels.candidates import CandidateSets
+from pals.methods.epoch_plan import Batch, EpochPlan
 from pals.util.errors import InputError
 from pals.vision.augment import MethodView
 from pals.vision.networks import Network, Output
 
 Kind = Literal["noisy partial", "partial", "noisy label", "classical"]
+FORMER_STATE = {
+    "held_out.held_M": "holdout.index_M",
+    "held_out.trained_M": "holdout.others_M",
+    "held_out.missed": "holdout.misses",
+    "held_out.": "holdout.",
+    "noise.apart.held_M": "holdout.index_M",
+    "noise.apart.trained_M": "holdout.others_M",
+    "noise.apart.missed": "holdout.misses",
+    "noise.apart.": "holdout.",
+    "noise.rate": "holdout.rate",
+    "rate": "holdout.rate",
+    "released": "holdout.released",
+    "place": "queue_start",
+    "slow.": "ema.",
+}
+"""Beginnings of names in checkpoints of version 0.2, with those of today; a name that a method still has is kept."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Everything a method may know before it starts."""
+    """What a method knows before it starts.
 
-    candidates: CandidateSets
-    network: Callable[..., Network]  # network(): a fresh one, newly initialised; network("mlp"): another kind
-
-
-@dataclass(frozen=True)
-class Group:
-    """Items to visit in this epoch, in order; repetitions count. `parts/sampling.py` makes such orders."""
-
-    order_M: Tensor
-    target: Tensor | None = None  # one row per item of the data set: labels (N) or soft labels (N x C)
-    batch_size: int | None = None  # None: the run's
-    views: tuple[str, ...] | None = None  # None: the method's
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The items trusted in this epoch, with their labels: for the log and for grading, not for training."""
-
-    selected_N: Tensor  # bool
-    label_N: Tensor
-
-
-@dataclass(frozen=True)
-class EpochPlan:
-    """What to train on in an epoch. The group `main` sets the number of steps; shorter groups start again from the front.
+    Args:
+        candidates: candidate sets of the training items, perhaps with vote counts.
+        network: `network()` makes a newly initialised network, `network("mlp")` one of another kind.
 
     >>> import torch
-    >>> plan = pals.EpochPlan.of(torch.tensor([2, 0, 1, 2]), target=torch.tensor([1, 0, 1]))
-    >>> plan.steps(batch_size=3)
+    >>> candidates = pals.CandidateSets.from_matrix(torch.tensor([[True, False], [True, True]]))
+    >>> problem = pals.Problem(candidates, network=lambda name=None: torch.nn.Linear(2, 2))
+    >>> problem.candidates.num_classes
     2
     """
 
-    groups: Mapping[str, Group]
-    selection: Selection | None = None
-    drop_last: bool = False  # leave out a short last batch
-
-    @classmethod
-    def of(cls, order_M: Tensor, target: Tensor | None = None, **more: Any) -> EpochPlan:
-        """The common case: one group."""
-        return cls({"main": Group(order_M, target)}, **more)
-
-    def steps(self, batch_size: int) -> int:
-        """Number of batches in the main group, including a short last one unless it is dropped."""
-        main = self.groups["main"]
-        full, rest = divmod(len(main.order_M), main.batch_size or batch_size)
-        return full if self.drop_last and full else full + (rest > 0)
-
-    def filled(self, batch_size: int) -> EpochPlan:
-        """The same plan with a full last batch."""
-        main = self.groups["main"]
-        length = len(main.order_M)
-        full = length + -length % (main.batch_size or batch_size)
-        order_M = main.order_M[torch.arange(full, device=main.order_M.device) % max(length, 1)]
-        return replace(self, groups={**self.groups, "main": replace(main, order_M=order_M)})
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The data of one training step. The fields hold the group `main`; `groups` holds the others."""
-
-    index_B: Tensor
-    views: tuple[Tensor, ...]
-    target: Tensor | None
-    random: Mapping[str, Tensor] = field(default_factory=dict)  # this step's row of `Method.random_inputs`
-    groups: Mapping[str, Batch] = field(default_factory=dict)
-
-    def tensors(self) -> list[Tensor]:
-        """All its tensors as a flat list, for the engine."""
-        own = [self.index_B, *self.views, *([] if self.target is None else [self.target]), *self.random.values()]
-        return own + [tensor for group in self.groups.values() for tensor in group.tensors()]
-
-    def structure(self) -> Hashable:
-        """What each tensor of `tensors` is; batches that differ in it are not to be mixed up, even where their tensors' shapes
-        are the same."""
-        groups = tuple((name, group.structure()) for name, group in self.groups.items())
-        return len(self.views), self.target is not None, tuple(self.random), groups
-
-    def rebuild(self, tensors: Sequence[Tensor]) -> Batch:
-        """A batch of the same structure from such a list."""
-        return self._rebuild(iter(tensors))
-
-    def _rebuild(self, rest: Iterator[Tensor]) -> Batch:
-        return Batch(
-            index_B=next(rest),
-            views=tuple(next(rest) for _ in self.views),
-            target=None if self.target is None else next(rest),
-            random={name: next(rest) for name in self.random},
-            groups={name: group._rebuild(rest) for name, group in self.groups.items()},
-        )
+    candidates: CandidateSets
+    network: Callable[..., Network]
 
 
 class Context(Protocol):
-    """What a method may ask of the run. Passes over the data are lazy and cached for the epoch: unused ones cost nothing."""
+    """What the run offers a method. Passes over the data are lazy and cached for the epoch: unused ones cost nothing.
+
+    Attributes:
+        phase: name of the phase.
+        epoch: within the phase, from 1.
+        epochs: of the phase.
+        batch_size: of the run.
+        generator: random numbers on the device, for orders and other large draws.
+        rng: random numbers on the host, for a few numbers such as mix-up weights.
+    """
 
     phase: str
-    epoch: int  # within the phase, from 1
-    epochs: int  # of the phase
+    epoch: int
+    epochs: int
     batch_size: int
-    generator: torch.Generator  # on the device: orders and other large draws
-    rng: np.random.Generator  # on the host: a few numbers, such as mix-up weights
+    generator: torch.Generator
+    rng: np.random.Generator
 
     def outputs(self, network: nn.Module | None = None, view: str = "eval", rows_M: Tensor | None = None) -> Output:
-        """Outputs of a network (default: the predictor) in eval mode for all training items, in their order, or for some."""
+        """Logits and features of training items, in eval mode.
+
+        Args:
+            network: by default the predictor.
+            view: name of the view.
+            rows_M: items; by default all, in order.
+        """
         ...
 
     def features(self, network: nn.Module | None = None) -> Tensor:
-        """N x D features of a network (default: the predictor) on the eval view."""
+        """Features of all training items on the eval view, N x D.
+
+        Args:
+            network: by default the predictor.
+        """
         ...
 
     def probabilities(self, view: str = "eval", network: nn.Module | None = None) -> Tensor:
-        """N x C class probabilities of a network (default: the predictor)."""
+        """Class probabilities of all training items, N x C.
+
+        Args:
+            view: name of the view.
+            network: by default the predictor.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A sequence of epochs with one optimiser. A method with stages has several. A method that only needs the features of the
-    training items has one epoch with an empty plan; one that needs no training at all has no phase."""
+    """A sequence of epochs with one optimiser. A method with stages has several phases. A method that only needs the features
+    of the training items has one epoch with an empty plan.
+
+    Args:
+        name: for the log.
+        epochs: None: the run's.
+        modules: modules that are trained; None: all parameters that require a gradient.
+        settings: training settings that differ from the run's.
+
+    >>> pals.Phase("warm-up", epochs=5, settings={"lr": 0.1}).epochs
+    5
+    """
 
     name: str
-    epochs: int | None = None  # None: the run's
-    modules: Sequence[nn.Module] | None = None  # what is trained; None: everything that asks for a gradient
-    settings: Mapping[str, Any] = field(default_factory=dict)  # training settings that differ from the run's
+    epochs: int | None = None
+    modules: Sequence[nn.Module] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_neighbors(wanted: int, items: int) -> None:
-    """Refuse more neighbours than there are, before anything is computed."""
-    if wanted >= items:
+def check_neighbors(neighbors: int, items: int) -> None:
+    """Check that there are enough items, before anything is computed.
+
+    Args:
+        neighbors: number of neighbours.
+        items: number of items.
+
+    Raises:
+        InputError: for fewer other items than neighbours.
+    """
+    if neighbors >= items:
         raise InputError(
-            f"{wanted} neighbours are to vote, but each of the {items} items has only {items - 1} others. "
+            f"{neighbors} neighbours are to vote, but each of the {items} items has only {items - 1} others. "
             f"Lower method.neighbors."
         )
 
@@ -165,9 +150,20 @@ def check_neighbors(wanted: int, items: int) -> None:
 class Method(nn.Module):
     """Learns from candidate sets. State is kept in buffers and submodules, so moving to a device and resuming need no code.
 
-    `loss` depends only on parameters, buffers and the batch: random numbers are already in `batch.random`, shapes are
-    static, and nothing is read back to the host, so it can be compiled and captured in a graph. What it passes on to
-    `after_step` of the same batch (predictions, keys) may be an ordinary attribute.
+    `loss` depends only on parameters, buffers and the batch: random numbers are in `batch.random`, shapes are static, and
+    nothing is read back to the host, so that it can be compiled and captured in a graph. Tensors for `after_step` of the same
+    batch (predictions, keys) may be ordinary attributes.
+
+    Args:
+        config: options, an instance of `Config`.
+        problem: candidates and networks.
+
+    >>> class Supervised(pals.METHODS["average"]):
+    ...     def loss(self, batch):
+    ...         logits_BC = self.network(batch.views[0]).logits
+    ...         return torch.nn.functional.cross_entropy(logits_BC, self.allowed_NC[batch.index_B].int().argmax(dim=1))
+    >>> Supervised.kind, Supervised.views
+    ('partial', ('weak',))
     """
 
     @dataclass(frozen=True)
@@ -207,12 +203,11 @@ class Method(nn.Module):
         self.config = config
         self.num_classes = problem.candidates.num_classes
         self.num_items = len(problem.candidates)
-        self.allowed_NC: Tensor
-        self.register_buffer("allowed_NC", problem.candidates.allowed_NC.clone())
+        self.allowed_NC = nn.Buffer(problem.candidates.allowed_NC.clone())
 
     @property
     def predictor(self) -> nn.Module:
-        """The module used at inference; its forward returns an `Output`."""
+        """The module that predicts; its forward pass returns an `Output`."""
         raise NotImplementedError
 
     @property
@@ -222,36 +217,83 @@ class Method(nn.Module):
         return ""
 
     def phase(self, number: int) -> Phase | None:
-        """The phase with this number, from 0, or None after the last one. It may depend only on the method's state."""
+        """A phase; it may depend only on the method's state.
+
+        Args:
+            number: from 0.
+
+        Returns:
+            None after the last phase.
+        """
         return Phase("main") if number == 0 else None
 
     def begin_phase(self, number: int) -> None:
-        """Called once before the phase's first epoch: make fresh networks, reset buffers. A resumed run calls it on the new
-        object for every phase begun so far, before it loads the saved state."""
+        """Called once before the phase's first epoch, to make new networks or reset buffers. A resumed run calls it on the new
+        object for every phase begun so far, before it loads the saved state.
+
+        Args:
+            number: of the phase, from 0.
+        """
 
     def plan_epoch(self, ctx: Context) -> EpochPlan | None:
-        """The items to train on, their order and targets. None: one shuffled pass over all items, without targets."""
+        """Plan an epoch: items, order and targets.
+
+        Args:
+            ctx: the run.
+
+        Returns:
+            None: one shuffled pass over all items, without targets.
+        """
         return None
 
     def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        """All random numbers that `loss` needs in this epoch, one row per step."""
+        """All random numbers that `loss` needs in an epoch.
+
+        Args:
+            ctx: the run.
+            steps: steps of the epoch.
+
+        Returns:
+            Tensors by name, one row per step.
+        """
         return {}
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean loss of a batch."""
+        """The mean loss of a batch.
+
+        Args:
+            batch: the batch.
+        """
         raise NotImplementedError
 
     def after_step(self, batch: Batch) -> None:
-        """Updates after the optimiser's step, without gradients: averaged networks, queues, prototypes."""
+        """Updates after the optimiser's step, without gradients: averaged networks, queues, prototypes.
+
+        Args:
+            batch: the batch of the step.
+        """
 
     def end_epoch(self, ctx: Context) -> bool:
-        """A decision after the epoch; True ends the phase early."""
+        """Decide after an epoch whether the phase ends early.
+
+        Args:
+            ctx: the run.
+        """
         return False
 
     def posterior(self) -> Tensor | None:
-        """N x C: how likely the method currently considers each label, for reports. None before it has an opinion."""
+        """The current posterior of each item's class, N x C, for reports; None before the first estimate."""
         return None
 
     def statistics(self) -> Mapping[str, float]:
         """A few numbers about this epoch, for the log."""
         return {}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
+        own = self.state_dict(prefix=prefix)
+        for name in [name for name in state_dict if name not in own]:
+            for old, new in FORMER_STATE.items():
+                if name.startswith(prefix + old):
+                    state_dict[prefix + new + name.removeprefix(prefix + old)] = state_dict.pop(name)
+                    break
+        super()._load_from_state_dict(state_dict, prefix, *more)

@@ -1,8 +1,23 @@
-"""PALS: pseudo-labels by a weighted vote of neighbours, a reliable subset per class, training with label smoothing."""
+"""PALS: pseudo-labels by a weighted vote of neighbours, a reliable subset per class, training with label smoothing.
+
+One epoch t of T (equation numbers of the paper):
+    Y_i <- Y_i + {argmax_c p_ic} where max_c p_ic > lambda_t           (11) confident predictions join the candidates
+    yhat_i = argmax_c sum_{k in N_i} w_ik [c in Y_k]                   (1) pseudo-label,  w_ik = exp(cos(f_i, f_k) / tau)
+    q_ic = sum_{k in N_i} w_ik [yhat_k = c] / sum_k w_ik               (2) posterior
+    m = delta-quantile over c of #{i: argmax q_i = c in Y_i}           (3) quota
+    selected: for each c the m items with the highest q_ic, c in Y_i   (4), (5)
+    x = a x_i + (1 - a) x_j,  a ~ Beta(zeta, zeta)                     (6), (7) mix-up of the weak and of the strong view
+    L = sum over views of a l_r(x, y_i) + (1 - a) l_r(x, y_j)          (8) to (10)
+    l_r(x, y) = -(1 - r) log p_y(x) - r / C sum_c log p_c(x)           label smoothing
+
+Symbols: Y_i candidates, as given at the start of each epoch; f features; p predictions; N_i the K nearest items and i itself.
+Reference: Saravanan, Manwani and Gandhi, arXiv 2402.04835. Differences between the paper and the authors' code, and what each
+preset follows: docs/methods/pals.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -10,25 +25,27 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.bases.knn_labeling import ByNeighbors
-from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
+from pals.methods.bases.knn_labeling import KNNMethod
+from pals.methods.epoch_plan import Batch, EpochPlan, Selection
+from pals.methods.method import Context, Problem
 from pals.methods.parts.losses import smoothed_cross_entropy
-from pals.methods.parts.mixup import draw_mixup, mixed
+from pals.methods.parts.mixup import mixed
 from pals.methods.parts.sampling import drawn, shuffled
-from pals.pseudo_labels import Labeling, VoteOn, Weighting, pseudo_label, threshold_at
+from pals.pseudo_labels.knn_vote import Labeling, VoteOn, pseudo_label, threshold_at
+from pals.pseudo_labels.neighbor_votes import Weighting
 from pals.util.config import STRICT
 
 
-class PALS(ByNeighbors):
-    """Each epoch: features of all items -> the neighbours vote on the candidates (Eq. 1) -> the neighbours' pseudo-labels
-    give a belief per class (Eq. 2) -> per class the most believed items are trusted (Eq. 3-5) -> the network is trained on
-    them with label smoothing, mix-up and two views (Eq. 6-10) -> its confident predictions join the candidates (Eq. 11).
+class PALS(KNNMethod):
+    """Pseudo-labels by neighbours, a reliable subset per class, training with label smoothing and mix-up of two views.
 
-    `docs/methods/pals.md` has the equations and every difference between the paper and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config(ByNeighbors.Config):
+    class Config(KNNMethod.Config):
         preset: Literal["official", "paper", "small"] = "official"
         """Named set of defaults: the authors' code (the published numbers), the equations read literally, or settings for a few
         thousand items."""
@@ -43,11 +60,11 @@ class PALS(ByNeighbors):
         temperature: float = Field(default=0.1, gt=0)
         "Temperature of the exponential weighting."
         vote_on: VoteOn = "pseudo"
-        """What the belief is computed from: the neighbours' pseudo-labels (Eq. 1 and 2), their candidates (Eq. 1 off), or the
-        probabilities that follow from Eq. 1 and their own candidates (posterior)."""
+        """What the posterior is computed from: the neighbours' pseudo-labels (Eq. 1 and 2), their candidates (Eq. 1 off), or
+        the probabilities that follow from Eq. 1 and their own candidates (posterior)."""
         delta: Annotated[float, Field(ge=0, le=1)] | Literal["all"] = 0.25
-        """Quantile of the per-class agreement that sets how many items each class may select; all: select every item whose most
-        believed class is one of its candidates."""
+        """Quantile of the per-class agreement that sets how many items each class may select; all: select every item whose
+        class with the highest posterior is one of its candidates."""
         smoothing: float = Field(default=0.5, ge=0, lt=1)
         "r: share of the target spread over all classes."
         mixup: bool = True
@@ -99,39 +116,29 @@ class PALS(ByNeighbors):
     }
     small_preset: ClassVar[tuple[str, int] | None] = ("small", 5000)  # no larger set was measured
     preset_draws: ClassVar[Mapping[str, int]] = {"small": 190_000}
-    kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Saravanan, Manwani and Gandhi, arXiv 2402.04835"
     cost: ClassVar[float] = 2.33  # two views, and a pass without gradient for the features
-    removed_options: ClassVar[Mapping[str, Any]] = {**ByNeighbors.removed_options, "smoothing_end": None}
-    views: tuple[str, ...] = ("weak", "strong")
+    removed_options: ClassVar[Mapping[str, Any]] = {**KNNMethod.removed_options, "smoothing_end": None}
+    config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.config: PALS.Config = config
         if not config.consistency:
             self.views = (config.single_view,)
-        self.labeling: Labeling | None = None  # of the current epoch; made anew each epoch, so not part of the state
+        self.labeling: Labeling | None = None  # of the current epoch; computed again after a resume
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
-        self.labeling = labeling = self._label(ctx)
-        if self.config.draws == "resample":
-            order_M = drawn(labeling.selected_N, self.num_items, ctx.generator)
-        else:
-            order_M = shuffled(labeling.selected_N.nonzero().flatten(), ctx.generator)
-        return EpochPlan.of(order_M, labeling.label_N, selection=Selection(labeling.selected_N, labeling.label_N))
-
-    def _label(self, ctx: Context) -> Labeling:
         c = self.config
         threshold = threshold_at(ctx.epoch, ctx.epochs, c.threshold_high, c.threshold_low, c.confident_from)
         start_ND = self.start_features(ctx)
         features_ND = ctx.features() if start_ND is None else start_ND
-        return pseudo_label(
+        self.labeling = labeling = pseudo_label(  # Eq. 11, then 1 to 5
             features_ND,
             self.allowed_NC,
-            neighbors=self.voters(ctx, features_ND),
+            neighbors=self.num_neighbors(ctx, features_ND),
             weighting=c.weighting,
             temperature=c.temperature,
-            include_self=c.include_self and start_ND is None,  # they are little alike: it would outvote all others
+            include_self=c.include_self and start_ND is None,  # start features differ so much that it would outvote the others
             self_weight=c.self_weight,
             quantile=c.delta,
             prior_NC=self.prior_NC,
@@ -140,36 +147,30 @@ class PALS(ByNeighbors):
             vote_on=c.vote_on,
             backend=c.neighbor_backend,
         )
-
-    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        c, shape = self.config, (steps, len(self.views))
-        return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
+        if c.draws == "resample":
+            order_M = drawn(labeling.selected_N, self.num_items, ctx.generator)
+        else:
+            order_M = shuffled(labeling.selected_N.nonzero().flatten(), ctx.generator)
+        return EpochPlan.of(order_M, labeling.label_N, selection=Selection(labeling.selected_N, labeling.label_N))
 
     def loss(self, batch: Batch) -> Tensor:
         assert batch.target is not None
         views, label_B, r = batch.views, batch.target, self.config.smoothing
         if not self.config.mixup:
-            losses = [smoothed_cross_entropy(logits_BC, label_B, r).mean() for logits_BC in self._logits(views)]
+            losses = [smoothed_cross_entropy(logits_BC, label_B, r).mean() for logits_BC in self.view_logits(views)]
         else:
             weights = batch.random["weight"]
-            blends, partner_VB = mixed(views, batch.random)
+            blends, partner_VB = mixed(views, batch.random)  # Eq. 6 and 7
             losses = [
-                torch.lerp(
+                torch.lerp(  # Eq. 8 and 9
                     smoothed_cross_entropy(logits_BC, label_B[partner_VB[v]], r).mean(),
                     smoothed_cross_entropy(logits_BC, label_B, r).mean(),
                     weights[v],
                 )
-                for v, logits_BC in enumerate(self._logits(blends))
+                for v, logits_BC in enumerate(self.view_logits(blends))
             ]
-        total = torch.stack(losses).sum()
+        total = torch.stack(losses).sum()  # Eq. 10
         return total / len(losses) if self.config.view_loss == "mean" else total
-
-    def _logits(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
-        if len(views) == 1 or self.config.view_pass == "separate":
-            return [self.network(x_B).logits for x_B in views]
-        if self.config.view_pass == "joined":
-            return self.network(torch.cat(list(views))).logits.chunk(len(views))
-        return [output.logits for output in self.network.each(views)]
 
     def posterior(self) -> Tensor | None:
         return None if self.labeling is None else self.labeling.posterior_NC

@@ -1,4 +1,15 @@
-"""PiCO+: PiCO that trusts only the items near their prototype, and guesses the labels of the others."""
+"""PiCO+: PiCO on reliable items, those near their prototype; the labels of the others are guessed.
+
+    d = -z mu_a,  a = argmax_{c in S} p_c;    reliable R: the share delta of the items with the smallest d, the others U
+    g = softmax(z mu / t_g)                                            guess for U, whose sets are ignored
+    L = w_m H(mixed target, p(mixed input)) + 2 mean_R H(s, p) + .1 mean_U H(g, p)
+        + mean(w SupCon_strict) + .1 mean(SupCon)
+
+Positives of SupCon_strict: for R the reliable rows with the same pseudo-label, for U the nearest neighbours in the pool; and
+the own key. Mix-up blends (x, s) of R and (x, g) of U. Before `prototypes_from` the loss is PiCO's.
+Symbols: S candidates; p predictions; z embedding; mu prototypes; H cross-entropy; s soft label of PiCO.
+Reference: Wang et al., TPAMI 2024, arXiv 2201.08984. Stages, and differences between paper and code: docs/methods/pico_plus.md.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +20,31 @@ from typing import ClassVar, Self
 import torch
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
 from pals.methods.bases.holdout import estimate_noise_rate
-from pals.methods.bases.prototypes import Seen, best_of, log_shares, mean_over_positives, members, own_rows, similarity
-from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
+from pals.methods.bases.prototypes import StepCache, log_shares, mean_over_positives, own_rows
+from pals.methods.epoch_plan import Batch, EpochPlan, Selection
+from pals.methods.method import Context, Kind, Problem
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixup import blend, draw_weights, partners
+from pals.methods.parts.mixup import blend, draw_mixup, partners
 from pals.methods.parts.sampling import part
+from pals.methods.parts.selection import mean_over
 from pals.methods.pico import PiCO
+from pals.pseudo_labels.simplex import best_candidate, one_hot
+from pals.pseudo_labels.soft_vote import similarity
 from pals.util.config import STRICT
 
-MARGIN = 0.1  # by which fewer items are called reliable than sets are taken to hold the true label
+RELIABLE_MARGIN = 0.1
+"""The reliable share is smaller by this than the share of sets that hold the true label."""
 
 
 class PiCOPlus(PiCO):
-    """The share `delta` of the items that lie nearest to the prototype of their most likely candidate a are reliable, R, and
-    trained as by PiCO. For the others, U, the sets are ignored: their pseudo-label is the best of all classes, their target is
-    guessed from the prototypes, g = softmax(z.mu / t_g), and their positives are their nearest neighbours:
+    """PiCO with a selection of reliable items and guessed labels for the others.
 
-        d = -z.mu_a,  a = argmax_{c in S} p_c;    R: the smallest d of the epoch before
-        L = H(mixed target, p(mixed input)) + 2 mean_R H(s, p) + 0.1 mean_U H(g, p) + mean(w SupCon_strict) + 0.1 mean(SupCon)
-
-    with H the cross-entropy, s the confidence of PiCO, and mix-up of (x, s) and (x, g) with one another. Before it comes
-    PiCO's warm-up. `docs/methods/pico_plus.md` has the stages and the differences between the paper and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
@@ -65,9 +77,9 @@ class PiCOPlus(PiCO):
         "Mix-up weights come from Beta(zeta, zeta); the larger of w and 1 - w is used."
 
         @model_validator(mode="after")
-        def _one_says_it(self) -> Self:
+        def _check_delta(self) -> Self:
             if self.delta is not None and self.noise_rate is not None:
-                raise ValueError("method.delta and method.noise_rate both say how many items are reliable; set one to null.")
+                raise ValueError("method.delta and method.noise_rate both set the number of reliable items; set one to null.")
             return self
 
     kind: ClassVar[Kind] = "noisy partial"
@@ -78,84 +90,77 @@ class PiCOPlus(PiCO):
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.use_neighbors = False  # whether neighbours are positives; set anew each epoch
-        self.distance_N: Tensor
-        self.reliable_N: Tensor
-        self.queue_reliable_M: Tensor
-        self.register_buffer("distance_N", torch.zeros(self.num_items))
-        self.register_buffer("reliable_N", torch.ones(self.num_items, dtype=torch.bool))
-        self.register_buffer("queue_reliable_M", torch.zeros(len(self.queue_MD), dtype=torch.bool))
-        self.rate: Tensor
-        self.register_buffer("rate", torch.tensor(-1.0))  # of noise, estimated; -1: not yet
+        self.use_neighbors = False  # as positives, in this epoch
+        self.distance_N = nn.Buffer(torch.zeros(self.num_items))  # d
+        self.reliable_N = nn.Buffer(torch.ones(self.num_items, dtype=torch.bool))
+        self.queue_reliable_M = nn.Buffer(torch.zeros(len(self.queue_MD), dtype=torch.bool))
+        self.rate = nn.Buffer(torch.tensor(-1.0))  # of noise; -1: not estimated
 
     @property
     def graph_key(self) -> str:
-        return "neighbors" if self.settled and self.use_neighbors else super().graph_key
+        return "neighbors" if self.uses_prototypes and self.use_neighbors else super().graph_key
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
         plan = super().plan_epoch(ctx)
         self.use_neighbors = ctx.epoch >= self.config.neighbors_from
-        if not self.settled:
+        if not self.uses_prototypes:
             return plan
-        self.reliable_N.copy_(nearest_share(self.distance_N, self._share_reliable(ctx)))
+        self.reliable_N.copy_(nearest_share(self.distance_N, self.reliable_share(ctx)))
         return replace(plan, selection=Selection(self.reliable_N.clone(), self.confidence_NC.argmax(dim=1)))
 
-    def _share_reliable(self, ctx: Context) -> float:
-        """As told, or by the noise rate. That is asked of the items trained on: the warm-up has not learnt them by heart."""
+    def reliable_share(self, ctx: Context) -> float:
+        """delta as given, or .9 - noise rate, which is estimated on the training items: the warm-up has not memorised them.
+
+        Args:
+            ctx: the run.
+        """
         c = self.config
         if c.delta is not None:
             return c.delta
         if c.noise_rate is None and self.rate < 0:
             self.rate.fill_(estimate_noise_rate(ctx.probabilities(), self.allowed_NC))
-        return max(1 - MARGIN - (float(self.rate) if c.noise_rate is None else c.noise_rate), 0.0)
+        return max(1 - RELIABLE_MARGIN - (float(self.rate) if c.noise_rate is None else c.noise_rate), 0.0)
 
     def statistics(self) -> Mapping[str, float]:
         return {"noise_rate": float(self.rate), **super().statistics()} if self.rate >= 0 else super().statistics()
 
     def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        if not (self.settled and self.config.mixup_weight):
+        if not (self.uses_prototypes and self.config.mixup_weight):
             return {}
-        device = self.allowed_NC.device
-        weight = draw_weights((steps,), self.config.zeta, ctx.rng, fold=True).to(device)
-        return {"weight": weight, "uniform": torch.rand(steps, ctx.batch_size, generator=ctx.generator, device=device)}
+        return draw_mixup((steps,), ctx.batch_size, self.config.zeta, ctx.rng, ctx.generator, fold=True)
 
     def loss(self, batch: Batch) -> Tensor:
-        if self.settled:
+        if self.uses_prototypes:
             loss, best_B = self._main_loss(batch)
         else:
             loss = super().loss(batch)
-            best_B = self.seen.label_B
-        self.distance_B = -(self.seen.embedding_BD * self.prototype_CD[best_B]).sum(dim=1)
+            best_B = self.cache.label_B
+        self.distance_B = -(self.cache.embedding_BD * self.prototype_CD[best_B]).sum(dim=1)
         return loss
 
     def _main_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss, and the most likely candidate of each item."""
+        """L, and the most likely candidate a of each item."""
         c, index_B = self.config, batch.index_B
         allowed_BC, reliable_B = self.allowed_NC[index_B], self.reliable_N[index_B]
-        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self._forward(batch)
+        mixed_B = mixed_with_partners(batch.views[0], batch) if c.mixup_weight else None
+        logits_BC, embedding_BD, key_BD, mixed_logits_BC = self.embed(batch, mixed_B)
 
         score_BC = similarity(embedding_BD.detach(), self.prototype_CD)
-        confidence_BC = self.voted_confidence(index_B, score_BC, allowed_BC)
+        confidence_BC = self.vote_confidence(index_B, score_BC, allowed_BC)
         guess_BC = (score_BC / c.guess_temperature).softmax(dim=1)
         target_BC = torch.where(reliable_B[:, None], confidence_BC, guess_BC)
         entropy_B = soft_cross_entropy(logits_BC, target_BC)
-        reliable, others = mean_where(entropy_B, reliable_B), mean_where(entropy_B, ~reliable_B)
+        reliable, others = mean_over(entropy_B, reliable_B), mean_over(entropy_B, ~reliable_B)
         mixed: Tensor | float = 0.0
         if mixed_logits_BC is not None:
             mixed = c.mixup_weight * soft_cross_entropy(mixed_logits_BC, mixed_with_partners(target_BC, batch)).mean()
 
-        best_B = best_of(logits_BC.detach(), allowed_BC)
+        best_B = best_candidate(logits_BC.detach(), allowed_BC)
         label_B = torch.where(reliable_B, best_B, logits_BC.detach().argmax(dim=1))
         contrast = self._contrast(embedding_BD, key_BD, label_B, reliable_B)
-        member_BC = members(label_B, self.num_classes) & reliable_B[:, None]
-        self.seen = Seen(embedding_BD.detach(), key_BD, label_B, member_BC, confidence_BC)
+        member_BC = one_hot(label_B, self.num_classes) & reliable_B[:, None]
+        self.cache = StepCache(embedding_BD.detach(), key_BD, label_B, member_BC, confidence_BC)
         return mixed + c.class_weight * reliable + c.guess_weight * others + contrast, best_B
-
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Class scores, embedding and key of the items, and class scores of their mixture with others, if there is mix-up."""
-        if not self.config.mixup_weight:
-            return *self.embed(batch), None
-        return self.embed_beside(batch, mixed_with_partners(batch.views[0], batch))
 
     def _contrast(self, embedding_BD: Tensor, key_BD: Tensor, label_B: Tensor, reliable_B: Tensor) -> Tensor:
         c = self.config
@@ -176,12 +181,28 @@ class PiCOPlus(PiCO):
 
 
 def mixed_with_partners(value_B: Tensor, batch: Batch) -> Tensor:
-    """Inputs or targets of a batch, each mixed with those of its partner."""
+    """Blend inputs or targets of a batch with those of random partners.
+
+    Args:
+        value_B: one row per item.
+        batch: the batch, with random inputs of mix-up.
+
+    Returns:
+        Like `value_B`.
+    """
     return blend(value_B, partners(batch.random["uniform"][: len(value_B)]), batch.random["weight"])
 
 
 def nearest_share(distance_N: Tensor, share: float) -> Tensor:
-    """Bool: the given share of the items, those with the smallest distances."""
+    """The share of the items with the smallest distances.
+
+    Args:
+        distance_N: distances.
+        share: between 0 and 1, of the number of items, rounded down.
+
+    Returns:
+        bool, N.
+    """
     order_N = distance_N.argsort(stable=True)
     near_N = torch.zeros_like(distance_N, dtype=torch.bool)
     near_N[order_N[: part(share, len(order_N))]] = True
@@ -189,20 +210,33 @@ def nearest_share(distance_N: Tensor, share: float) -> Tensor:
 
 
 def nearest_rows(log_share_BP: Tensor, count: int) -> Tensor:
-    """B x P bool: the rows of the pool most similar to each item, not counting itself."""
+    """The rows of the pool most similar to each item, without itself.
+
+    Args:
+        log_share_BP: similarities, -inf for the item itself.
+        count: number of rows.
+
+    Returns:
+        bool, B x P.
+    """
     found_BK = log_share_BP.topk(min(count, log_share_BP.shape[1] - 1), dim=1).indices
     return torch.zeros_like(log_share_BP, dtype=torch.bool).scatter_(1, found_BK, True)
 
 
 def strict_positives(same_BP: Tensor, reliable_B: Tensor, reliable_P: Tensor, neighbor_BP: Tensor | None) -> Tensor:
-    """B x P bool. Of a reliable item: the reliable rows with its pseudo-label. Of another: its neighbours, if there are any.
-    Of everyone: its own key, which comes B rows after itself."""
+    """Positives of SupCon_strict: reliable rows with the same pseudo-label for a reliable item, neighbours for another, and the
+    own key, which comes B rows after the item.
+
+    Args:
+        same_BP: rows with the same pseudo-label.
+        reliable_B: reliable items.
+        reliable_P: reliable rows of the pool.
+        neighbor_BP: neighbours of each item; None: no positives but the key for items that are not reliable.
+
+    Returns:
+        bool, B x P.
+    """
     strict_BP = same_BP & reliable_B[:, None] & reliable_P
     if neighbor_BP is not None:
         strict_BP = torch.where(reliable_B[:, None], strict_BP, neighbor_BP)
     return strict_BP | own_rows(same_BP).roll(len(same_BP), dims=1)
-
-
-def mean_where(value_B: Tensor, chosen_B: Tensor) -> Tensor:
-    """The mean of the chosen ones; 0 if there are none."""
-    return value_B.where(chosen_B, 0.0).sum() / chosen_B.sum().clamp_min(1)

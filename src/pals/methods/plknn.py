@@ -1,4 +1,11 @@
-"""PL-KNN: the nearest neighbours vote for all their candidates. Nothing is trained."""
+"""PL-KNN: the nearest neighbours vote for all their candidates. Nothing is trained.
+
+    score_c = sum_{a in N} w_a [c in S_a],    w_a = 1 - d_a / sum_{b in N} d_b
+
+A training item gets the class with the highest score among its own candidates, a new item that of all classes.
+Symbols: N the K nearest training items; d distances; S candidates.
+Reference: Hüllermeier and Beringer, IDA 2005. Page: docs/methods/pl-knn.md.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +17,20 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.bases.feature_based import FLOOR, Features, FromFeatures
+from pals.methods.bases.feature_based import MIN_SCORE, FeatureMethod, Features
 from pals.methods.method import Problem
-from pals.methods.parts.losses import uniform_on
 from pals.pseudo_labels import neighbor_weight, vote
 from pals.pseudo_labels.knn import Metric, Neighbors, nearest, nearest_to
+from pals.pseudo_labels.simplex import normalize_rows, uniform_on
 from pals.util.config import STRICT
 
 
-class PLKNN(FromFeatures):
-    """An item is given the class with the highest
+class PLKNN(FeatureMethod):
+    """Classify by a weighted vote of the nearest neighbours' candidates.
 
-        score_c = sum_a w_a [c in S_a],    w_a = 1 - d_a / sum_b d_b
-
-    over its nearest training items a, with distances d and candidate sets S. The true class of an item comes back among
-    its neighbours while their wrong candidates are scattered. Of a training item only the own candidates count.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
@@ -59,14 +65,13 @@ class PLKNN(FromFeatures):
             include_self=self.config.include_self,
             metric=self.metric,
         )
-        self.confidence_NC = restricted(self._votes(found), self.allowed_NC)
+        self.confidence_NC = on_candidates(self._votes(found), self.allowed_NC)
         return self.confidence_NC.argmax(dim=1)
 
-    def answer(self, features_BD: Tensor) -> Tensor:
+    def log_scores(self, features_BD: Tensor) -> Tensor:
         stored_ND = self._scaled(self.features_ND)
         found = nearest_to(self._scaled(features_BD), stored_ND, self.config.neighbors, metric=self.metric)
-        score_BC = self._votes(found)
-        return (score_BC / score_BC.sum(dim=1, keepdim=True)).clamp_min(FLOOR).log()
+        return normalize_rows(self._votes(found)).clamp_min(MIN_SCORE).log()
 
     def _scaled(self, features_ND: Tensor) -> Tensor:
         return F.normalize(features_ND, dim=1) if self.unit else features_ND
@@ -84,15 +89,32 @@ class PLKNN(FromFeatures):
 
 
 def linear_weight(distance_NK: Tensor) -> Tensor:
-    """1 - d / (sum of d) for each neighbour. A single one, and those that all lie on the item itself, count 1."""
+    """1 - d / sum d for each neighbour; 1 for a single one, and for duplicates of the item.
+
+    Args:
+        distance_NK: distances d.
+
+    Returns:
+        N x K.
+
+    >>> linear_weight(torch.tensor([[1.0, 3.0]])).tolist()
+    [[0.75, 0.25]]
+    """
     total_N1 = distance_NK.sum(dim=1, keepdim=True)
     if distance_NK.shape[1] == 1:
         return torch.ones_like(distance_NK)
     return torch.where(total_N1 < 1e-6, 1.0, 1.0 - distance_NK / total_N1.clamp_min(1e-6))
 
 
-def restricted(score_NC: Tensor, allowed_NC: Tensor) -> Tensor:
-    """Shares of the candidates in the score; all alike where none has a vote."""
+def on_candidates(score_NC: Tensor, allowed_NC: Tensor) -> Tensor:
+    """Scores restricted to the candidates and normalised.
+
+    Args:
+        score_NC: scores, not negative.
+        allowed_NC: candidates, bool.
+
+    Returns:
+        N x C, rows sum to one; uniform on the candidates where none has a vote.
+    """
     own_NC = score_NC * allowed_NC
-    total_N1 = own_NC.sum(dim=1, keepdim=True)
-    return torch.where(total_N1 > 0, own_NC / total_N1, uniform_on(allowed_NC))
+    return torch.where(own_NC.any(dim=1, keepdim=True), normalize_rows(own_NC), uniform_on(allowed_NC))

@@ -1,4 +1,14 @@
-"""RC: the risk-consistent estimator, cross-entropy against confidences taken from the network after each step."""
+"""RC: the risk-consistent estimator, cross-entropy against soft labels that follow the network.
+
+    L = -sum_c s_c log p_c
+    s_c <- p'_c / sum_{k in S} p'_k for c in S, else 0
+
+p' is a second pass of the same batch through the network just updated; s is uniform on S at first. If every set that holds the
+true label is equally likely, the ordinary risk is an average over candidates weighted by their true probabilities within the
+set, which p' stands in for.
+Symbols: S candidates; p predictions; s soft labels.
+Reference: Feng et al., NeurIPS 2020, arXiv 2007.08929. Differences between paper and authors' code: docs/methods/rc.md.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +17,23 @@ from typing import ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.bases.confidences import Confidence
-from pals.methods.method import Batch
-from pals.methods.parts.losses import masked_softmax, soft_cross_entropy
+from pals.methods.bases.confidences import ConfidenceMethod
+from pals.methods.epoch_plan import Batch
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.pseudo_labels.simplex import masked_softmax
 from pals.util.config import STRICT
 
 
-class RC(Confidence):
-    """If every set that holds the true label is equally likely, the ordinary risk is an average over candidates, each weighted
-    by its true probability within the set. The network's own probabilities stand in for the true ones:
+class RC(ConfidenceMethod):
+    """Cross-entropy against the network's own probabilities on the candidates.
 
-        L = -sum_c w_c log p_c,    w_c = p'_c / sum_{k in S} p'_k for c in S, else 0
-
-    with p' from a second pass of the same batch through the network just updated. The first w is uniform on S.
-    `docs/methods/rc.md` has the differences between the paper and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config(Confidence.Config):
+    class Config(ConfidenceMethod.Config):
         refresh_mode: Literal["train", "eval"] = "train"
         "Mode of the network in the second pass; train, as published, counts each batch twice in the running statistics."
 
@@ -40,4 +49,4 @@ class RC(Confidence):
             self.network.eval()
         logits_BC = self.network(batch.views[0]).logits
         self.network.train(self.training)
-        self.remember(batch, masked_softmax(logits_BC, self.allowed_NC[batch.index_B]))
+        self.store(batch, masked_softmax(logits_BC, self.allowed_NC[batch.index_B]))

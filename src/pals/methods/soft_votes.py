@@ -1,27 +1,35 @@
-"""Shares of the votes as soft labels: the quick way to a classifier from several people's answers."""
+"""Shares of the votes as soft labels: a quick classifier from several annotators' answers.
+
+    L = -sum_c f_c log p_c(x),    x = w x_i + (1 - w) x_j,  f = w f_i + (1 - w) f_j
+
+Symbols: f share of each label among the item's votes, uniform on the candidates without counted votes; w mix-up weight.
+References: Peterson et al., ICCV 2019, arXiv 1908.07086; Zhang et al., ICLR 2018, arXiv 1710.09412.
+Page: docs/methods/soft-votes.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.method import Batch, Context, Kind, Method, Problem
-from pals.methods.parts.losses import soft_cross_entropy, uniform_on
-from pals.methods.parts.mixup import blend, draw_weights, partners
+from pals.methods.epoch_plan import Batch
+from pals.methods.method import Context, Kind, Method, Problem
+from pals.methods.parts.losses import soft_cross_entropy
+from pals.methods.parts.mixup import blend, draw_mixup, partners
+from pals.pseudo_labels.simplex import uniform_on
 from pals.util.config import STRICT
 
 
 class SoftVotes(Method):
-    """Cross-entropy against the share f of each label among the votes (each candidate the same where nobody counted):
+    """Cross-entropy against vote shares, with mix-up.
 
-        L = -sum_c f_c log p_c
-
-    on blends of two items and of their shares (mix-up).
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
@@ -34,13 +42,13 @@ class SoftVotes(Method):
     kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "Peterson et al., ICCV 2019, arXiv 1908.07086; Zhang et al., ICLR 2018, arXiv 1710.09412"
 
+    config: Config
+
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.config: SoftVotes.Config = config
         self.network = problem.network()
         share_NC = problem.candidates.frequency_NC
-        self.share_NC: Tensor
-        self.register_buffer("share_NC", uniform_on(self.allowed_NC) if share_NC is None else share_NC.clone())
+        self.share_NC = nn.Buffer(uniform_on(self.allowed_NC) if share_NC is None else share_NC.clone())
 
     @property
     def predictor(self) -> nn.Module:
@@ -49,10 +57,7 @@ class SoftVotes(Method):
     def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not self.config.mixup:
             return {}
-        device = self.share_NC.device
-        weight = draw_weights((steps,), self.config.zeta, ctx.rng, fold=True)
-        uniform = torch.rand(steps, ctx.batch_size, generator=ctx.generator, device=device)
-        return {"weight": weight.to(device), "uniform": uniform}
+        return draw_mixup((steps,), ctx.batch_size, self.config.zeta, ctx.rng, ctx.generator, fold=True)
 
     def loss(self, batch: Batch) -> Tensor:
         (x_B,), share_BC = batch.views, self.share_NC[batch.index_B]

@@ -1,8 +1,24 @@
-"""SRSE: PALS with soft votes that are weighed by trust, and with a way back for items whose set lacks the label."""
+"""SRSE: PALS with soft votes weighted by trust, and with salvage of items whose set lacks the true label.
+
+One epoch, from the candidates Y as given (nothing is written back):
+    1. unit features f, predictions p               of all items, one weak view
+    2. P1 = V(Y)                                    the K nearest vote softly with their candidates
+    3. P2 = V(blend of P1 and p)                    the neighbours vote again; equations in pseudo_labels/soft_vote.py
+    4. reliable: for each class the m items with the highest P2_c among those with argmax P2 = c in Y
+    5. mu_c <- normalize(.9 mu_c + .1 mean f)       prototypes, over the reliable items
+       t_i = c if argmax p = argmax P2 = argmax_c f mu_c = c, else none
+    6. salvaged with the label t_i: not reliable, and t_i the same, for W epochs;  W = max(5, round(.03 T))
+    7. N draws from reliable and salvaged items; mix-up of two views:
+       x = l x_i + (1 - l) x_j,   t = l y_i + (1 - l) y_j,   L = mean over views of -sum_c t_c log p_c(x)
+
+Symbols: V soft vote; mu C x D prototypes; m quota; T epochs; l mix-up weight.
+Reference: SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026. Differences between the manuscript, the
+authors' code and this file: docs/methods/srse.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,49 +26,59 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch import Tensor, nn
 
-from pals.methods.bases.knn_labeling import ByNeighbors
-from pals.methods.bases.prototypes import best_of, members
-from pals.methods.method import Batch, Context, EpochPlan, Kind, Problem, Selection
+from pals.methods.bases.knn_labeling import KNNMethod
+from pals.methods.epoch_plan import Batch, EpochPlan, Selection
+from pals.methods.method import Context, Problem
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixup import blend, draw_mixup, mixed
+from pals.methods.parts.mixup import blend, mixed
+from pals.methods.parts.ramps import linear_ramp
 from pals.methods.parts.sampling import drawn
-from pals.pseudo_labels import agreeing_counts, soft_vote
+from pals.pseudo_labels import soft_vote as sv
 from pals.pseudo_labels.knn import Neighbors, nearest
 from pals.pseudo_labels.knn_recall import recall_of
+from pals.pseudo_labels.knn_vote import agreeing_counts
+from pals.pseudo_labels.simplex import best_candidate, floor_quantile, one_hot
+from pals.pseudo_labels.soft_vote import Kernel
 from pals.util.config import STRICT
 
-LEAST_WINDOW = 5  # epochs in which an item must hold out to be salvaged, however short the training
-SMALLEST_SHARE = 1e-8  # of the votes, for a candidate that nobody named
+MIN_SALVAGE_WINDOW = 5  # epochs, however short the training
+MIN_VOTE_SHARE = 1e-8  # of a candidate without counted votes
 
 
 @plain_dataclass(frozen=True)
 class Extraction:
-    """What one labelling step found; made anew each epoch, so not part of the state."""
+    """The result of one labelling step.
+
+    Args:
+        posterior_NC: P2.
+        reliable_N: reliable items, bool.
+        salvaged_N: salvaged items, bool; none of them is reliable.
+        label_N: labels to train on; -1 for other items.
+        quota: m.
+    """
 
     posterior_NC: Tensor
-    reliable_N: Tensor  # bool
-    salvaged_N: Tensor  # bool; never one of the reliable
-    label_N: Tensor  # int64: the label to train on, -1 where neither
+    reliable_N: Tensor
+    salvaged_N: Tensor
+    label_N: Tensor
     quota: int
 
 
-class SRSE(ByNeighbors):
-    """Each epoch: features and predictions of all items on one weak view -> the neighbours vote softly with their candidates
-    -> the prediction, cut to the own candidates, is blended in -> the neighbours vote again, with that -> per class the most
-    believed of the items whose winner is a candidate of theirs are reliable -> items that were not reliable for long, but of
-    which network, vote and prototypes have said the same all that time, are salvaged with that label -> the network is trained
-    on both, on mix-ups of two views. Nothing is written back: each epoch starts from the sets as they were given.
+class SRSE(KNNMethod):
+    """Pseudo-labels by two soft votes of neighbours, salvage by consensus, training with mix-up of two views.
 
-    `docs/methods/srse.md` has the equations and every difference between the manuscript and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
-    class Config(ByNeighbors.Config):
+    class Config(KNNMethod.Config):
         preset: Literal["official", "fast"] = "official"
         "official: as in the authors' code; fast: a quarter of its epochs, starting with patch features and many neighbours."
-        kernel: soft_vote.Kernel = "topology"
+        kernel: Kernel = "topology"
         """Weight of a neighbour in the first vote: from its trust and how mixed the neighbourhood is, or
         exp(similarity / temperature)."""
         second_kernel: Literal["same", "topology", "exp"] = "same"
@@ -60,7 +86,7 @@ class SRSE(ByNeighbors):
         temperature: float = Field(default=0.1, ge=0.02)
         "tau_0: lowest temperature of the topology kernel, and the temperature of the exponential one."
         gamma: float = Field(default=2.0, ge=0)
-        "How fast trust falls with the disagreement between an item and its neighbours; 0: everyone is trusted."
+        "How fast trust falls with the disagreement between an item and its neighbours; 0: all neighbours are trusted."
         spread_temperature: float = Field(default=0.5, gt=0)
         "tau_sp: temperature of the weights that measure how mixed a neighbourhood is."
         spread_weight: float = Field(default=0.5, ge=0)
@@ -74,7 +100,7 @@ class SRSE(ByNeighbors):
         reliability: float | None = Field(default=None, ge=0, le=1)
         "r: fixed weight of the first vote against the masked prediction; null: from how sure the two are."
         second_vote: bool = True
-        "Let the neighbours vote a second time, with the blend; otherwise the blend is the belief."
+        "Let the neighbours vote a second time, with the blend; otherwise the blend is the posterior."
         delta: float = Field(default=0.25, ge=0, le=1)
         "Quantile of the classes' pools that sets how many items each class may select."
         salvage: bool = True
@@ -104,75 +130,94 @@ class SRSE(ByNeighbors):
         "fast": {"neighbors_start": 250, "start": "patches"},
     }
     preset_epochs: ClassVar[Mapping[str, int]] = {"fast": 125}
-    kind: ClassVar[Kind] = "noisy partial"
     reference: ClassVar[str] = "SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026"
     cost: ClassVar[float] = 2.67  # two views, and passes without gradient for the features and for clean statistics
-    counted_in_epochs: ClassVar[tuple[str, ...]] = (*ByNeighbors.counted_in_epochs, "model_ramp")
-    views: tuple[str, ...] = ("weak", "strong")
+    counted_in_epochs: ClassVar[tuple[str, ...]] = (*KNNMethod.counted_in_epochs, "model_ramp")
+    config: Config
 
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.config: SRSE.Config = config
-        self.prototype_CD: Tensor
-        self.unreliable_N: Tensor  # for how many epochs now an item has not been reliable
-        self.agreed_N: Tensor  # for how many epochs now all have named the same class
-        self.consensus_N: Tensor  # that class, -1 if they differ
-        self.register_buffer("prototype_CD", torch.zeros(self.num_classes, self.network.feature_width))
-        self.register_buffer("unreliable_N", torch.zeros(self.num_items, dtype=torch.int32))
-        self.register_buffer("agreed_N", torch.zeros(self.num_items, dtype=torch.int32))
-        self.register_buffer("consensus_N", torch.full((self.num_items,), -1))
-        self.found: Extraction | None = None
-        self.recall: float | None = None  # of an approximate search for neighbours
-        self.seen_BD: Tensor
+        self.prototype_CD = nn.Buffer(torch.zeros(self.num_classes, self.network.feature_width))
+        self.unreliable_N = nn.Buffer(torch.zeros(self.num_items, dtype=torch.int32))  # epochs since an item was reliable
+        self.agreed_N = nn.Buffer(torch.zeros(self.num_items, dtype=torch.int32))  # epochs with the same consensus
+        self.consensus_N = nn.Buffer(torch.full((self.num_items,), -1))  # -1: none
+        self.extraction: Extraction | None = None  # of the current epoch; computed again after a resume
+        self.recall: float | None = None  # of an approximate neighbour search
+        self.clean_BD: Tensor
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
-        self.found = found = self._extract(ctx)
-        active_N = found.reliable_N | found.salvaged_N
-        order_M = drawn(active_N, self.num_items, ctx.generator)
-        return EpochPlan.of(order_M, found.label_N, selection=Selection(active_N, found.label_N), drop_last=True)
-
-    def _extract(self, ctx: Context) -> Extraction:
         c = self.config
-        unit_ND, predicted_NC = self._look(ctx)
+        output = ctx.outputs(view="weak" if c.predict_view == "both" else c.predict_view)  # 1
+        predicted_NC = output.logits.float().softmax(dim=1)
+        if c.predict_view == "both":
+            predicted_NC = (predicted_NC + ctx.probabilities("strong")) / 2
+        unit_ND = F.normalize(output.features.float(), dim=1)
         start_ND = self.start_features(ctx)
         searched_ND = unit_ND if start_ND is None else start_ND
-        found = nearest(searched_ND, self.voters(ctx, searched_ND), backend=c.neighbor_backend)
-        self.recall = recall_of(found.index_NK, searched_ND, c.neighbor_backend)
-        posterior_NC = self._believe(Neighbors(found.index_NK, found.similarity_NK.relu()), predicted_NC, ctx.epoch)
-        quota = max(1, soft_vote.own_quota(agreeing_counts(posterior_NC, self.allowed_NC), c.delta))
-        reliable_N = soft_vote.select_own(posterior_NC, self.allowed_NC, quota)
+        index_NK, cosine_NK = nearest(searched_ND, self.num_neighbors(ctx, searched_ND), backend=c.neighbor_backend)
+        self.recall = recall_of(index_NK, searched_ND, c.neighbor_backend)
+
+        posterior_NC = self.vote_twice(Neighbors(index_NK, cosine_NK.relu()), predicted_NC, ctx.epoch)  # 2 and 3
+        quota = max(1, floor_quantile(agreeing_counts(posterior_NC, self.allowed_NC), c.delta))  # 4
+        reliable_N = sv.select_own(posterior_NC, self.allowed_NC, quota)
         label_N = torch.where(reliable_N, posterior_NC.argmax(dim=1), -1)
-        self._move_prototypes(unit_ND, label_N)
-        consensus_N = soft_vote.consensus(predicted_NC, posterior_NC, unit_ND, self.prototype_CD)
-        self._remember(reliable_N, consensus_N)
-        salvaged_N = self._salvaged(ctx.epochs)
-        label_N = torch.where(salvaged_N, self.consensus_N, label_N)
-        if not bool((label_N >= 0).any()):  # nobody's winner is a candidate: each takes the best of its own
-            reliable_N, label_N = torch.ones_like(reliable_N), best_of(posterior_NC, self.allowed_NC)
-        return Extraction(posterior_NC, reliable_N, salvaged_N, label_N, quota)
 
-    def _look(self, ctx: Context) -> tuple[Tensor, Tensor]:
-        """Features at unit length, and class probabilities, from the same pass."""
-        view = self.config.predict_view
-        output = ctx.outputs(view="weak" if view == "both" else view)
-        predicted_NC = output.logits.float().softmax(dim=1)
-        if view == "both":
-            predicted_NC = (predicted_NC + ctx.probabilities("strong")) / 2
-        return F.normalize(output.features.float(), dim=1), predicted_NC
+        self.update_prototypes(unit_ND, label_N)  # 5
+        consensus_N = sv.consensus(predicted_NC, posterior_NC, unit_ND, self.prototype_CD)
+        salvaged_N = self.salvage(reliable_N, consensus_N, ctx.epochs)  # 6
+        label_N = torch.where(salvaged_N, consensus_N, label_N)
+        if not bool((label_N >= 0).any()):  # no item's class is a candidate: each gets its best candidate
+            reliable_N, label_N = torch.ones_like(reliable_N), best_candidate(posterior_NC, self.allowed_NC)
+        self.extraction = Extraction(posterior_NC, reliable_N, salvaged_N, label_N, quota)
+        selected_N = reliable_N | salvaged_N
+        order_M = drawn(selected_N, self.num_items, ctx.generator)  # 7
+        return EpochPlan.of(order_M, label_N, selection=Selection(selected_N, label_N), drop_last=True)
 
-    def _believe(self, near: Neighbors, predicted_NC: Tensor, epoch: int) -> Tensor:
-        """Vote, blend with the prediction, vote again."""
-        c, ballot_NC = self.config, self._ballot()
-        first_NC = self._vote(near, ballot_NC, c.kernel)
-        share = soft_vote.model_share(epoch, c.model_share, c.model_ramp)
-        blend_NC = soft_vote.blended(first_NC, predicted_NC, ballot_NC, share, reliability=c.reliability, mask=c.mask)
+    def vote_twice(self, near: Neighbors, predicted_NC: Tensor, epoch: int) -> Tensor:
+        """P2, or without `second_vote` the blend of P1 and p; N x C.
+
+        Args:
+            near: neighbours with non-negative similarities.
+            predicted_NC: p.
+            epoch: from 1.
+        """
+        c, ballot_NC = self.config, self.allowed_NC.float()
+        if self.prior_NC is not None:
+            ballot_NC = (self.prior_NC.float() + MIN_VOTE_SHARE) * self.allowed_NC
+        vote_NC = self.vote(near, ballot_NC, c.kernel)
+        weight = c.model_share * linear_ramp(epoch - 1, c.model_ramp)
+        blend_NC = sv.blend_with_prediction(vote_NC, predicted_NC, ballot_NC, weight, reliability=c.reliability, mask=c.mask)
         if not c.second_vote:
             return blend_NC
-        return self._vote(near, blend_NC, c.kernel if c.second_kernel == "same" else c.second_kernel)
+        return self.vote(near, blend_NC, c.kernel if c.second_kernel == "same" else c.second_kernel)
 
-    def _vote(self, near: Neighbors, label_NC: Tensor, kernel: soft_vote.Kernel) -> Tensor:
+    def salvage(self, reliable_N: Tensor, consensus_N: Tensor, epochs: int) -> Tensor:
+        """Count epochs without reliability and with the same consensus.
+
+        Args:
+            reliable_N: reliable items, bool.
+            consensus_N: t, -1 for none.
+            epochs: T.
+
+        Returns:
+            Items for which both lasted W epochs, bool, N.
+        """
+        self.unreliable_N.add_(1).masked_fill_(reliable_N, 0)
+        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(1).masked_fill_(consensus_N < 0, 0)
+        self.consensus_N.copy_(consensus_N)
+        window = salvage_window(epochs, self.config.salvage_share)
+        return (self.unreliable_N >= window) & (self.agreed_N >= window) & self.config.salvage
+
+    def vote(self, near: Neighbors, label_NC: Tensor, kernel: Kernel) -> Tensor:
+        """The soft vote V(P) with the options of the method.
+
+        Args:
+            near: neighbours with non-negative similarities.
+            label_NC: labels P.
+            kernel: kernel of the weights.
+        """
         c = self.config
-        weight_NK = soft_vote.kernel_weight(
+        weight_NK = sv.kernel_weight(
             *near,
             label_NC,
             kernel=kernel,
@@ -181,78 +226,60 @@ class SRSE(ByNeighbors):
             spread_temperature=c.spread_temperature,
             spread_weight=c.spread_weight,
         )
-        return soft_vote.soft_vote(near.index_NK, weight_NK, label_NC)
+        return sv.soft_vote(near.index_NK, weight_NK, label_NC)
 
-    def _ballot(self) -> Tensor:
-        """What the items vote with: 1 for each candidate, or the shares of people's votes."""
-        if self.prior_NC is None:
-            return self.allowed_NC.float()
-        return (self.prior_NC.float() + SMALLEST_SHARE) * self.allowed_NC
+    def update_prototypes(self, unit_MD: Tensor, label_M: Tensor) -> None:
+        """Move the prototypes towards the mean features of their classes.
 
-    def _move_prototypes(self, unit_MD: Tensor, label_M: Tensor) -> None:
-        member_MC = members(label_M, self.num_classes)
-        moved_CD = soft_vote.moved_means(self.prototype_CD, unit_MD, member_MC, self.config.prototype_momentum)
-        self.prototype_CD.copy_(moved_CD)
-
-    def _remember(self, reliable_N: Tensor, consensus_N: Tensor) -> None:
-        """Count for how many epochs; all that queues of the last epochs would be asked for."""
-        self.unreliable_N.add_(1).masked_fill_(reliable_N, 0)
-        self.agreed_N.masked_fill_(consensus_N != self.consensus_N, 0).add_(1).masked_fill_(consensus_N < 0, 0)
-        self.consensus_N.copy_(consensus_N)
-
-    def _salvaged(self, epochs: int) -> Tensor:
-        window = salvage_window(epochs, self.config.salvage_share)
-        lasting_N = (self.unreliable_N >= window) & (self.agreed_N >= window)
-        return lasting_N if self.config.salvage else torch.zeros_like(lasting_N)
-
-    def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
-        c, shape = self.config, (steps, len(self.views))
-        return draw_mixup(shape, ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=c.fold_mixup) if c.mixup else {}
+        Args:
+            unit_MD: features at unit length.
+            label_M: labels; -1 belongs to no class.
+        """
+        member_MC = one_hot(label_M, self.num_classes)
+        momentum = self.config.prototype_momentum
+        self.prototype_CD.copy_(sv.update_class_means(self.prototype_CD, unit_MD, member_MC, momentum))
 
     def loss(self, batch: Batch) -> Tensor:
         assert batch.target is not None
-        if self.config.clean_statistics:
-            self.seen_BD = self._clean_features(batch.views[0])
-        one_hot_BC = members(batch.target, self.num_classes).float()
-        target_BC = torch.lerp(one_hot_BC, torch.full_like(one_hot_BC, 1 / self.num_classes), self.config.smoothing)
-        views, targets = self._mixed(batch, target_BC)
-        logits = self._logits(views)
+        c, views = self.config, list(batch.views)
+        if c.clean_statistics:
+            with torch.no_grad():  # inputs without mix-up, with batch statistics, which update the running ones
+                self.clean_BD = F.normalize(self.network(views[0]).features.float(), dim=1)
+        one_hot_BC = one_hot(batch.target, self.num_classes).float()
+        target_BC = torch.lerp(one_hot_BC, torch.full_like(one_hot_BC, 1 / self.num_classes), c.smoothing)
+        targets = [target_BC for _ in views]
+        if c.mixup:
+            views, partner_VB = mixed(views, batch.random)
+            targets = [blend(target_BC, partner_VB[v], weight) for v, weight in enumerate(batch.random["weight"])]
+        logits = self.view_logits(views)
         losses = [soft_cross_entropy(l_BC, t_BC).mean() for l_BC, t_BC in zip(logits, targets, strict=True)]
         return torch.stack(losses).mean()
-
-    @torch.no_grad()
-    def _clean_features(self, x_B: Tensor) -> Tensor:
-        """Of images before mix-up, by batch statistics, which move the running ones."""
-        return F.normalize(self.network(x_B).features.float(), dim=1)
-
-    def _mixed(self, batch: Batch, target_BC: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """The views and their targets, each view mixed up by a weight and a permutation of its own."""
-        if not self.config.mixup:
-            return batch.views, [target_BC for _ in batch.views]
-        views, partner_VB = mixed(batch.views, batch.random)
-        return views, [blend(target_BC, partner_VB[v], weight) for v, weight in enumerate(batch.random["weight"])]
-
-    def _logits(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
-        if self.config.view_pass == "joined":
-            return self.network(torch.cat(list(views))).logits.chunk(len(views))
-        return [output.logits for output in self.network.each(views)]
 
     def after_step(self, batch: Batch) -> None:
         if self.config.clean_statistics:
             assert batch.target is not None
-            self._move_prototypes(self.seen_BD, batch.target)
+            self.update_prototypes(self.clean_BD, batch.target)
 
     def posterior(self) -> Tensor | None:
-        return None if self.found is None else self.found.posterior_NC
+        return None if self.extraction is None else self.extraction.posterior_NC
 
     def statistics(self) -> Mapping[str, float]:
-        if self.found is None:
+        found = self.extraction
+        if found is None:
             return {}
-        reliable, salvaged = torch.stack([self.found.reliable_N.sum(), self.found.salvaged_N.sum()]).tolist()
+        reliable, salvaged = torch.stack([found.reliable_N.sum(), found.salvaged_N.sum()]).tolist()
         recall = {} if self.recall is None else {"recall": self.recall}
-        return {"quota": self.found.quota, "reliable": reliable, "salvaged": salvaged, **recall}
+        return {"quota": found.quota, "reliable": reliable, "salvaged": salvaged, **recall}
 
 
 def salvage_window(epochs: int, share: float) -> int:
-    """How many epochs an item must hold out to be salvaged: a share of all of them, at least 5."""
-    return max(LEAST_WINDOW, round(share * epochs))
+    """The number of epochs W for which an item must be unreliable with the same consensus.
+
+    Args:
+        epochs: T.
+        share: share of all epochs.
+
+    >>> salvage_window(500, 0.03), salvage_window(30, 0.03)
+    (15, 5)
+    """
+    return max(MIN_SALVAGE_WINDOW, round(share * epochs))

@@ -1,5 +1,15 @@
-"""UPLLRS: networks that are thrown away sort out unreliable items step by step; the rest is learnt as partial labels, they
-as unlabelled."""
+"""UPLLRS: iterative separation of unreliable items by re-initialised networks; then semi-supervised partial-label learning.
+
+Separation, repeated until the covering rate on a holdout no longer rises (R: all items at first):
+    l = -1/|S| sum_{c in S} log p_c                       a new network is trained for a few epochs on R
+    U <- U + the share gamma of R with the largest l in the last of these epochs
+Learning, by another network on R as CRDPLL (or PRODEN) and on U as FixMatch:
+    L = L_R + xi 1/|U| sum_{i in U} [max h_i >= threshold] (-log p_{i, argmax h_i})
+
+An EMA of this network predicts.
+Symbols: S candidates; p predictions; h, p predictions for a weak and a strong view; R reliable, U unreliable items.
+Reference: Shi et al., IJCAI 2023, arXiv 2302.09891. Differences between paper and authors' code: docs/methods/upllrs.md.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +24,34 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.bases.early_stopping import HeldOut
+from pals.methods.bases.holdout import Holdout
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
-from pals.methods.method import Batch, Context, EpochPlan, Group, Kind, Phase, Problem, Selection
-from pals.methods.parts.losses import masked_softmax, soft_cross_entropy, uniform_on
+from pals.methods.epoch_plan import Batch, EpochPlan, Group, Selection
+from pals.methods.method import Context, Kind, Phase, Problem
+from pals.methods.parts.ema import update_ema
+from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.sampling import part, passes, shuffled
+from pals.pseudo_labels.simplex import masked_softmax, uniform_on
 from pals.util.config import STRICT
 from pals.vision.augment import MethodView
 from pals.vision.augment.augmentations import CRDPLL_VIEWS, FIXMATCH_VIEWS
 
-SEPARATION: Mapping[str, Any] = {
+SEPARATION_SETTINGS: Mapping[str, Any] = {
     "schedule": "constant",
     "optimizer": "sgd",
     "nesterov": False,
     "decay": "all",
-    "tail": "fill",  # else each step would have batches of a new size, and compile its network for it
+    "tail": "fill",  # otherwise each step would have a new batch size, and compile its network for it
 }
 """Training settings of the separation."""
 
 
 class UPLLRS(CRDPLL):
-    """Separation. A fresh network is trained for a few epochs on the items R that are still trusted, at first all, by the plain
-    average over the candidates,
+    """Separate unreliable items, then learn from them without their candidates.
 
-        l = -(1/|S|) sum_{c in S} log p_c
-
-    and the share gamma of R whose l was largest in the last of these epochs moves to U. Again, with the next network, until
-    the covering rate on items held out no longer grows.
-
-    Learning. Another network is trained on R as CRDPLL does (or, in general, as PRODEN) and on U, without candidates, by
-    confident pseudo-labels as FixMatch does, h and p being the predictions for a weak and a strong view:
-
-        L = L_R + xi (1/|U|) sum_{i in U} [max h_i >= threshold] (-log p_{i, argmax h_i})
-
-    Its slow average answers. `docs/methods/upllrs.md` has the differences between the paper and the authors' code.
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @dataclass(frozen=True, config=STRICT)
@@ -61,13 +65,13 @@ class UPLLRS(CRDPLL):
         separation_lr: float = Field(default=0.1, gt=0)
         "Constant learning rate of the separation."
         exclude: float = Field(default=0.03, ge=0, lt=1)
-        "gamma: share of the trusted items that each step removes; 0: no separation."
+        "gamma: share of the reliable items that each step removes; 0: no separation."
         max_steps: int | None = Field(default=None, ge=0)
         "Maximum number of separation steps; by default as many as leave 36% of the items."
         patience: int = Field(default=5, ge=1)
         "End the separation after this many consecutive steps with a covering rate below the best."
         held_out: float = Field(default=0.2, ge=0, lt=1)
-        "Share of the items held out to decide when to stop; 0: run all steps and epochs."
+        "Share of the items in the holdout that decides when to stop; 0: run all steps and epochs."
         unreliable_batch: int = Field(default=3, ge=1)
         "Number of unreliable items per reliable one in a step."
         unreliable_weight: float = Field(default=1.0, ge=0)
@@ -93,31 +97,25 @@ class UPLLRS(CRDPLL):
         super().__init__(config, problem)
         if config.solution == "general":
             self.views = (config.view,)
-        self.slow = copy.deepcopy(self.network).requires_grad_(False)
-        self.statistics_share = statistics_share(self.network, config.slow_momentum)
+        self.ema = copy.deepcopy(self.network).requires_grad_(False)
+        self.buffer_decay = ema_buffer_decay(self.network, config.slow_momentum)
         self.fresh_network = problem.network
         self.separator = problem.network(config.separator)
-        self.held_out = HeldOut(self.num_items, config.held_out)
-        self.most_steps = most_steps(config.exclude) if config.max_steps is None else config.max_steps
-        self.reliable_N: Tensor
-        self.loss_N: Tensor
-        self.steps_done: Tensor
-        self.separated: Tensor
-        self.learning: Tensor
-        self.seed: Tensor
-        reliable_N = torch.zeros(self.num_items, dtype=torch.bool).index_fill_(0, self.held_out.trained_M, True)
-        self.register_buffer("reliable_N", reliable_N)
-        self.register_buffer("loss_N", torch.zeros(self.num_items))
-        self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("separated", torch.tensor(self.most_steps == 0))
-        self.register_buffer("learning", torch.tensor(False))
-        self.register_buffer("seed", torch.randint(2**31, ()))
-        self.separating = True  # set anew each epoch, as is the next
-        self.counted: dict[str, float] = {}
+        self.holdout = Holdout(self.num_items, config.held_out)
+        self.max_steps = max_separation_steps(config.exclude) if config.max_steps is None else config.max_steps
+        reliable_N = torch.zeros(self.num_items, dtype=torch.bool).index_fill_(0, self.holdout.others_M, True)
+        self.reliable_N = nn.Buffer(reliable_N)  # R
+        self.loss_N = nn.Buffer(torch.zeros(self.num_items))  # l
+        self.steps_done = nn.Buffer(torch.zeros((), dtype=torch.int64))
+        self.separated = nn.Buffer(torch.tensor(self.max_steps == 0))
+        self.learning = nn.Buffer(torch.tensor(False))
+        self.seed = nn.Buffer(torch.randint(2**31, ()))
+        self.separating = True  # in this epoch
+        self.counts: dict[str, float] = {}  # for the log
 
     @property
     def predictor(self) -> nn.Module:
-        return self.slow if self.learning else self.separator
+        return self.ema if self.learning else self.separator
 
     @property
     def graph_key(self) -> str:
@@ -126,27 +124,27 @@ class UPLLRS(CRDPLL):
     def phase(self, number: int) -> Phase | None:
         c, separations = self.config, int(self.steps_done)
         if not self.separated or number < separations:
-            settings = {**SEPARATION, "lr": c.separation_lr}
+            settings = {**SEPARATION_SETTINGS, "lr": c.separation_lr}
             return Phase(f"separation-{number + 1}", c.separation_epochs, [self.separator], settings)
         return Phase("main", modules=[self.network]) if number == separations else None
 
     def begin_phase(self, number: int) -> None:
         if self.separated:
             return
-        with torch.random.fork_rng(devices=[]):  # first weights come from torch's own generator, which others may have used
+        with torch.random.fork_rng(devices=[]):  # initial weights come from the global generator
             torch.default_generator.manual_seed(int(self.seed) + number)
             fresh = self.fresh_network(self.config.separator)
-        self.separator.load_state_dict(fresh.state_dict())  # in the same module: nothing has to be compiled again
+        self.separator.load_state_dict(fresh.state_dict())  # in the same module, which is not compiled again
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
         self.separating = ctx.phase != "main"
         reliable_M = self.reliable_N.nonzero().flatten()
-        self.counted = {"reliable": len(reliable_M)}
+        self.counts = {"reliable": len(reliable_M)}
         if self.separating:
             return EpochPlan({"main": Group(shuffled(reliable_M, ctx.generator), views=("eval",))})
         super().plan_epoch(ctx)
         self.learning.fill_(True)
-        trained_M = self.held_out.trained_M
+        trained_M = self.holdout.others_M
         other_M = trained_M[~self.reliable_N[trained_M]]
         groups = {"main": Group(passes(reliable_M, len(trained_M), ctx.generator))}
         if len(other_M):
@@ -161,7 +159,7 @@ class UPLLRS(CRDPLL):
             return self._learning_loss(batch)
         logits_BC = self.separator(batch.views[0]).logits
         loss_B = soft_cross_entropy(logits_BC, uniform_on(self.allowed_NC[batch.index_B]))
-        self.seen_B = loss_B.detach()
+        self.loss_B = loss_B.detach()
         return loss_B.mean()
 
     def _learning_loss(self, batch: Batch) -> Tensor:
@@ -170,7 +168,7 @@ class UPLLRS(CRDPLL):
         # one batch with common statistics, as published
         logits = torch.split(self.network(torch.cat(inputs)).logits, [len(x_B) for x_B in inputs])
         own = logits[: len(batch.views)]
-        self.seen_BC = torch.stack(own).detach().float().mean(dim=0)
+        self.logits_BC = torch.stack(own).detach().float().mean(dim=0)
         loss = self._reliable_loss(own, batch.index_B)
         if other is None:
             return loss
@@ -187,75 +185,96 @@ class UPLLRS(CRDPLL):
 
     def after_step(self, batch: Batch) -> None:
         if self.separating:
-            self.loss_N[batch.index_B] = self.seen_B
+            self.loss_N[batch.index_B] = self.loss_B
             return
         super().after_step(batch)
         if "unreliable" in batch.groups:
-            self.remember(batch.groups["unreliable"], self.guess_MC)  # for reports: no loss reads it
-        torch._foreach_lerp_(tuple(self.slow.parameters()), tuple(self.network.parameters()), 1 - self.config.slow_momentum)
-        for slow, fast in zip(self.slow.buffers(), self.network.buffers(), strict=True):
-            if slow.is_floating_point():
-                slow.lerp_(fast, self.statistics_share)
-            else:
-                slow.copy_(fast)
+            self.store(batch.groups["unreliable"], self.guess_MC)  # for reports
+        update_ema(self.ema, self.network, self.config.slow_momentum, buffer_decay=self.buffer_decay)
 
     def end_epoch(self, ctx: Context) -> bool:
         if not self.separating:
-            held_M = self.held_out.held_M
-            rate = self._covering_rate(ctx, self.slow)
-            if rate is not None:
-                self.confidence_NC[held_M] = masked_softmax(
-                    ctx.outputs(self.slow, rows_M=held_M).logits, self.allowed_NC[held_M]
-                )
-            return self.held_out.patience_ends(rate, self.config.stop_after, level_misses=True)
+            row_M = self.holdout.index_M
+            if len(row_M):
+                self.confidence_NC[row_M] = masked_softmax(ctx.outputs(self.ema, rows_M=row_M).logits, self.allowed_NC[row_M])
+            return self._should_stop(ctx, self.ema, self.config.stop_after, strict=True)
         if ctx.epoch == ctx.epochs:
             self._separate(ctx)
         return False
 
     def _separate(self, ctx: Context) -> None:
-        """One step of the separation, and whether it was the last."""
+        """One step of the separation."""
         before = int(self.reliable_N.sum())
-        self.reliable_N.copy_(without_worst(self.loss_N, self.reliable_N, self.config.exclude))
-        self.steps_done += 1
-        rate = self._covering_rate(ctx, self.separator)
-        out_of_patience = self.held_out.patience_ends(rate, self.config.patience, level_misses=False)
-        self.counted["reliable"] = after = int(self.reliable_N.sum())
-        if out_of_patience or self.steps_done >= self.most_steps or after == before:
+        self.reliable_N.copy_(exclude_largest(self.loss_N, self.reliable_N, self.config.exclude))
+        self.steps_done.add_(1)
+        out_of_patience = self._should_stop(ctx, self.separator, self.config.patience, strict=False)
+        self.counts["reliable"] = after = int(self.reliable_N.sum())
+        if out_of_patience or self.steps_done >= self.max_steps or after == before:
             self.separated.fill_(True)
-            self.held_out.forget()
+            self.holdout.reset()
 
-    def _covering_rate(self, ctx: Context, network: nn.Module) -> float | None:
-        rate = self.held_out.covering_rate(ctx, network, self.allowed_NC)
-        if rate is not None:
-            self.counted["covering_rate"] = rate
-        return rate
+    def _should_stop(self, ctx: Context, network: nn.Module, patience: int, *, strict: bool) -> bool:
+        if not len(self.holdout.index_M):
+            return False
+        self.counts["covering_rate"] = rate = self.holdout.covering_rate(ctx, self.allowed_NC, network)
+        return self.holdout.should_stop(rate, patience, strict=strict)
 
     def statistics(self) -> Mapping[str, float]:
-        return self.counted
+        return self.counts
 
 
-def statistics_share(network: nn.Module, slow_momentum: float) -> float:
-    """How far the running statistics of the answering network's norms go towards those of the one that is trained, at each
-    step: all the way where that one averages them as slowly as the weights are, as the authors' network does. Else no further
-    than the weights: statistics of the last few batches do not fit weights of the last thousand."""
+def ema_buffer_decay(network: nn.Module, decay: float) -> float:
+    """The decay of batch statistics in the EMA: 0 if the network averages them as slowly as the weights are, as the authors'
+    network does; otherwise that of the weights, because statistics of the last few batches do not fit weights of the last
+    thousand.
+
+    Args:
+        network: the trained network.
+        decay: of the weights.
+    """
     norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    quickest = max((norm.momentum or 0.0 for norm in norms), default=0.0)
-    return 1.0 if quickest + slow_momentum <= 1 + 1e-9 else 1 - slow_momentum
+    fastest = max((norm.momentum or 0.0 for norm in norms), default=0.0)
+    return 0.0 if fastest + decay <= 1 + 1e-9 else decay
 
 
-def most_steps(exclude: float) -> int:
-    """So many that 0.6 squared of the items are left."""
+def max_separation_steps(exclude: float) -> int:
+    """The number of steps after which .6^2 of the items are left, 2 log(.6) / log(1 - gamma).
+
+    Args:
+        exclude: gamma.
+
+    >>> max_separation_steps(0.03)
+    34
+    """
     return round(2 * math.log(0.6) / math.log(1 - exclude)) if exclude > 0 else 0
 
 
-def without_worst(loss_N: Tensor, reliable_N: Tensor, share: float) -> Tensor:
-    """The reliable items but for this share, rounded down, of those with the largest loss."""
+def exclude_largest(loss_N: Tensor, reliable_N: Tensor, share: float) -> Tensor:
+    """Exclude the reliable items with the largest losses.
+
+    Args:
+        loss_N: losses.
+        reliable_N: R, bool.
+        share: gamma; the number of items is rounded down.
+
+    Returns:
+        bool, N.
+    """
     count = part(share, int(reliable_N.sum()))
     worst_M = loss_N.masked_fill(~reliable_N, -torch.inf).topk(count).indices
     return reliable_N.index_fill(0, worst_M, False)
 
 
 def confident_loss(guess_BC: Tensor, logits_BC: Tensor, threshold: float) -> Tensor:
-    """Cross-entropy against the likeliest label of the guess where that is likely enough, else 0."""
-    sure_B, label_B = guess_BC.max(dim=1)
-    return F.cross_entropy(logits_BC.float(), label_B, reduction="none") * (sure_B >= threshold)
+    """FixMatch's loss, [max h >= threshold] (-log p_{argmax h}).
+
+    Args:
+        guess_BC: h.
+        logits_BC: logits of p.
+        threshold: smallest confidence.
+
+    Returns:
+        One loss per item.
+    """
+    top_B, label_B = guess_BC.max(dim=1)
+    return F.cross_entropy(logits_BC.float(), label_B, reduction="none") * (top_B >= threshold)

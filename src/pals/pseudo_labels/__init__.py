@@ -1,49 +1,16 @@
-"""The labelling step of PALS: nearest neighbours, their votes, the posterior, and the selection of items worth training on.
+"""Pseudo-labels from nearest neighbours: the labelling steps of PALS, SRSE and CLSP.
 
-Pure functions on tensors: no network, no training loop, no files, and never the truth. `pseudo_label` is the whole step.
-In `prune_sets`, before all that, labels leave candidate sets.
+`knn` finds neighbours; `knn_vote` is PALS (`pseudo_label` is the whole step), `soft_vote` SRSE, `prune_sets` CLSP;
+`candidate_model` is a generative model of candidate sets and `simplex` the arithmetic of class probabilities. All are pure
+functions of tensors: no network, no training loop, no files, and never the truth.
+
+Shapes: N items, M queries or a part of the items, C classes, K neighbours, D feature width, 1 a column.
 """
 
 from __future__ import annotations
 
-from pals.pseudo_labels.knn import Backend, Metric, Neighbors, nearest, nearest_to
-from pals.pseudo_labels.knn_vote import (
-    Auto,
-    Labeling,
-    VoteOn,
-    Weighting,
-    add_confident,
-    agreeing_counts,
-    likeliest_neighbors,
-    neighbor_weight,
-    pseudo_label,
-    quota_of,
-    select_reliable,
-    share_,
-    threshold_at,
-    vote,
-    vote_posterior,
-)
+from pals.pseudo_labels.knn import Neighbors, nearest, nearest_to
+from pals.pseudo_labels.knn_vote import Labeling, pseudo_label
+from pals.pseudo_labels.neighbor_votes import neighbor_weight, vote
 
-__all__ = [
-    "Auto",
-    "Backend",
-    "Labeling",
-    "Metric",
-    "Neighbors",
-    "VoteOn",
-    "Weighting",
-    "add_confident",
-    "agreeing_counts",
-    "likeliest_neighbors",
-    "nearest",
-    "nearest_to",
-    "neighbor_weight",
-    "pseudo_label",
-    "quota_of",
-    "select_reliable",
-    "share_",
-    "threshold_at",
-    "vote",
-    "vote_posterior",
-]
+__all__ = ["Labeling", "Neighbors", "nearest", "nearest_to", "neighbor_weight", "pseudo_label", "vote"]

@@ -1,10 +1,12 @@
-"""The k nearest neighbours by cosine similarity or Euclidean distance: exact and blocked in torch, or through faiss.
+"""The K nearest neighbours by cosine similarity or Euclidean distance: exact and blocked in torch, or through faiss.
 
-Every backend keeps one contract: neighbours come in order of falling similarity, and the answer lies on the device of the
-features. For the cosine the features are scaled to unit length here; a row of zeros stays zero and is equally far from
-everything. Euclidean distances come from float64 and from the difference of two rows, never from their lengths and
-product alone: near-duplicates have the distance they have, and duplicates have none. Rows are first centred on the mean of
-the features: the nearer to zero they are, the less their products lose.
+    cosine     s(x, y) = xy / (|x| |y|)        a row of zeros has the similarity 0 to every row
+    euclidean  s(x, y) = -|x - y|              in float64, from the difference of two rows
+
+Every backend returns neighbours in order of falling similarity, on the device of the features. Euclidean rows are centred on
+the mean of the features before products are computed, which then lose less precision.
+
+Shapes: L more columns than K, P rows of a part, G columns of a page, W widened rows, S rows searched again.
 """
 
 from __future__ import annotations
@@ -17,30 +19,30 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from pals.pseudo_labels.faiss_search import Backend, search_faiss
 from pals.util.errors import InputError, unknown
 from pals.util.process_group import group_for
-from pals.util.words import pip_install
 
-Backend = Literal["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"]
 Metric = Literal["cosine", "euclidean"]
 
-CPU_BLOCK, DEVICE_BLOCK, SMALLEST_BLOCK = 2**28, 2**31, 2**23
-"""Bytes of similarities held at once: a GPU wants large products, a laptop wants its memory back. Where a device has less to
-give it is tried with less."""
-
-
-GROUP = 32
-"""Columns whose maximum is taken first when the largest of a row are sought."""
-
-SCREENED_FROM = 2**14
-"""Items from which a GPU screens by products of half-precision numbers; below it the exact search takes next to no time."""
+CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES, MIN_BLOCK_BYTES = 2**28, 2**31, 2**23
+"""Size of a block of similarities: on a CPU, on another device, and the smallest that is tried after an out-of-memory error."""
+GROUP_COLUMNS = 32
+"""Columns of a group whose maximum is computed first to find the largest entries of a row."""
+MIN_SCREENED_ITEMS = 2**14
+"""Number of items from which a GPU screens in half precision; for fewer items the exact search takes next to no time."""
 
 
 class Neighbors(NamedTuple):
-    """For each item its neighbours, nearest first."""
+    """The neighbours of each item, nearest first.
 
-    index_NK: Tensor  # int64
-    similarity_NK: Tensor  # float32: the cosine, or minus the Euclidean distance
+    Args:
+        index_NK: rows of the features, int64.
+        similarity_NK: the cosine, or minus the Euclidean distance; float32.
+    """
+
+    index_NK: Tensor
+    similarity_NK: Tensor
 
 
 def nearest(
@@ -52,23 +54,35 @@ def nearest(
     backend: Backend = "torch",
     block_bytes: int | None = None,
 ) -> Neighbors:
-    """The neighbours of every item among all items.
+    """Find the neighbours of every item among all items.
 
-    With `include_self`, the K+1 most similar items, nothing removed: normally the item itself and K others, as PALS needs
-    them. Without it, the K most similar other items. Equally similar items come in no fixed order.
+    Memory beyond the result: one copy of the features, and one block of similarities (two for Euclidean distances).
 
-    `torch` is exact, on the device of the features. Besides the result and one copy of the features (unit-length float32
-    for the cosine, float64 for the Euclidean distance), it holds one block of similarities of `block_bytes` (by default
-    256 MiB on a CPU, 2 GiB on a GPU), at least one row of N numbers and at most all of them, plus up to a fifth of that for
-    finding the largest. Euclidean distances need a second such block for the differences; a GPU that screens in half
-    precision needs 24 bytes for each of the K neighbours.
-    `faiss-flat` is exact up to float32, `faiss-hnsw` and `faiss-ivf` are approximate; all three search on the CPU.
+    Args:
+        features_ND: one row of numbers per item.
+        k: number of neighbours K.
+        include_self: return the K+1 most similar items: the item itself and K others, except among duplicates. Otherwise the K
+            most similar other items. Equally similar items come in no fixed order.
+        metric: "cosine" or "euclidean".
+        backend: "torch" is exact, on the device of the features; "faiss-flat" is exact up to float32; "faiss-hnsw" and
+            "faiss-ivf" are approximate. faiss searches on the CPU.
+        block_bytes: size of a block of similarities; by default 256 MiB on a CPU and 2 GiB on a GPU.
+
+    Returns:
+        Indices and similarities, N x K, or N x (K+1) with `include_self`.
+
+    Raises:
+        InputError: for NaN or infinite features (the message names the row), too few items, or a missing package.
+
+    >>> import torch
+    >>> pals.nearest(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 1).index_NK.tolist()
+    [[0, 1], [1, 0], [2, 1]]
     """
     data_ND = _own_rows(features_ND, "features", metric)
     _check_count(k, available=len(data_ND) - 1, what=f"{len(data_ND)} items have {max(len(data_ND) - 1, 0)} others each")
-    if metric == "euclidean":  # about the mean, once: the rows of each process below are a view of the same memory
+    if metric == "euclidean":  # once: the rows of each process below are a view of the same memory
         data_ND -= data_ND.mean(dim=0)
-    group = group_for(data_ND) if backend == "torch" else None  # processes of one run, each of which searches for its rows
+    group = group_for(data_ND) if backend == "torch" else None  # the processes of a distributed run
     found = _search(data_ND, data_ND if group is None else group.rows(data_ND), k + 1, metric, backend, block_bytes)
     if group is not None:
         found = Neighbors(*(group.gathered(table_MK, len(data_ND)) for table_MK in found))
@@ -84,7 +98,25 @@ def nearest_to(
     backend: Backend = "torch",
     block_bytes: int | None = None,
 ) -> Neighbors:
-    """For every query the K most similar items; backends and memory as in `nearest`, one row of the answer per query."""
+    """Find the items most similar to each query.
+
+    Args:
+        queries_MD: one row of numbers per query.
+        features_ND: one row of numbers per item.
+        k: number of neighbours K.
+        metric: see `nearest`, as the next two.
+        backend: neighbour search.
+        block_bytes: size of a block of similarities.
+
+    Returns:
+        Indices of items and similarities, M x K.
+
+    Raises:
+        InputError: as `nearest`, and for queries and features of different widths.
+
+    >>> nearest_to(torch.tensor([[0.0, 2.0]]), torch.eye(2), 1).index_NK.tolist()
+    [[1]]
+    """
     data_ND = _own_rows(features_ND, "features", metric)
     query_MD = _own_rows(queries_MD, "queries", metric).to(data_ND.device)
     if query_MD.shape[1] != data_ND.shape[1]:
@@ -100,20 +132,8 @@ def nearest_to(
     return _search(data_ND, query_MD, k, metric, backend, block_bytes)
 
 
-def check_backend(backend: Backend) -> None:
-    """Refuse a search whose package is not here."""
-    if backend == "torch":
-        return
-    try:
-        import faiss  # noqa: F401
-    except ImportError:
-        raise InputError(
-            f"The neighbour search {backend!r} needs faiss: {pip_install('faiss')}, or use 'torch' instead."
-        ) from None
-
-
 def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
-    """A checked copy of the rows, as the metric wants them."""
+    """A checked copy of the rows: unit length for the cosine, float64 for the Euclidean distance."""
     if rows_ND.ndim != 2 or rows_ND.shape[1] == 0:
         raise InputError(f"The {name} have shape {tuple(rows_ND.shape)}; expected one row of numbers per item.")
     if metric not in get_args(Metric):
@@ -138,7 +158,7 @@ def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
 def _float64(rows_ND: Tensor) -> Tensor:
     try:
         return rows_ND.to(torch.float64, copy=True)
-    except TypeError:  # some kinds of GPU have no such numbers
+    except TypeError:  # some kinds of GPU have no float64
         raise InputError(
             f"Euclidean distances are measured in float64, which {rows_ND.device.type!r} does not support. Use --device cpu."
         ) from None
@@ -155,24 +175,25 @@ def _search(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: 
     if backend not in get_args(Backend):
         raise unknown("neighbour search", backend, get_args(Backend))
     if block_bytes is None:
-        block_bytes = CPU_BLOCK if data_ND.device.type == "cpu" else DEVICE_BLOCK
+        block_bytes = CPU_BLOCK_BYTES if data_ND.device.type == "cpu" else DEVICE_BLOCK_BYTES
     while True:
         try:
-            return _found(data_ND, query_MD, k, metric, backend, block_bytes)
+            return _search_once(data_ND, query_MD, k, metric, backend, block_bytes)
         except torch.OutOfMemoryError:
-            if block_bytes <= SMALLEST_BLOCK:
+            if block_bytes <= MIN_BLOCK_BYTES:
                 raise
         block_bytes //= 4
 
 
-def _found(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
+def _search_once(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
     if backend == "torch" and metric == "cosine" and _is_screened(data_ND):
         return _search_screened(data_ND, query_MD, k, block_bytes)
     if backend == "torch":
         found = _search_torch(data_ND, query_MD, k, metric, block_bytes)
     else:
-        found = _search_faiss(data_ND, query_MD, k, metric, backend, block_bytes)
-    return found if metric == "cosine" else _measured(data_ND, query_MD, found.index_NK, block_bytes)
+        found = Neighbors(*search_faiss(data_ND, query_MD, k, metric, backend))
+        found = _search_again(found, (found.index_NK < 0).any(dim=1), data_ND, query_MD, metric, block_bytes)
+    return found if metric == "cosine" else _with_distances(data_ND, query_MD, found.index_NK, block_bytes)
 
 
 def _search_torch(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, block_bytes: int) -> Neighbors:
@@ -185,7 +206,7 @@ def _search_torch(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, blo
     with torch.no_grad(), _full_float32(data_ND.device):
         for start in range(0, len(query_MD), rows):
             stop = min(start + rows, len(query_MD))
-            # Writing into the one block also keeps autocast out: it leaves products with `out` alone.
+            # Products with `out` are also exempt from autocast.
             torch.mm(query_MD[start:stop], data_ND.T, out=block_RN[: stop - start])
             if half_N is not None:
                 block_RN[: stop - start] -= half_N
@@ -194,15 +215,12 @@ def _search_torch(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, blo
 
 
 def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int) -> Neighbors:
-    """The neighbours of `_search_torch`, found at the speed of a GPU's matrix units: twice as many as are wanted by rough
-    similarities, and the best of these by exact ones.
+    """The result of `_search_torch` at the speed of half-precision matrix units: 2K candidates by approximate similarities, and
+    the best K of these by exact ones.
 
-    A row is split into a half-precision number and the half-precision rest, and of the four products of two such rows the
-    smallest is left out. `margin` is far more than that and the rounding of the sums make in practice (the worst case, all
-    errors of one sign, would be some times more). So nothing was missed where the last one taken is better than the last one
-    looked at by more than the margin; the other rows, which may have many neighbours as near as the last, are searched anew. To
-    know whether there are any is one read of the host. Beside the block, the likely neighbours of all queries are held; rows
-    that are searched anew are copied.
+    A row is split into its half-precision value and the half-precision remainder; the product of two remainders is omitted.
+    `margin` far exceeds this error and the rounding of sums in practice. A row is exact if its K-th exact similarity exceeds
+    its last approximate one by the margin; the other rows are searched again in float32.
     """
     likely, width = min(2 * k, len(data_ND)), data_ND.shape[1]
     margin = 8 * (3 * width) ** 0.5 * 2**-24
@@ -219,13 +237,13 @@ def _search_screened(data_ND: Tensor, query_MD: Tensor, k: int, block_bytes: int
             index_MK[part] = index_ML[part].gather(1, place_PK)
             if likely < len(data_ND):
                 unsure_M[part] = similarity_MK[part, -1] < value_ML[part, -1] + margin
-    del value_ML, index_ML  # their room is wanted
-    return _searched_anew(Neighbors(index_MK, similarity_MK), unsure_M, data_ND, query_MD, "cosine", block_bytes)
+    del value_ML, index_ML  # frees memory for the next search
+    return _search_again(Neighbors(index_MK, similarity_MK), unsure_M, data_ND, query_MD, "cosine", block_bytes)
 
 
 def _likely(data_ND: Tensor, query_MD: Tensor, count: int, block_bytes: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest rough similarities of each query, and whose they are. Up to half of the block is for copies of the
-    items in half precision, of as many at a time as fit; the rest for the similarities to them."""
+    """The `count` largest approximate similarities of each query, and their items. Up to half of the block is used for
+    half-precision copies of a page of items, the rest for similarities to them."""
     row_bytes = 6 * data_ND.shape[1]
     page = min(max(block_bytes // 2 // row_bytes, count), len(data_ND))
     rows = _rows(block_bytes - page * row_bytes, 4 * page, len(query_MD))
@@ -245,7 +263,7 @@ def _likely(data_ND: Tensor, query_MD: Tensor, count: int, block_bytes: int) -> 
 
 
 def _replace_smaller(score_PG: Tensor, first: int, value_PL: Tensor, index_PL: Tensor) -> None:
-    """Put the largest of further columns, of which the first is number `first`, in the place of smaller ones found before."""
+    """Merge the largest entries of further columns, numbered from `first`, into the largest found before, in place."""
     best = min(value_PL.shape[1], score_PG.shape[1])
     new_PB, place_PB = value_PL.new_empty(len(value_PL), best), index_PL.new_empty(len(index_PL), best)
     _largest(score_PG, new_PB, place_PB)
@@ -255,11 +273,11 @@ def _replace_smaller(score_PG: Tensor, first: int, value_PL: Tensor, index_PL: T
     index_PL.copy_(index_PX.gather(1, place_PL))
 
 
-def _searched_anew(
-    found: Neighbors, doubtful_M: Tensor, data_ND: Tensor, query_MD: Tensor, metric: Metric, block_bytes: int
+def _search_again(
+    found: Neighbors, unsure_M: Tensor, data_ND: Tensor, query_MD: Tensor, metric: Metric, block_bytes: int
 ) -> Neighbors:
-    """The same with exact neighbours in the rows that are in doubt."""
-    row_S = doubtful_M.nonzero().flatten()
+    """Replace the neighbours of unsure rows by exact ones, in place."""
+    row_S = unsure_M.nonzero().flatten()
     if len(row_S):
         exact = _search_torch(data_ND, query_MD[row_S], found.index_NK.shape[1], metric, block_bytes)
         found.index_NK[row_S], found.similarity_NK[row_S] = exact.index_NK, exact.similarity_NK
@@ -267,21 +285,21 @@ def _searched_anew(
 
 
 def _split(rows_ND: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Half-precision numbers (0) and what they lack (1), side by side in this order."""
+    """Half-precision values (0) and remainders (1), side by side in this order."""
     half_ND = rows_ND.half()
     parts = half_ND, (rows_ND - half_ND).half()
     return torch.cat([parts[which] for which in order], dim=1)
 
 
 def _is_screened(data_ND: Tensor) -> bool:
-    """Where it pays and products of half-precision numbers can be had in float32."""
-    return len(data_ND) >= SCREENED_FROM and _offers_half_products(data_ND.device)
+    """Whether screening saves time and the device computes half-precision products in float32."""
+    return len(data_ND) >= MIN_SCREENED_ITEMS and _offers_half_products(data_ND.device)
 
 
 @cache
 def _offers_half_products(device: torch.device) -> bool:
-    """It takes torch 2.8 and, so far, a device of one maker: tried rather than asked for by name."""
-    if device.type == "cpu":  # it could, but would gain nothing
+    """Whether `_half_products` works: tried, because the support depends on torch and on the device."""
+    if device.type == "cpu":  # possible, but not faster
         return False
     try:
         _half_products(*torch.ones(2, 16, 16, dtype=torch.half, device=device))
@@ -293,34 +311,34 @@ def _offers_half_products(device: torch.device) -> bool:
 
 
 def _half_products(query_RW: Tensor, data_NW: Tensor) -> Tensor:
-    """In float32; on a CPU the same numbers by way of float32, for checks."""
+    """Products of half-precision rows in float32; on a CPU (in tests) the factors are converted first."""
     if query_RW.device.type == "cpu":
         return query_RW.float() @ data_NW.float().T
     return torch.mm(query_RW, data_NW.T, out_dtype=torch.float32)
 
 
 def _largest(score_RN: Tensor, value_RK: Tensor, index_RK: Tensor) -> None:
-    """`topk` into two tensors, quicker on long rows of a GPU: only in the K groups of columns with the largest maxima."""
-    k, groups = value_RK.shape[1], score_RN.shape[1] // GROUP
-    if groups <= 16 * k:  # then it would not pay, and take much memory beside the row
+    """`topk` into two tensors, on long rows restricted to the K groups of columns with the largest maxima: faster on a GPU."""
+    k, groups = value_RK.shape[1], score_RN.shape[1] // GROUP_COLUMNS
+    if groups <= 16 * k:  # groups would save no time and need much memory
         torch.topk(score_RN, k, dim=1, out=(value_RK, index_RK))
         return
     column_N = torch.arange(score_RN.shape[1], device=score_RN.device)
-    maximum_RG = score_RN[:, : groups * GROUP].reshape(len(score_RN), GROUP, groups).amax(dim=1)
+    maximum_RG = score_RN[:, : groups * GROUP_COLUMNS].reshape(len(score_RN), GROUP_COLUMNS, groups).amax(dim=1)
     group_RK1 = maximum_RG.topk(k, dim=1, sorted=False).indices[:, :, None]
-    rest_RM = column_N[groups * GROUP :].expand(len(score_RN), -1)
-    likely_RM = torch.cat([(group_RK1 + column_N[:GROUP] * groups).flatten(1), rest_RM], dim=1)
+    rest_RM = column_N[groups * GROUP_COLUMNS :].expand(len(score_RN), -1)
+    likely_RM = torch.cat([(group_RK1 + column_N[:GROUP_COLUMNS] * groups).flatten(1), rest_RM], dim=1)
     place_RK = torch.topk(score_RN.gather(1, likely_RM), k, dim=1, out=(value_RK, index_RK)).indices
     index_RK.copy_(likely_RM.gather(1, place_RK))
 
 
 def _rows(block_bytes: int, row_bytes: int, rows: int) -> int:
-    """How many rows of a block fit into its bytes: at least one, and no more than there are."""
+    """Number of rows that fit into a block: from 1 to `rows`."""
     return min(max(1, block_bytes // row_bytes), max(1, rows))
 
 
-def _measured(data_ND: Tensor, query_MD: Tensor, index_MK: Tensor, block_bytes: int) -> Neighbors:
-    """The neighbours found, in order of their distances as taken from the differences."""
+def _with_distances(data_ND: Tensor, query_MD: Tensor, index_MK: Tensor, block_bytes: int) -> Neighbors:
+    """The neighbours in order of their distances, which are computed from differences."""
     distance_MK = data_ND.new_empty(index_MK.shape)
     rows = _rows(block_bytes, data_ND.element_size() * index_MK.shape[1] * data_ND.shape[1], len(query_MD))
     for start in range(0, len(query_MD), rows):
@@ -333,10 +351,7 @@ def _measured(data_ND: Tensor, query_MD: Tensor, index_MK: Tensor, block_bytes: 
 
 @contextmanager
 def _full_float32(device: torch.device) -> Iterator[None]:
-    """Matrix products in full float32, whatever the program has allowed: TF32 and bfloat16 lose neighbours.
-
-    The switch belongs to the whole process; it is put back on leaving.
-    """
+    """Compute matrix products in full float32, whatever the process-wide setting: TF32 and bfloat16 lose neighbours."""
     backend = getattr(torch.backends, "mkldnn" if device.type == "cpu" else device.type, None)
     switch: Any = getattr(backend, "matmul", None)
     if hasattr(switch, "fp32_precision"):  # torch >= 2.9
@@ -356,7 +371,7 @@ def _full_float32(device: torch.device) -> Iterator[None]:
 
 
 def _without_self(found: Neighbors) -> Neighbors:
-    """K of the K+1 found: without the item itself or, where duplicates or a rough search kept it out, without the last."""
+    """K of the K+1 found: without the item itself, or without the last if duplicates or an approximate search displaced it."""
     index_NL = found.index_NK
     last = index_NL.shape[1] - 1
     row_N1 = torch.arange(len(index_NL), device=index_NL.device)[:, None]
@@ -365,34 +380,3 @@ def _without_self(found: Neighbors) -> Neighbors:
     column_K = torch.arange(last, device=index_NL.device)
     keep_NK = column_K + (column_K >= place_N1)
     return Neighbors(index_NL.gather(1, keep_NK), found.similarity_NK.gather(1, keep_NK))
-
-
-def _search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: Metric, backend: Backend, block_bytes: int) -> Neighbors:
-    index = _faiss_index(backend, len(data_ND), data_ND.shape[1], k, metric)
-    data = data_ND.float().cpu().numpy()
-    index.train(data)
-    index.add(data)
-    similarity, found = index.search(query_MD.float().cpu().numpy(), k)
-    index_MK = torch.from_numpy(found).to(data_ND.device)
-    similarity_MK = torch.from_numpy(similarity).to(data_ND)
-    short_M = (index_MK < 0).any(dim=1)  # an approximate index may find fewer than K and says -1 for the rest
-    return _searched_anew(Neighbors(index_MK, similarity_MK), short_M, data_ND, query_MD, metric, block_bytes)
-
-
-def _faiss_index(backend: Backend, items: int, width: int, k: int, metric: Metric) -> Any:
-    check_backend(backend)
-    import faiss
-
-    measure = faiss.METRIC_INNER_PRODUCT if metric == "cosine" else faiss.METRIC_L2
-    if backend == "faiss-flat":
-        return faiss.IndexFlat(width, measure)
-    if backend == "faiss-hnsw":
-        graph = faiss.IndexHNSWFlat(width, 32, measure)
-        graph.hnsw.efConstruction = 80
-        graph.hnsw.efSearch = max(128, 2 * k)
-        return graph
-    cells = max(1, int(items**0.5))
-    inverted = faiss.IndexIVFFlat(faiss.IndexFlat(width, measure), width, cells, measure)
-    inverted.cp.min_points_per_centroid = 1  # else faiss writes a warning to the terminal for small sets
-    inverted.nprobe = max(8, cells // 4)
-    return inverted

@@ -1,26 +1,44 @@
-"""How much an approximate neighbour search misses, on a sample of the items."""
+"""Recall of an approximate neighbour search, estimated on a sample of the items.
+
+    recall = mean over sampled items of |found neighbours that are true ones| / |found neighbours|
+
+True neighbours are the K most similar other items by the cosine; duplicates of the last one count as true.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from pals.pseudo_labels.knn import Backend, nearest_to
+from pals.pseudo_labels.faiss_search import Backend
+from pals.pseudo_labels.knn import nearest_to
 from pals.util.even_sample import evenly_spaced
 
-APPROXIMATE: tuple[Backend, ...] = ("faiss-hnsw", "faiss-ivf")
-SAMPLE = 256
-"""Items that are searched exactly: N x D products each, next to nothing beside a search for all of them."""
-NEAR = 1e-6
-"""Cosines that differ by less are alike: of duplicates any will do."""
+APPROXIMATE_BACKENDS: tuple[Backend, ...] = ("faiss-hnsw", "faiss-ivf")
+MAX_RECALL_ITEMS = 256
+"""Number of sampled items, which are searched exactly."""
+COSINE_TOLERANCE = 1e-6
+"""Cosines that differ by less are equal: either of two duplicates is a true neighbour."""
 
 
 def recall_of(index_NK: Tensor, features_ND: Tensor, backend: Backend) -> float | None:
-    """The share of true neighbours (by the cosine; an item itself does not count) among those found, on items at even
-    distances; None for a search that is exact anyhow."""
-    if backend not in APPROXIMATE:
+    """Estimate the recall of a neighbour search.
+
+    Args:
+        index_NK: neighbours found, int64; an item among its own neighbours does not count.
+        features_ND: features searched.
+        backend: neighbour search that found them.
+
+    Returns:
+        Between 0 and 1; None for an exact search.
+
+    >>> features_ND = torch.eye(3)[[0, 0, 1, 1]]
+    >>> recall_of(torch.tensor([[1], [0], [3], [0]]), features_ND, "faiss-ivf")
+    0.75
+    """
+    if backend not in APPROXIMATE_BACKENDS:
         return None
-    row_S = evenly_spaced(len(index_NK), SAMPLE).to(index_NK.device)
+    row_S = evenly_spaced(len(index_NK), MAX_RECALL_ITEMS).to(index_NK.device)
     found_SK = index_NK[row_S]
     other_SK = found_SK != row_S[:, None]
     wanted_S1 = other_SK.sum(dim=1, keepdim=True).clamp_min(1)
@@ -29,5 +47,5 @@ def recall_of(index_NK: Tensor, features_ND: Tensor, backend: Backend) -> float 
     last_S1 = true_SL.gather(1, wanted_S1 - 1)
     unit_SD = torch.nn.functional.normalize(features_ND[row_S].float(), dim=1)
     near_SKD = torch.nn.functional.normalize(features_ND[found_SK].float(), dim=2)
-    right_SK = other_SK & (torch.einsum("sd,skd->sk", unit_SD, near_SKD) >= last_S1 - NEAR)
+    right_SK = other_SK & (torch.einsum("sd,skd->sk", unit_SD, near_SKD) >= last_S1 - COSINE_TOLERANCE)
     return float((right_SK.sum(dim=1) / wanted_S1.squeeze(1)).mean())

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pals.data.row_source import Inputs, TensorRows, in_blocks
-from pals.methods.method import Batch, Method
+from pals.methods.epoch_plan import Batch
+from pals.methods.method import Method
 from pals.training.cuda_graph import CapturedFunction, channels_last
 from pals.training.distributed import ALONE, Ranks
 from pals.util.config import STRICT

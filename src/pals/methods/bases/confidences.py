@@ -1,4 +1,7 @@
-"""What RC, CC, PRODEN, LWS and others share: one network, and a confidence in each label that is renewed at each visit."""
+"""Base class of RC, CC, PRODEN, LWS and others: one network, and a soft label per item that is updated at each visit.
+
+s_i = uniform on S_i at first;  the rows of a batch are replaced after its step
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,19 @@ from typing import Any, ClassVar, Literal
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from pals.methods.method import Batch, Kind, Method, Problem
-from pals.methods.parts.losses import uniform_on
+from pals.methods.epoch_plan import Batch
+from pals.methods.method import Kind, Method, Problem
+from pals.pseudo_labels.simplex import uniform_on
 from pals.util.config import STRICT
 
 
-class Confidence(Method):
-    """Starts from equal confidence in all candidates. A subclass has a loss, and says in `after_step` what to remember. Its
-    options are those below and its own."""
+class ConfidenceMethod(Method):
+    """A method with one network and soft labels. A subclass has a `loss`, and calls `store` in `after_step`.
+
+    Args:
+        config: options.
+        problem: candidates and networks.
+    """
 
     @dataclass(frozen=True, config=STRICT)
     class Config:
@@ -27,16 +35,19 @@ class Confidence(Method):
         super().__init__(config, problem)
         self.views = (config.view,)
         self.network = problem.network()
-        self.confidence_NC: Tensor
-        self.register_buffer("confidence_NC", uniform_on(self.allowed_NC))
+        self.confidence_NC = nn.Buffer(uniform_on(self.allowed_NC))
 
     @property
     def predictor(self) -> nn.Module:
         return self.network
 
-    def remember(self, batch: Batch, confidence_BC: Tensor) -> None:
-        """Write the rows of these items. Of an item that the order puts twice into one batch, either row is kept: both come
-        from the same network and sum to one."""
+    def store(self, batch: Batch, confidence_BC: Tensor) -> None:
+        """Replace the soft labels of a batch. Of an item that is in the batch twice either row is kept.
+
+        Args:
+            batch: the batch.
+            confidence_BC: new soft labels.
+        """
         self.confidence_NC[batch.index_B] = confidence_BC
 
     def posterior(self) -> Tensor:

@@ -1,7 +1,16 @@
-"""The trunk that PiCO, PiCO+, ALIM and IRNet share: embeddings, a slow key network, a queue of past keys, class prototypes
-and a confidence per label that follows their votes. Not a method itself.
+"""Base class of PiCO, PiCO+, ALIM and IRNet: embeddings, a key network, a queue of keys, prototypes, soft labels.
 
-P in a shape is the number of rows in the pool that an embedding is compared with: the batch, its keys and the queue.
+    z = normalize(head(features)),  k = the same by the key network       theta_k <- m_k theta_k + (1 - m_k) theta
+    SupCon_i = -1/|P(i)| sum_{j in P(i)} log( e^(z_i A_j / t) / sum_{l != i} e^(z_i A_l / t) ),   A = (z, k, queue)
+    MoCo_i   = -log( e^(z_i k_i / t) / (e^(z_i k_i / t) + sum_l e^(z_i Q_l / t)) )
+    mu_c <- normalize(m mu_c + (1 - m) z)                                 for each item of class c in turn
+    s <- phi s + (1 - phi) one_hot(argmax_{c in S} z mu_c)
+
+Symbols: A pool of P rows: the batch, its keys and the queue Q; P(i) rows with i's pseudo-label; t temperature; s soft label.
+Reference: Wang et al. (PiCO), ICLR 2022, arXiv 2201.08984.
+
+Published codes update prototypes, key network and queue in the middle of a step; here they are updated after it. The numbers
+are the same: the loss uses prototypes and queue from before the step, and the next step updates the key network first.
 """
 
 from __future__ import annotations
@@ -16,18 +25,25 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 from torch import Tensor, nn
 
-from pals.methods.method import Batch, Context, EpochPlan, Method, Problem
-from pals.methods.parts.losses import uniform_on
+from pals.methods.epoch_plan import Batch, EpochPlan
+from pals.methods.method import Context, Method, Problem
+from pals.methods.parts.ema import update_ema
+from pals.methods.parts.ramps import FIRST_MOMENTUM, momentum_at
 from pals.methods.parts.sampling import shuffled
+from pals.pseudo_labels.simplex import best_candidate, one_hot, uniform_on
+from pals.pseudo_labels.soft_vote import similarity
 from pals.util.config import STRICT
 from pals.vision.augment.augmentations import PICO_VIEWS
 from pals.vision.networks import Network
 
-FIRST_PHI = 0.99  # in the first epoch, before the schedule begins
-
 
 class Embedder(nn.Module):
-    """A network with a projection head beside its classifier: class scores, and an embedding of length one in float32."""
+    """A network with a projection head beside its classifier: logits, and an embedding of length one in float32.
+
+    Args:
+        network: the network.
+        width: width of the embedding.
+    """
 
     def __init__(self, network: Network, width: int) -> None:
         super().__init__()
@@ -40,6 +56,11 @@ class Embedder(nn.Module):
         return output.logits, self.project(output.features)
 
     def project(self, features_BD: Tensor) -> Tensor:
+        """The embedding of features, normalize(head(features)).
+
+        Args:
+            features_BD: features of the network.
+        """
         return F.normalize(self.head(features_BD).float(), dim=1)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:  # for the type checker: nn.Module's own is untyped
@@ -48,23 +69,33 @@ class Embedder(nn.Module):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What `loss` leaves for `after_step`, all of it without gradient."""
+class StepCache:
+    """Tensors that `loss` passes on to `after_step`, without gradient.
+
+    Args:
+        embedding_BD: z.
+        key_BD: k.
+        label_B: pseudo-labels, which enter the queue with the keys.
+        member_BC: the prototype that each item updates, bool; a row may be empty.
+        confidence_BC: new soft labels.
+    """
 
     embedding_BD: Tensor
     key_BD: Tensor
-    label_B: Tensor  # pseudo-labels, which go into the queue with the keys
-    member_BC: Tensor  # bool: which prototype each item moves; a row may be empty
+    label_B: Tensor
+    member_BC: Tensor
     confidence_BC: Tensor
 
 
-class Contrastive(Method):
-    """Keeps all state of the trunk and moves it after each step. `loss` of a method made from it calls `embed`, compares with
-    the queue by `positives` and `supervised_contrast` or by `instance_contrast`, and leaves a `Seen`.
+class PrototypeMethod(Method):
+    """The state of PiCO and its updates after each step.
 
-    Published codes move prototypes, key network and queue in the middle of a step. Here all wait until its end. The numbers
-    are the same: the loss reads prototypes and queue as they were before the step, and the key network moved after one step
-    is the one that the next would have moved first.
+    The `loss` of a subclass calls `embed`, compares with the pool by `positives` and `supervised_contrast` or by
+    `instance_contrast`, and sets `cache`.
+
+    Args:
+        config: options.
+        problem: candidates and networks.
     """
 
     @settings(frozen=True, config=STRICT)
@@ -88,25 +119,20 @@ class Contrastive(Method):
 
     views: tuple[str, ...] = ("pico_weak", "pico_strong")
     own_views = PICO_VIEWS
-    seen: Seen
+    cache: StepCache
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
         self.query = Embedder(problem.network(), config.embedding)
         self.key = copy.deepcopy(self.query).requires_grad_(False)
-        length = min(config.queue, self.num_items)  # more would hold several keys of one item
-        self.queue_MD: Tensor
-        self.queue_label_M: Tensor
-        self.place: Tensor  # a tensor, because a number would be frozen into a captured step; so is phi
-        self.prototype_CD: Tensor
-        self.confidence_NC: Tensor
-        self.phi: Tensor
-        self.register_buffer("queue_MD", F.normalize(torch.randn(length, config.embedding), dim=1))
-        self.register_buffer("queue_label_M", torch.full((length,), -1))  # the label of nobody
-        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("prototype_CD", torch.zeros(self.num_classes, config.embedding))
-        self.register_buffer("confidence_NC", uniform_on(self.allowed_NC))
-        self.register_buffer("phi", torch.tensor(FIRST_PHI))
+        length = min(config.queue, self.num_items)  # a longer queue would hold several keys of one item
+        self.queue_MD = nn.Buffer(F.normalize(torch.randn(length, config.embedding), dim=1))
+        self.queue_label_M = nn.Buffer(torch.full((length,), -1))  # -1: empty
+        # The next two are tensors because numbers would be constants in a captured step.
+        self.queue_start = nn.Buffer(torch.zeros((), dtype=torch.int64))
+        self.phi = nn.Buffer(torch.tensor(FIRST_MOMENTUM))
+        self.prototype_CD = nn.Buffer(torch.zeros(self.num_classes, config.embedding))
+        self.confidence_NC = nn.Buffer(uniform_on(self.allowed_NC))
 
     @property
     def predictor(self) -> nn.Module:
@@ -114,90 +140,113 @@ class Contrastive(Method):
 
     def plan_epoch(self, ctx: Context) -> EpochPlan:
         """The items that are trained on, shuffled; a short last batch is left out, as published."""
-        self.phi.fill_(phi_at(ctx.epoch, ctx.epochs, self.config.phi_high, self.config.phi_low))
+        self.phi.fill_(momentum_at(ctx.epoch, ctx.epochs, self.config.phi_high, self.config.phi_low))
         return EpochPlan.of(shuffled(self.trained_on(), ctx.generator), drop_last=True)
 
     def trained_on(self) -> Tensor:
-        """The items of an epoch, in order."""
+        """The items to train on, in order."""
         return torch.arange(self.num_items, device=self.allowed_NC.device)
 
-    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Class scores and embedding of the first view, and the key, made from the second view by the slow network."""
-        logits_BC, embedding_BD = self.query(batch.views[0])
-        return logits_BC, embedding_BD, self.keys(batch)
+    def embed(self, batch: Batch, mixed_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Pass the first view through the network and the second through the key network.
 
-    def embed_beside(self, batch: Batch, mixed_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The same, and the class scores of mixed inputs, which share the pass but not the batch statistics."""
+        Args:
+            batch: the batch.
+            mixed_B: mixed inputs, which share the pass but not the batch statistics.
+
+        Returns:
+            Logits, embedding, key, and logits of the mixed inputs.
+        """
+        if mixed_B is None:
+            logits_BC, embedding_BD = self.query(batch.views[0])
+            return logits_BC, embedding_BD, self.keys(batch), None
         own, mixed = self.query.network.each([batch.views[0], mixed_B])
         return own.logits, self.query.project(own.features), self.keys(batch), mixed.logits
 
     @torch.no_grad()
     def keys(self, batch: Batch) -> Tensor:
+        """The embedding of the second view by the key network, B x D.
+
+        Args:
+            batch: the batch.
+        """
         key_BD: Tensor = self.key(batch.views[1])[1]
         return key_BD
 
-    def moved_confidence(self, index_B: Tensor, target_BC: Tensor) -> Tensor:
-        """phi of the items' confidence and the rest of the target."""
+    def move_confidence(self, index_B: Tensor, target_BC: Tensor) -> Tensor:
+        """phi s + (1 - phi) target, B x C.
+
+        Args:
+            index_B: items.
+            target_BC: what their soft labels move towards.
+        """
         return torch.lerp(target_BC, self.confidence_NC[index_B], self.phi)
 
-    def voted_confidence(self, index_B: Tensor, score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
-        """The items' confidence, moved towards the allowed label of the highest score."""
-        return self.moved_confidence(index_B, members(best_of(score_BC, allowed_BC), self.num_classes).float())
+    def vote_confidence(self, index_B: Tensor, score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
+        """phi s + (1 - phi) one_hot(argmax_{c in S} score_c), B x C.
+
+        Args:
+            index_B: items.
+            score_BC: scores of the prototypes.
+            allowed_BC: candidates.
+        """
+        return self.move_confidence(index_B, one_hot(best_candidate(score_BC, allowed_BC), self.num_classes).float())
 
     def pool(self, embedding_BD: Tensor, key_BD: Tensor) -> Tensor:
-        """P x D: what the embeddings are compared with."""
+        """A, P x D: embeddings, keys and queue.
+
+        Args:
+            embedding_BD: z.
+            key_BD: k.
+        """
         return torch.cat([embedding_BD, key_BD, self.queue_MD])
 
     def positives(self, label_B: Tensor) -> Tensor:
-        """B x P: who in the pool has the same pseudo-label. An item's own key has."""
+        """B x P bool: rows of the pool with the same pseudo-label, among them the item's own key.
+
+        Args:
+            label_B: pseudo-labels.
+        """
         return label_B[:, None] == torch.cat([label_B, label_B, self.queue_label_M])
 
     def after_step(self, batch: Batch) -> None:
-        seen, c = self.seen, self.config
-        self.confidence_NC[batch.index_B] = seen.confidence_BC
-        self.prototype_CD.copy_(moved_prototypes(self.prototype_CD, seen.embedding_BD, seen.member_BC, c.prototype_momentum))
-        slow, fast = (tuple(embedder.parameters()) for embedder in (self.key, self.query))
-        torch._foreach_lerp_(slow, fast, 1 - c.key_momentum)
-        row_B = self.queue_rows(len(seen.key_BD))
-        self.queue_MD[row_B] = seen.key_BD[-len(row_B) :]
-        self.queue_label_M[row_B] = seen.label_B[-len(row_B) :]
-        self.place.add_(len(row_B)).remainder_(len(self.queue_MD))
+        cache, c = self.cache, self.config
+        self.confidence_NC[batch.index_B] = cache.confidence_BC
+        self.prototype_CD.copy_(update_prototypes(self.prototype_CD, cache.embedding_BD, cache.member_BC, c.prototype_momentum))
+        update_ema(self.key, self.query, c.key_momentum)
+        row_B = self.queue_rows(len(cache.key_BD))
+        self.queue_MD[row_B] = cache.key_BD[-len(row_B) :]
+        self.queue_label_M[row_B] = cache.label_B[-len(row_B) :]
+        self.queue_start.add_(len(row_B)).remainder_(len(self.queue_MD))
 
     def queue_rows(self, batch_size: int) -> Tensor:
-        """Where in the queue the next keys go, round and round; a queue shorter than the batch takes its last keys."""
+        """The rows of the circular queue that the next keys replace; a queue shorter than the batch takes its last keys.
+
+        Args:
+            batch_size: number of keys.
+        """
         count = min(batch_size, len(self.queue_MD))
-        return (self.place + torch.arange(count, device=self.place.device)) % len(self.queue_MD)
+        return (self.queue_start + torch.arange(count, device=self.queue_start.device)) % len(self.queue_MD)
 
     def posterior(self) -> Tensor:
         return self.confidence_NC
 
 
-def phi_at(epoch: int, epochs: int, high: float, low: float) -> float:
-    """Share of the old confidence kept in this epoch, counted from 1. As published, the fall begins with the third."""
-    return FIRST_PHI if epoch == 1 else high - (high - low) * (epoch - 2) / epochs
+def update_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tensor, momentum: float | Tensor) -> Tensor:
+    """mu_c <- normalize(m mu_c + (1 - m) z) for each item in turn; for the items 1..n of a class all at once
 
+        m^n mu + (1 - m) sum_k m^(n - k) z_k
 
-def best_of(score_BC: Tensor, allowed_BC: Tensor) -> Tensor:
-    """The allowed class with the highest score."""
-    return score_BC.masked_fill(~allowed_BC, -torch.inf).argmax(dim=1)
+    Args:
+        prototype_CD: mu.
+        embedding_BD: z, in the order of the batch.
+        member_BC: the class of each item, bool; a row may be empty.
+        momentum: m; a tensor if it changes between epochs.
 
-
-def members(label_B: Tensor, num_classes: int) -> Tensor:
-    """B x C bool: each row has its label and nothing else."""
-    return label_B[:, None] == torch.arange(num_classes, device=label_B.device)
-
-
-def similarity(left_BD: Tensor, right_MD: Tensor) -> Tensor:
-    """Dot products, in float32 whatever precision the networks run in: a small temperature would blow up the error."""
-    with torch.autocast(left_BD.device.type, enabled=False):
-        return left_BD.float() @ right_MD.float().T
-
-
-def moved_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tensor, momentum: float | Tensor) -> Tensor:
-    """Each item in turn moves its class: mu <- m mu + (1 - m) z; after the last, rows are brought to length one (zero rows
-    stay). For a class with the items 1..n all at once: m^n mu + (1 - m) sum_k m^(n-k) z_k. A momentum that changes from epoch
-    to epoch comes as a tensor."""
-    rank_BC = member_BC.cumsum(dim=0)  # of whole numbers: exact in any order of summation
+    Returns:
+        C x D, rows of length one; rows of zeros stay zero.
+    """
+    rank_BC = member_BC.cumsum(dim=0)  # whole numbers: exact in any order of summation
     count_C = rank_BC[-1]
     weight_BC = member_BC * (1 - momentum) * momentum ** (count_C - rank_BC)
     moved_CD = (momentum**count_C)[:, None] * prototype_CD + similarity(weight_BC.T, embedding_BD.T)
@@ -205,30 +254,70 @@ def moved_prototypes(prototype_CD: Tensor, embedding_BD: Tensor, member_BC: Tens
 
 
 def log_shares(embedding_BD: Tensor, pool_PD: Tensor, temperature: float) -> Tensor:
-    """log( e^(z.A_j / t) / sum_l e^(z.A_l / t) ) for each j in the pool. The first B rows of the pool are the items
-    themselves: an item's own row is left out of the sum, and its share is 0."""
+    """log( e^(z A_j / t) / sum_l e^(z A_l / t) ) for each row j of the pool, without the item itself.
+
+    Args:
+        embedding_BD: z.
+        pool_PD: A; its first B rows are the items.
+        temperature: t.
+
+    Returns:
+        B x P; -inf for the item's own row.
+    """
     score_BP = similarity(embedding_BD, pool_PD) / temperature
     return F.log_softmax(score_BP.masked_fill(own_rows(score_BP), -torch.inf), dim=1)
 
 
 def own_rows(table_BP: Tensor) -> Tensor:
-    """B x P bool: where an item meets itself in the pool."""
-    return members(torch.arange(len(table_BP), device=table_BP.device), table_BP.shape[1])
+    """B x P bool: an item's own row of the pool.
+
+    Args:
+        table_BP: any table of this shape.
+    """
+    return one_hot(torch.arange(len(table_BP), device=table_BP.device), table_BP.shape[1])
 
 
 def mean_over_positives(log_share_BP: Tensor, positive_BP: Tensor) -> Tensor:
-    """Per item the mean of minus its positives' `log_shares`. Itself does not count; each item needs another positive."""
+    """The mean of minus `log_shares` over the positives of each item.
+
+    Args:
+        log_share_BP: log shares.
+        positive_BP: positives, bool; the item itself does not count, and each item needs another one.
+
+    Returns:
+        One loss per item.
+    """
     positive_BP = positive_BP & ~own_rows(positive_BP)
     return -log_share_BP.where(positive_BP, 0.0).sum(dim=1) / positive_BP.sum(dim=1)
 
 
 def supervised_contrast(embedding_BD: Tensor, pool_PD: Tensor, positive_BP: Tensor, temperature: float) -> Tensor:
-    """SupCon per item: the mean, over its positives j in the pool, of -log( e^(z.A_j / t) / sum_l e^(z.A_l / t) )."""
+    """SupCon of each item.
+
+    Args:
+        embedding_BD: z.
+        pool_PD: A.
+        positive_BP: P(i), bool.
+        temperature: t.
+
+    Returns:
+        One loss per item.
+    """
     return mean_over_positives(log_shares(embedding_BD, pool_PD, temperature), positive_BP)
 
 
 def instance_contrast(embedding_BD: Tensor, key_BD: Tensor, queue_MD: Tensor, temperature: float) -> Tensor:
-    """MoCo's loss per item: its own key against the queue, -log( e^(z.k / t) / (e^(z.k / t) + sum_l e^(z.Q_l / t)) )."""
+    """MoCo's loss of each item: its own key against the queue.
+
+    Args:
+        embedding_BD: z.
+        key_BD: k.
+        queue_MD: Q.
+        temperature: t.
+
+    Returns:
+        One loss per item.
+    """
     own_B1 = (embedding_BD * key_BD).sum(dim=1, keepdim=True)
     score_BM = torch.cat([own_B1, similarity(embedding_BD, queue_MD)], dim=1) / temperature
     return -F.log_softmax(score_BM, dim=1)[:, 0]

@@ -1,5 +1,9 @@
-"""What DivideMix and ELR+ share: one label per item, made from what people said, and two networks that answer together. Not a
-method itself."""
+"""Base class of DivideMix and ELR+: one label per item, made from the annotators' votes, and an ensemble of two networks.
+
+    logits(x) = (logits_1(x) + logits_2(x)) / 2
+
+Both networks make a step at once: their losses add up, and as they share no parameter each is trained as if alone.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +16,23 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from pals.labels.candidates import CandidateSets
-from pals.methods.bases.prototypes import members
 from pals.methods.method import Context, Kind, Method, Problem
-from pals.methods.parts.losses import uniform_on
 from pals.methods.parts.mixup import draw_weights
 from pals.methods.parts.sampling import shuffled
+from pals.pseudo_labels.simplex import normalize_rows, one_hot, uniform_on
 from pals.util.config import SEEDS, STRICT
 from pals.vision.networks import Network, Output
 
 Labels = Literal["majority", "votes", "candidates"]
 
 
-class Pair(nn.Module):
-    """Two networks of one kind. Their answer is the mean of their logits, as in the codes of both methods, and so it is still
-    linear in the features, which are put side by side."""
+class NetworkPair(nn.Module):
+    """Two networks; their prediction is the mean of their logits, which is linear in their concatenated features.
+
+    Args:
+        first: a network.
+        second: another of the same kind.
+    """
 
     def __init__(self, first: Network, second: Network) -> None:
         super().__init__()
@@ -36,16 +43,17 @@ class Pair(nn.Module):
         return Output((one.logits + two.logits) / 2, torch.cat([one.features, two.features], dim=1))
 
     def both(self) -> tuple[Network, Network]:
+        """The two networks."""
         return self.first, self.second
 
-    def pairs(self) -> tuple[tuple[Network, Network], tuple[Network, Network]]:
-        """Each with the other as its peer."""
-        return (self.first, self.second), (self.second, self.first)
 
+class TwoNetworkMethod(Method):
+    """A method that trains two networks on one label per item, each in its own order.
 
-class TwoNetworks(Method):
-    """Both networks make a step at once: their losses add up, and as they share no parameter each is trained as if alone. Each
-    goes through the data in an order of its own."""
+    Args:
+        config: options.
+        problem: candidates and networks.
+    """
 
     @dataclass(frozen=True, config=STRICT)
     class Config:
@@ -60,34 +68,60 @@ class TwoNetworks(Method):
 
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__(config, problem)
-        self.pair = Pair(problem.network(), problem.network())
-        self.label_N: Tensor
+        self.pair = NetworkPair(problem.network(), problem.network())
         generator = torch.Generator().manual_seed(config.label_seed)
-        self.register_buffer("label_N", single_labels(problem.candidates, config.labels, generator))
+        self.label_N = nn.Buffer(single_labels(problem.candidates, config.labels, generator))
 
     @property
     def predictor(self) -> nn.Module:
         return self.pair
 
     def orders(self, ctx: Context) -> Sequence[Tensor]:
-        """All items, shuffled for each of the networks."""
-        everything = torch.arange(self.num_items, device=self.label_N.device)
-        return [shuffled(everything, ctx.generator) for _ in self.pair.both()]
+        """All items, shuffled for each network.
+
+        Args:
+            ctx: the run.
+        """
+        items_N = torch.arange(self.num_items, device=self.label_N.device)
+        return [shuffled(items_N, ctx.generator) for _ in self.pair.both()]
 
     def targets(self, index_B: Tensor) -> Tensor:
-        """B x C: the items' labels, one-hot."""
-        return members(self.label_N[index_B], self.num_classes).float()
+        """One-hot labels, B x C.
+
+        Args:
+            index_B: items.
+        """
+        return one_hot(self.label_N[index_B], self.num_classes).float()
 
     def draw_mixing(self, ctx: Context, steps: int, rows: int, zeta: float) -> dict[str, Tensor]:
-        """For each step and network the weight of its mix-up, and numbers for a permutation of so many rows."""
-        device, networks = self.label_N.device, len(self.pair.both())
-        weight = draw_weights((steps, networks), zeta, ctx.rng, fold=True)
-        uniform = torch.rand(steps, networks, rows, generator=ctx.generator, device=device)
+        """Random inputs of mix-up, for each step and network.
+
+        Args:
+            ctx: the run.
+            steps: steps of the epoch.
+            rows: rows that are permuted.
+            zeta: parameter of Beta(zeta, zeta).
+
+        Returns:
+            "weight", steps x 2, and "uniform", steps x 2 x rows.
+        """
+        device = self.label_N.device
+        weight = draw_weights((steps, 2), zeta, ctx.rng, fold=True)
+        uniform = torch.rand(steps, 2, rows, generator=ctx.generator, device=device)
         return {"weight": weight.to(device), "uniform": uniform}
 
 
 def single_labels(candidates: CandidateSets, how: Labels, generator: torch.Generator) -> Tensor:
-    """One candidate of each item; see `TwoNetworks.Config`."""
+    """Choose one candidate of each item.
+
+    Args:
+        candidates: candidates and votes.
+        how: see `TwoNetworkMethod.Config`.
+        generator: random numbers for draws and ties.
+
+    Returns:
+        int64, N.
+    """
     weight_NC = uniform_on(candidates.allowed_NC) if how == "candidates" else _vote_weights(candidates)
     if how == "majority":
         weight_NC = (weight_NC == weight_NC.amax(dim=1, keepdim=True)).float()
@@ -95,13 +129,19 @@ def single_labels(candidates: CandidateSets, how: Labels, generator: torch.Gener
 
 
 def vote_shares(candidates: CandidateSets) -> Tensor:
-    """N x C: each candidate's share of the votes; each the same where none was counted."""
-    weight_NC = _vote_weights(candidates).float()
-    return weight_NC / weight_NC.sum(dim=1, keepdim=True)
+    """Each candidate's share of the votes; equal shares where none was counted.
+
+    Args:
+        candidates: candidates and votes.
+
+    Returns:
+        float32, N x C.
+    """
+    return normalize_rows(_vote_weights(candidates).float())
 
 
 def _vote_weights(candidates: CandidateSets) -> Tensor:
-    """N x C: votes for candidates, or each the same; rows need not sum to one."""
+    """Votes for candidates, or equal weights; rows need not sum to one."""
     uniform_NC = uniform_on(candidates.allowed_NC)
     if candidates.frequency_NC is None:
         return uniform_NC
