@@ -44,12 +44,23 @@ def write(path: Path, *records: RunResult) -> Path:
 
 
 def table(runs: Path, name: str, epochs: int | None = None, **more: Any) -> Any:
-    recipes = select(name)
-    return make_table(recipes, gather(recipes, runs, epochs), runs=runs, epochs=epochs, **more)
+    chosen = select(name)
+    return make_table(chosen, gather(chosen, runs, epochs), runs=runs, epochs=epochs, **more)
 
 
 PALS_CELL = "table1/cifar10-q0.1-eta0.1/pals"
 ALIM_CELL = "table1/cifar10-q0.1-eta0.1/alim-scale"
+STUDY = "noisy-comparison/cifar10-q0.3-eta0.3"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Any]:
+    """The table of some records."""
+
+    def make(name: str, *records: RunResult, epochs: int | None = None, **more: Any) -> Any:
+        return table(write(tmp_path / "r.jsonl", *records), name, epochs, **more)
+
+    return make
 
 
 def entry_of(made: Any, row: str, column: str = "CIFAR-10, q=0.1, eta=0.1") -> Any:
@@ -88,124 +99,96 @@ def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_p
 # ------------------------------------------------------------------------------------------------ what a table is made of
 
 
-def test_experiments_with_the_same_settings_share_their_run(tmp_path: Path) -> None:
-    """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in table 7 as what is left as it is."""
-    runs = write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55))
-    assert [table(runs, name).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
+def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., Any]) -> None:
+    """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in each part of table 7 unchanged."""
+    run = record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55)
+    assert [made(name, run).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
+    assert {entry.mark for entry in made("7", run).rows() if entry.n} == {""}  # one run, and no deviation published
 
 
-def test_marks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("accuracy", "mark"), [(96.34, "within"), (96.54, "better"), (96.0, "worse")])
+def test_marks(accuracy: float, mark: str, made: Callable[..., Any]) -> None:
     """Published: 96.28 ± 0.05."""
-    for accuracy, mark in ((96.34, "within"), (96.54, "better"), (96.0, "worse")):
-        entry = entry_of(table(write(tmp_path / "r.jsonl", record(PALS_CELL, accuracy=accuracy)), "1"), "PALS")
-        assert (entry.mark, entry.paper_mean, entry.paper_std) == (mark, 96.28, 0.05)
-        assert entry.difference == pytest.approx(accuracy - 96.28)
-    assert entry_of(table(tmp_path / "r.jsonl", "1"), "RC").mark == "not run"
-    unknown = table(write(tmp_path / "r.jsonl", record("table1/cifar100-q0.05-eta0.3/pals")), "7")
-    assert {entry.mark for entry in unknown.rows() if entry.n} == {""}  # one run, and no deviation published
+    found = made("1", record(PALS_CELL, accuracy=accuracy))
+    entry = entry_of(found, "PALS")
+    assert (entry.mark, entry.paper_mean, entry.paper_std) == (mark, 96.28, 0.05)
+    assert entry.difference == pytest.approx(accuracy - 96.28)
+    assert entry_of(found, "RC").mark == "not run"
 
 
-def test_a_shortened_run_is_in_no_other_table(tmp_path: Path) -> None:
-    runs = write(
-        tmp_path / "r.jsonl", record(PALS_CELL, epochs=50), record(PALS_CELL, seed=2), record(PALS_CELL, seed=3, epochs=30)
-    )
+def test_a_table_is_of_one_schedule(made: Callable[..., Any]) -> None:
+    """PALS has 500 epochs and ALIM 1000: in a table of 500, PALS would be the only one with its whole schedule."""
+    runs = [record(PALS_CELL, epochs=50), record(PALS_CELL, seed=2), record(PALS_CELL, seed=3, epochs=30)]
     for epochs, seed in ((None, 2), (50, 1), (30, 3)):
-        made = table(runs, "1", epochs)
-        assert [[run["seed"] for run in entry.runs] for entry in made.rows() if entry.n] == [[seed]]
-        assert made.epochs == epochs
+        found = made("1", *runs, epochs=epochs)
+        assert [[run["seed"] for run in entry.runs] for entry in found.rows() if entry.n] == [[seed]]
+        assert found.epochs == epochs
+    found = made("1", record(PALS_CELL), record(ALIM_CELL, epochs=500), epochs=500)
+    assert (entry_of(found, "PALS").n, entry_of(found, "ALIM-Scale").n) == (0, 1)
+
+
+def test_a_length_that_all_rows_have_is_the_full_schedule(tmp_path: Path) -> None:
+    experiments_of_pals, runs = select("1", methods=["PALS"]), write(tmp_path / "r.jsonl", record(PALS_CELL))
+    found = make_table(experiments_of_pals, gather(experiments_of_pals, runs, 500), runs=runs, epochs=500)
+    assert (found.epochs, found.schedule, entry_of(found, "PALS").n) == (None, "full schedule", 1)
 
 
 @pytest.mark.parametrize(("of_the_run", "of_the_table"), [(50, None), (500, 50), (30, 50)])
-def test_schedules_are_never_mixed(of_the_run: int, of_the_table: int | None, tmp_path: Path) -> None:
+def test_schedules_are_never_mixed(of_the_run: int, of_the_table: int | None, made: Callable[..., Any]) -> None:
     """Also where the folder of a run and its settings contradict each other."""
-    wrong = replace(record(PALS_CELL, epochs=of_the_table), epochs=of_the_run)
     with pytest.raises(InputError, match="never mixed"):
-        table(write(tmp_path / "r.jsonl", wrong), "1", of_the_table)
+        made("1", replace(record(PALS_CELL, epochs=of_the_table), epochs=of_the_run), epochs=of_the_table)
 
 
-def test_a_full_run_is_not_in_a_table_of_shortened_ones(tmp_path: Path) -> None:
-    """PALS has 500 epochs and ALIM 1000: in a table of 500, PALS would be the only one with its whole schedule."""
-    runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(ALIM_CELL, epochs=500))
-    made = table(runs, "1", 500)
-    assert (entry_of(made, "PALS").n, entry_of(made, "ALIM-Scale").n) == (0, 1)
-
-
-def test_rows_are_compared_over_seeds_that_they_share(tmp_path: Path) -> None:
-    ours = [record(PALS_CELL, seed, value) for seed, value in ((1, 96.0), (2, 97.0), (3, 98.0))]
-    theirs = [record(ALIM_CELL, seed, value) for seed, value in ((2, 96.0), (3, 95.0), (4, 10.0))]
-    made = table(write(tmp_path / "r.jsonl", *ours, *theirs), "1", against="pals")
-    found = entry_of(made, "ALIM-Scale")
-    assert found.against_mean == pytest.approx(
-        -2.0
-    )  # of -1 and -3; the half width is 12.7062 (t, one degree of freedom) times 1
-    assert (found.against_low, found.against_high) == (pytest.approx(-14.7062, abs=1e-3), pytest.approx(10.7062, abs=1e-3))
-    assert entry_of(made, "PALS").against is None
+def test_rows_are_compared_over_shared_seeds(made: Callable[..., Any]) -> None:
+    """Differences -1 and -3: mean -2, half width 12.7062 (t, one degree of freedom) times 1."""
+    runs = [record(PALS_CELL, seed, value) for seed, value in ((1, 96.0), (2, 97.0), (3, 98.0))]
+    runs += [record(ALIM_CELL, seed, value) for seed, value in ((2, 96.0), (3, 95.0), (4, 10.0))]
+    found = made("1", *runs, against="pals")
+    entry = entry_of(found, "ALIM-Scale")
+    assert [entry.against_mean, entry.against_low, entry.against_high] == pytest.approx([-2.0, -14.7062, 10.7062], abs=1e-3)
+    assert entry_of(found, "PALS").against is None
     with pytest.raises(InputError, match="Unknown row"):
-        table(tmp_path / "r.jsonl", "1", against="nobody")
+        made("1", *runs, against="nobody")
 
 
-def test_a_study_counts_in_supervised_epochs_of_the_same_machine(tmp_path: Path) -> None:
-    name = "noisy-comparison/cifar10-q0.3-eta0.3/pals"
+def test_a_study_counts_in_supervised_epochs_of_the_same_machine(made: Callable[..., Any]) -> None:
     plain = record(BASELINE_RUN, epoch_seconds=0.8, protocol=None, nominal_noise=None, effective_noise=None)
-    runs = write(tmp_path / "r.jsonl", record(name), plain)
     column = "CIFAR-10, q=0.3, eta=0.3"
     for epochs in (None, 30):  # its own length is not a shortened one
-        made = table(runs, "noisy-comparison", epochs)
-        found = entry_of(made, "PALS", column)
-        assert (made.epochs, made.study_epochs) == (None, 30)
-        assert (found.times_supervised, found.cost, found.total_seconds) == (pytest.approx(2.5), 2.33, 60.0)
-        assert found.effective_noise == 0.3
-    elsewhere = write(tmp_path / "r.jsonl", record(name, hardware="Y2"), plain)
-    assert entry_of(table(elsewhere, "noisy-comparison"), "PALS", column).times_supervised is None
-    other = write(tmp_path / "r.jsonl", record("partial-check/cifar10-q0.3-eta0.2/pals"), plain)
-    found = entry_of(table(other, "partial-check"), "PALS", "CIFAR-10, q=0.3, eta=0.2")
-    assert found.times_supervised == pytest.approx(2.5)
+        found = made("noisy-comparison", record(f"{STUDY}/pals"), plain, epochs=epochs)
+        entry = entry_of(found, "PALS", column)
+        assert (found.epochs, found.study_epochs) == (None, 30)
+        assert (entry.times_supervised, entry.cost, entry.total_seconds) == (pytest.approx(2.5), 2.33, 60.0)
+        assert entry.effective_noise == 0.3
+    elsewhere = made("noisy-comparison", record(f"{STUDY}/pals", hardware="Y2"), plain)
+    assert entry_of(elsewhere, "PALS", column).times_supervised is None
+    other = made("partial-check", record("partial-check/cifar10-q0.3-eta0.2/pals"), plain)
+    assert entry_of(other, "PALS", "CIFAR-10, q=0.3, eta=0.2").times_supervised == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("epochs", [60, 31])
-def test_a_study_of_another_length_shows_methods_in_two_phases_too(epochs: int, tmp_path: Path) -> None:
+def test_a_study_of_another_length_shows_methods_in_two_phases_too(epochs: int, made: Callable[..., Any]) -> None:
     """FREDIS has half of the epochs in each: 30 of 60, and 16 of 31."""
-    names = [f"noisy-comparison/cifar10-q0.3-eta0.3/{method}" for method in ("pals", "fredis")]
-    runs = write(tmp_path / "r.jsonl", *[record(name, epochs=epochs) for name in names])
-    made = table(runs, "noisy-comparison", epochs)
-    assert made.epochs == epochs
-    assert [entry.row for entry in made.rows() if entry.n] == ["PALS", "FREDIS"]
+    runs = [record(f"{STUDY}/{method}", epochs=epochs) for method in ("pals", "fredis")]
+    found = made("noisy-comparison", *runs, epochs=epochs)
+    assert (found.epochs, [entry.row for entry in found.rows() if entry.n]) == (epochs, ["PALS", "FREDIS"])
 
 
-def test_a_study_says_how_far_a_schedule_was_shortened(tmp_path: Path) -> None:
-    names = [f"noisy-comparison/cifar10-q0.3-eta0.3/{method}" for method in ("pals", "fredis", "plrc", "apl")]
-    made = table(write(tmp_path / "r.jsonl", *map(record, names)), "noisy-comparison")
-    assert made.notes[:2] == (
-        "PALS, APL: Shortened from 500 epochs.",
-        "FREDIS: Shortened from 500 epochs. Half of the epochs are warm-up.",
-    )
-    assert len(made.notes) == 3 and "a fifth of the epochs are warm-up" in made.notes[2]
+def test_notes_of_a_study(made: Callable[..., Any]) -> None:
+    found = made("noisy-comparison", *[record(f"{STUDY}/{method}") for method in ("pals", "fredis", "plrc", "apl")])
+    assert [note.partition(":")[0] for note in found.notes] == ["PALS, APL", "FREDIS", "PLRC"]
+    assert found.notes[0].endswith("Shortened from 500 epochs.")
 
 
-def test_training_times_stand_beside_the_papers(tmp_path: Path) -> None:
-    made = table(write(tmp_path / "r.jsonl", record("timing/resnet18/pals", epoch_seconds=1.5)), "timing")
-    entry = entry_of(made, "PALS", "ResNet-18")
-    assert (entry.mean, entry.paper_mean, entry.mark, entry.protocol) == (1.5, 40.0, "", "")
-
-
-def test_training_times_are_compared_as_times(tmp_path: Path) -> None:
+def test_training_times_are_compared_as_times(made: Callable[..., Any]) -> None:
     """Not the accuracies of the same runs, nor times of runs that shared their device."""
-    pals = [record("timing/resnet18/pals", seed, epoch_seconds=1.5) for seed in (1, 2)]
-    alim = [
-        record("timing/resnet18/alim-scale", seed, 50.0, epoch_seconds=1.5 + seed, at_a_time=at_a_time)
-        for seed, at_a_time in ((1, 1), (2, 2))
-    ]
-    made = table(write(tmp_path / "r.jsonl", *pals, *alim), "timing", against="PALS")
-    assert entry_of(made, "ALIM", "ResNet-18").against_mean == 1.0
-
-
-def test_a_whole_schedule_asked_for_by_its_length_is_whole(tmp_path: Path) -> None:
-    """Where all rows have it; PALS has 500 epochs."""
-    recipes = select("1", methods=["PALS"])
-    runs = write(tmp_path / "r.jsonl", record(PALS_CELL))
-    made = make_table(recipes, gather(recipes, runs, 500), runs=runs, epochs=500)
-    assert (made.epochs, made.schedule) == (None, "full schedule")
-    assert entry_of(made, "PALS").n == 1
+    runs = [record("timing/resnet18/pals", seed, epoch_seconds=1.5) for seed in (1, 2)]
+    runs += [record("timing/resnet18/alim-scale", seed, 50.0, epoch_seconds=1.5 + seed, at_a_time=seed) for seed in (1, 2)]
+    found = made("timing", *runs, against="PALS")
+    entry = entry_of(found, "PALS", "ResNet-18")
+    assert (entry.mean, entry.paper_mean, entry.mark, entry.protocol) == (1.5, 40.0, "", "")
+    assert (entry_of(found, "ALIM", "ResNet-18").n, entry_of(found, "ALIM", "ResNet-18").against_mean) == (1, 1.0)
 
 
 def test_records_of_changed_settings_are_refused(grid: Path, pals: Pals, tmp_path: Path) -> None:
@@ -226,10 +209,9 @@ def test_links_lead_to_any_folder(name: str, expected: str, tmp_path: Path) -> N
     assert link(tmp_path / name, tmp_path / "page.md") == expected
 
 
-def test_two_records_of_one_run_are_refused(tmp_path: Path) -> None:
-    runs = write(tmp_path / "r.jsonl", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
+def test_two_records_of_one_run_are_refused(made: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="two records"):
-        table(runs, "1")
+        made("1", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
 
 
 # ------------------------------------------------------------------------------------------------ commands
@@ -263,9 +245,7 @@ def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
 
 def test_without_runs_the_papers_numbers_are_shown(pals: Pals) -> None:
     answer = pals("table", "2")
-    assert answer.code == 0
-    assert "81.46 ± 0.13" in answer.out
-    assert "81.46 ± 0.13" in answer.out and "ours" not in answer.out
+    assert answer.code == 0 and "81.46 ± 0.13" in answer.out and "ours" not in answer.out
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 300])
@@ -316,13 +296,7 @@ def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals:
     run = whole / "few" / "pals" / "full" / "seed-1"
     assert pals("figure", "selected", run, "--out", "c.csv").code == 0
     kept, direct = read_curve(tmp_path / "c.csv"), read_curve(run)
-    assert (kept.epochs, kept.selected, kept.correct, kept.accuracy) == (
-        direct.epochs,
-        direct.selected,
-        direct.correct,
-        direct.accuracy,
-    )
-    assert list(direct.epochs) == [1, 2]
+    assert replace(kept, name=direct.name) == direct and list(direct.epochs) == [1, 2]
     assert pals("figure", "selected", run, tmp_path / "c.csv", "--out", "c.svg").code == 0
     assert "paper: selected" not in (tmp_path / "c.svg").read_text(encoding="utf-8")  # these are not the paper's data
     assert pals("figure", "selected", run, "--paper", "--out", "c.svg").code == 0
@@ -343,9 +317,9 @@ def test_the_kept_records_are_of_experiments_and_lead_to_their_pages() -> None:
     records = read_records(RECORDS)
     assert len({one.run for one in records}) == len(records)
     for one in records:
-        recipe = experiments()[str(one.recipe)]
-        assert one.run == recipe.folder(Path(), one.seed).as_posix()
-        assert (one.method, one.network) == (recipe.method, recipe.config(one.seed).network.name)
+        experiment = experiments()[str(one.recipe)]
+        assert one.run == experiment.folder(Path(), one.seed).as_posix()
+        assert (one.method, one.network) == (experiment.method, experiment.config(one.seed).network.name)
         if one.folder:
             page = (RECORDS.parent / one.folder).read_text(encoding="utf-8")
             assert f"**{one.accuracy:.2f}**" in page
