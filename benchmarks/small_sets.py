@@ -30,7 +30,7 @@ from pals.pipeline.item_order import expected_benefit, spread_over_classes
 from pals.pipeline.stages.learn import network_of, temperature_of
 from pals.readers import Votes, read_votes
 from pals.training.extract import ImagePaths, encode
-from pals.vision.images.pixel_statistics import survey
+from pals.vision.images.pixel_statistics import median_side
 from pals.vision.pretrained import find_encoder
 
 GROUPS = ("flowers", "trees", "medium_mammals", "large_carnivores")
@@ -83,7 +83,7 @@ def read_features(args: argparse.Namespace, items: tuple[str, ...]) -> torch.Ten
     encoder, folder = find_encoder(args.encoder), args.files[0]
     if args.size is not None:
         encoder = replace(encoder, size=args.size)
-    side = survey(folder, items).shorter_side
+    side = median_side(folder, items)
     features_ND = encode(ImagePaths([folder / item for item in items], side), encoder)
     if args.features is not None:
         np.save(args.features, features_ND.numpy())

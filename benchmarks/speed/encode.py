@@ -38,7 +38,7 @@ from pals.runs.feature_cache import BackgroundEncoder, encode_cached
 from pals.training.extract import ImagePaths, encode
 from pals.vision.images.listing import list_images
 from pals.vision.images.load_folder import load_images
-from pals.vision.images.pixel_statistics import survey
+from pals.vision.images.pixel_statistics import median_side
 from pals.vision.pretrained import Encoder, find_encoder
 
 
@@ -78,7 +78,7 @@ def first_sight(folder: Path, encoder: Encoder, at_once: bool) -> Tensor:
 def measure(folder: Path, repeats: int) -> None:
     encoder, names = find_encoder("efficientnet-lite0"), list_images(folder)
     twin, paths = timm_twin(encoder), [folder / name for name in names]
-    side = survey(folder, names).shorter_side
+    side = median_side(folder, names)
     size = encoder.input_size(side)
     ours, network = f"encode, {size} px", f"encode, {size} px, decoded before"
     pixels = ImagePaths(paths, size).decoded(size)

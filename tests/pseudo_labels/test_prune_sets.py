@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _allocations import Allocations
-from pals.labels.candidates import CandidateSets, Truth
-from pals.labels.metrics import grade_pruning
 from pals.pseudo_labels import vote
 from pals.pseudo_labels.prune_sets import down_vote_threshold, max_neighbors, prune, prune_by_neighbors
 from pals.util.errors import InputError
@@ -156,17 +154,3 @@ def test_sets_must_fit_the_features() -> None:
         prune(ALLOWED_NC, torch.randn(4, 2))
     with pytest.raises(InputError, match="Row 1 of the candidate matrix is empty"):
         prune(torch.tensor([[True, True], [False, False], [True, False]]), torch.randn(3, 2), neighbors=1)
-
-
-def test_grades_by_hand() -> None:
-    """Sets {0,1,2}, {0,1}, {1,2}, {2} with the truth 0, 1, 0, 2; label 2 of the first, 1 of the second and 1 of the third go.
-    Of the five false candidates (1 2, 0, 1 2, none) two are gone; one of four items has lost its true label."""
-    allowed = [[1, 1, 1], [1, 1, 0], [0, 1, 1], [0, 0, 1]]
-    left = [[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
-    grades = grade_pruning(*(torch.tensor(sets).bool() for sets in (allowed, left)), Truth.of([0, 1, 0, 2]))
-    assert grades == pytest.approx({"coverage": 0.4, "error": 0.25, "f": 1.25 * 0.75 * 0.4 / (0.25 * 0.75 + 0.4)})
-
-
-def test_grades_where_nothing_is_false() -> None:
-    sets = CandidateSets.from_truth(Truth.of([0, 1, 2]))
-    assert grade_pruning(sets.allowed_NC, sets.allowed_NC, Truth.of([0, 1, 2]))["error"] == 0

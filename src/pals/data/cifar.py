@@ -111,7 +111,7 @@ CIFAR100 = Layout(
     std=(0.2675, 0.2565, 0.2761),
 )
 
-MIN_ITEMS_PER_CLASS = 100  # on average; with so many a training set has items of every class
+MIN_ITEMS_PER_CLASS = 100  # on average; a training set of this size has items of every class
 
 Part = tuple[np.ndarray, np.ndarray]  # uint8 images N x 3 x 32 x 32, class numbers N
 
@@ -214,8 +214,8 @@ def _read_batch(layout: Layout, path: Path) -> Part:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error}.") from None
-    # The makers publish no other sum. To pass with other content, a file would have to be a second preimage, which nobody can
-    # compute for MD5; only collisions, two files made for each other, are easy.
+    # The makers publish no other sum. To pass with other content, a file would have to be a second preimage, which cannot be
+    # computed for MD5; only collisions, two files made for each other, are easy.
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != PUBLISHED_MD5[path.name]:
         raise InputError(

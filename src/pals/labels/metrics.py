@@ -52,26 +52,6 @@ def grade_selection(selected_N: Tensor, label_N: Tensor, truth: Truth) -> dict[s
     return {"selected": int(selected), "correct": int(correct)}
 
 
-def grade_pruning(allowed_NC: Tensor, kept_NC: Tensor, truth: Truth) -> dict[str, float]:
-    """Grades of pruned candidate sets.
-
-    Args:
-        allowed_NC: Candidates before, bool.
-        kept_NC: Candidates afterwards, bool.
-        truth: True labels of the same items.
-
-    Returns:
-        `coverage` (share of the wrong candidates that are removed), `error` (share of the items that lost their true label) and
-        `f`, the F measure of 1 - error (as precision, beta = 0.5) and coverage (as recall).
-    """
-    wrong_NC = allowed_NC & ~F.one_hot(truth.label_N, truth.num_classes).to(allowed_NC)
-    removed_NC = allowed_NC & ~kept_NC
-    coverage = float((removed_NC & wrong_NC).sum() / wrong_NC.sum().clamp_min(1))
-    right = 1 - float((removed_NC & ~wrong_NC).any(dim=1).double().mean())
-    total = 0.25 * right + coverage
-    return {"coverage": coverage, "error": 1 - right, "f": 1.25 * right * coverage / total if total else 0.0}
-
-
 def posterior_histogram(posterior_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
     """Histogram of each item's largest posterior in `BINS` bins: `right` and `wrong` items, or `all` if there is no truth."""
     top_N, label_N = posterior_NC.max(dim=1)

@@ -159,13 +159,6 @@ class Taxonomy:
                 depth_T[number] = depth_T[parent] + 1
         return depth_T
 
-    @property
-    def below_TC(self) -> np.ndarray:
-        """Whether a class is the node or below it."""
-        class_C, span_T2 = np.arange(len(self.leaves)), self.span_T2
-        below_TC: np.ndarray = (span_T2[:, :1] <= class_C) & (class_C < span_T2[:, 1:])
-        return below_TC
-
     @cached_property
     def level_LC(self) -> np.ndarray:
         """The node above each class on every level that separates classes, from coarse to fine; the last level is the classes.

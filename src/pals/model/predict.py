@@ -23,7 +23,7 @@ from pals.util.errors import InputError
 from pals.util.threads import read_ahead
 from pals.vision.images.decoding import BadImageError, decode, decode_bytes
 from pals.vision.images.image_cache import BadImage
-from pals.vision.images.pixel_statistics import MIN_SIDE, survey
+from pals.vision.images.pixel_statistics import MIN_SIDE, median_side
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _check_inputs(about: Description, stream: Stream) -> int:
 
 def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
     try:
-        side = survey(folder, names).shorter_side
+        side = median_side(folder, names)
     except InputError:
         return  # no image can be read, which is an error when they are decoded
     if side < MIN_SIDE:

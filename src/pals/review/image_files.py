@@ -99,7 +99,7 @@ class ImageFiles:
     def _converted(self, path: Path, item: str, largest: int) -> ImageBytes:
         """Upright, RGB, with its proportions, never enlarged."""
         try:
-            longest = max((read_header(path) or (largest, largest))[:2])
+            longest = max(read_header(path) or (largest, largest))
             side = min(largest, longest)
             image = read_image(path, item, side, "pad", self._budget)
         except BadImageError as error:

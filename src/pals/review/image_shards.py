@@ -19,7 +19,7 @@ from pals.review.image_files import (
     packed,
 )
 from pals.util.errors import InputError
-from pals.vision.images.decoding import decode_bytes, read_header_bytes
+from pals.vision.images.decoding import decode_bytes, read_header
 
 if TYPE_CHECKING:
     from pals.data.shards.random_access import ShardImages
@@ -65,7 +65,7 @@ class ImageShards(ImageFiles):
 
     def _square(self, data: bytes, item: str, largest: int, how: Literal["crop", "pad"]) -> ImageBytes:
         """Never enlarged."""
-        width, height = read_header_bytes(data) or (largest, largest)
+        width, height = read_header(data) or (largest, largest)
         side = min(largest, min(width, height) if how == "crop" else max(width, height))
         with self._turn:
             return packed(decode_bytes(data, item, side, how=how))

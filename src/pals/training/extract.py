@@ -32,7 +32,7 @@ from pals.training.inference import (
 )
 from pals.util.errors import InputError
 from pals.vision.images.decoding import How
-from pals.vision.images.pixel_statistics import MIN_SIDE, survey
+from pals.vision.images.pixel_statistics import MIN_SIDE, median_side
 from pals.vision.networks import Network
 from pals.vision.networks.efficientnet_lite import ConvNorm
 from pals.vision.pretrained import Encoder, find_encoder
@@ -56,7 +56,7 @@ class ImagePaths:
     @staticmethod
     def of(paths: Sequence[str | Path]) -> ImagePaths:
         """The files with `side` measured on a sample of them."""
-        return ImagePaths(paths, survey(Path(), [str(path) for path in paths]).shorter_side)
+        return ImagePaths(paths, median_side(Path(), [str(path) for path in paths]))
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -25,7 +25,7 @@ from pals.vision.images import decoding as decoding_module
 from pals.vision.images.decoding import HOWS, BadImageError, How, decode
 from pals.vision.images.listing import list_images
 from pals.vision.images.pillow_limits import MemoryBudget, larger_images, quiet
-from pals.vision.images.pixel_statistics import image_statistics, survey
+from pals.vision.images.pixel_statistics import image_statistics, median_side
 
 
 def touch(*paths: Path) -> None:
@@ -420,7 +420,7 @@ def test_pillows_limit_is_raised_only_for_the_moment(ending: str, tmp_path: Path
     with pytest.raises(Image.DecompressionBombError):
         Image.open(tmp_path / f"a.{ending}").load()
     assert np.abs(decode(tmp_path / f"a.{ending}", 4).astype(int) - 9).max() <= 3
-    assert survey(tmp_path, [f"a.{ending}"]).largest_side == 30
+    assert median_side(tmp_path, [f"a.{ending}"]) == 30
     assert Image.MAX_IMAGE_PIXELS == 10
     with larger_images:
         Image.MAX_IMAGE_PIXELS = 2000  # by other code
@@ -556,22 +556,16 @@ def test_a_file_that_changes_meanwhile_is_not_trusted(tmp_path: Path, monkeypatc
 # ---- first looks
 
 
-def test_survey(tmp_path: Path) -> None:
+def test_median_side(tmp_path: Path) -> None:
     for number, (width, height) in enumerate([(10, 20), (30, 15), (40, 40), (25, 100)]):
         Image.new("L", (width, height)).save(tmp_path / f"{number}.png")
     (tmp_path / "4.png").write_bytes(b"")
-    found = survey(tmp_path, list_images(tmp_path))
-    assert (found.images, found.sampled, found.unreadable) == (5, 5, 1)
-    assert (found.shorter_side, found.smallest_side, found.largest_side) == (20, 10, 100)
-    assert found.megapixels == pytest.approx((200 + 450 + 1600 + 2500) / 4 / 1e6)
-    assert found.cache_bytes(32) == 5 * 3 * 32 * 32
-    assert found.bytes == pytest.approx(sum(path.stat().st_size for path in tmp_path.iterdir()) / 4 * 5, abs=1)
-    part = survey(tmp_path, list_images(tmp_path), sample=3)  # the first, the third and the last, which is damaged
-    assert (part.images, part.sampled, part.shorter_side) == (5, 3, 25)
+    assert median_side(tmp_path, list_images(tmp_path)) == 20
+    assert median_side(tmp_path, list_images(tmp_path), sample=3) == 25  # the first, the third and the last, which is damaged
     with pytest.raises(InputError, match=r"No image in .* of 1 sampled; the first is '4.png'"):
-        survey(tmp_path, ["4.png"])
+        median_side(tmp_path, ["4.png"])
     with pytest.raises(InputError, match="0 names"):
-        survey(tmp_path, [])
+        median_side(tmp_path, [])
 
 
 def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class ParquetShard(ArrowShard):
 
     @cached_property
     def _groups(self) -> list[range]:
-        """The rows of each row group. A file that unpacks to too much is refused here, before anything is unpacked."""
+        """The rows of each row group. A file that unpacks to too much is refused here, before it is unpacked."""
         with self._open() as file:
             about = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
             bytes_, size = max((group.total_byte_size for group in about), default=0), self.path.stat().st_size

@@ -105,7 +105,7 @@ class Stream:
 
     @property
     def packed(self) -> bool:
-        """Whether all images lie in files with many of them each."""
+        """Whether all shards are files with many images each."""
         return all(isinstance(part.shard, PackedShard) for part in self.ranges)
 
     def fingerprint(self) -> str:

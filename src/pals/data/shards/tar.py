@@ -50,7 +50,7 @@ class TarShard(PackedShard):
                     return
                 if number >= start:  # others are passed over without reading them
                     yield ShardItem(key, self._image(archive, key, members))
-            self._check_end(archive)  # again, for damage behind the last image
+            self._check_end(archive)  # again, for damage after the last image
 
     def names(self) -> Sequence[str]:
         """Names of the members with an image, as of files in a folder; of a sample without one its key."""

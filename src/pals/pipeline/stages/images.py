@@ -23,11 +23,11 @@ from pals.runs.run_config import VotesConfig
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.util.threads import in_order
-from pals.vision.images.decoding import BadImageError, read_header_bytes
+from pals.vision.images.decoding import BadImageError, read_header
 from pals.vision.images.image_cache import BadImage, NoRoomError, Watch
 from pals.vision.images.listing import list_images
 from pals.vision.images.load_folder import load_images
-from pals.vision.images.pixel_statistics import survey
+from pals.vision.images.pixel_statistics import median_side
 
 MAX_READ_HEADERS = 200  # images of shards whose headers are read for their size
 READING = "Reading images"
@@ -58,12 +58,12 @@ def shorter_side(images: str, names: Sequence[str]) -> int:
     """Median of the shorter sides of some of the images, in pixels."""
     shards = shards_of(images)
     if shards is None:
-        return survey(Path(images), names).shorter_side
+        return median_side(Path(images), names)
     rows = evenly_spaced(len(shards), MAX_READ_HEADERS).tolist()
     sides = list[int]()
     for row in rows:
         with suppress(BadImageError):
-            size = read_header_bytes(shards.encoded(row))
+            size = read_header(shards.encoded(row))
             sides += [] if size is None else [min(size)]
     if not sides:
         raise InputError(f"None of {len(rows)} images of {images} can be read. Are they the right shards?")

@@ -2,7 +2,7 @@
 
 Every image draws one sub-policy (o_1, o_2) uniformly; o_j with magnitude M_j is applied with probability p_j, independently:
     x -> o_2(o_1(x)),   o(x) = op(x, centre(M) +- swing(M)) with probability p, else x
-The lists are longer than the published ones, and some sub-policies stand in them twice or can never fire: both are kept,
+The lists are longer than the published ones, and some sub-policies occur twice or can never fire: both are kept,
 because they change how often the others are drawn.
 
 Reference: Cubuk et al. 2019, arXiv:1805.09501 (operations and magnitudes: its appendix).
@@ -106,7 +106,7 @@ SO 0.4 3 > CO 0.2 4 | EQ 0.1 4 > EQ 0.7 6 | EQ 0.3 8 > AC 0.4 3 | SO 0.6 4 > AC 
 EQ 0.1 0 > EQ 0.0 6 | EQ 0.8 4 > EQ 0.0 4 | EQ 0.5 5 > AC 0.1 2 | SO 0.5 5 > AC 0.9 5 | AC 0.6 1 > AC 0.7 8
 EQ 0.2 0 > AC 0.1 2 | EQ 0.6 9 > EQ 0.4 4
 """)
-"""97 sub-policies; 21 to 25 stand there a second time as 26 to 30."""
+"""97 sub-policies; 26 to 30 repeat 21 to 25."""
 
 IMAGENET_POLICY = (
     _parse("""

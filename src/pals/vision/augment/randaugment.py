@@ -27,7 +27,7 @@ class Range(NamedTuple):
     signed: bool = False
 
 
-# Outside the image lies black, and shears take the nearest pixel: Pillow's defaults, unlike in AutoAugment.
+# Pixels outside the image are black, and shears take the nearest pixel: Pillow's defaults, unlike in AutoAugment.
 RANGES: dict[str, Range] = {
     "autocontrast": Range(without_value(pixel_ops.autocontrast)),
     "brightness": Range(pixel_ops.brightness, 0.05, 0.95),

@@ -134,21 +134,15 @@ def _called(name: str) -> Iterator[None]:
         raise BadImageError(name, *_reason(error)) from None
 
 
-def read_header(path: Path) -> tuple[int, int, int] | None:
-    """Width, height and bytes of the file, without decoding; None if it cannot be read (decoding gives the reason)."""
-    try:
-        with quiet, open(path, "rb", opener=_without_waiting) as file:
-            bytes_, _, _ = stamp_of(os.fstat(file.fileno()))
-            return *_size(file), bytes_
-    except Exception:  # as above
-        return None
-
-
-def read_header_bytes(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the bytes of a file, or None."""
+def read_header(image: Path | bytes) -> tuple[int, int] | None:
+    """Width and height of a file, or of its bytes, without decoding; None if it cannot be read (decoding gives the reason)."""
     try:
         with quiet:
-            return _size(io.BytesIO(data))
+            if isinstance(image, bytes):
+                return _size(io.BytesIO(image))
+            with open(image, "rb", opener=_without_waiting) as file:
+                stamp_of(os.fstat(file.fileno()))  # raises for a pipe or a device
+                return _size(file)
     except Exception:  # as above
         return None
 

@@ -5,8 +5,8 @@
     NAME.lock          locked while a process decodes
 
 NAME is made from the settings: where the images come from, size and way of resizing. An array is written under a new token and
-published by replacing the manifest, so tensors that are mapped to the old one stay valid. What a killed process has left behind
-is deleted by the next one, which decodes again.
+published by replacing the manifest, so tensors that are mapped to the old one stay valid. Files of a killed process
+are deleted by the next one, which decodes again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BadImage(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageTable:
-    """Images of one size with their names. The pixels lie on the disk and are read when they are used."""
+    """Images of one size with their names. The pixels stay on the disk and are read when they are used."""
 
     images: Tensor  # N x 3 x S x S, uint8
     names: tuple[str, ...]
@@ -192,7 +192,7 @@ class CacheLoader:
     watch: Watch | None = None
 
     def __post_init__(self) -> None:
-        self.passing: dict[str, str] = {}  # reasons that may be gone the next time, by name
+        self.passing: dict[str, str] = {}  # reasons that may not hold the next time, by name
         self.decoded, self.last_call = 0, -math.inf
         if self.workers is not None and self.workers < 1:
             raise InputError(f"{self.workers} workers cannot do any work; choose at least 1, or None for one per core.")
@@ -200,7 +200,7 @@ class CacheLoader:
         self.threads = self.workers or cores
 
     def load(self, wanted: Sequence[str], cache: str | Path | None, *, skip_bad: bool = False) -> ImageTable:
-        """The wanted images. Without a cache folder they lie in a temporary one, deleted with the tensor.
+        """The wanted images. Without a cache folder they are in a temporary one, deleted with the tensor.
 
         Raises `NoRoomError` if the disk is full, `InputError` for a cache that cannot be written, and for bad images unless
         they are to be skipped.

@@ -32,7 +32,7 @@ def load_images(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> ImageTable:
-    """Images of a folder as one tensor, N x 3 x size x size, resized as `how` says.
+    """Images of a folder as one tensor, N x 3 x size x size, resized by `how`.
 
     The pixels stay on disk and need not fit in memory. Decoding takes 64 MB for finished images, 2 GB for images in progress
     (more only if a single image needs more), and about half a kilobyte per name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,49 +23,25 @@ COUNTED_VALUES = 4_000_000  # at a time: bounds the memory to about 40 MB
 Channels = tuple[float, float, float]
 
 
-@dataclass(frozen=True)
-class SizeSurvey:
-    """Sizes of a sample of image files."""
+def median_side(folder: str | Path, names: Sequence[str], sample: int = 200) -> int:
+    """Median of the images' shorter side in pixels; only headers are read.
 
-    images: int
-    "All images, from which the sample is taken."
-    sampled: int
-    unreadable: int
-    "Files of the sample whose header cannot be read."
-    shorter_side: int
-    "Median of the shorter side, in pixels."
-    smallest_side: int
-    largest_side: int
-    megapixels: float
-    "Mean of the sample."
-    bytes: int
-    "Size of all files together, estimated from the sample."
+    Args:
+        folder: Folder of the images.
+        names: Paths of the images relative to the folder.
+        sample: Most images to read, evenly spaced over the names; default 200.
 
-    def cache_bytes(self, size: int) -> int:
-        """Bytes of the decoded images."""
-        return self.images * 3 * size * size
-
-
-def survey(folder: str | Path, names: Sequence[str], sample: int = 200) -> SizeSurvey:
-    """Sizes of some of the files, spread evenly over the names; only their headers are read."""
+    Raises:
+        InputError: No name, or no image of the sample that can be read.
+    """
     if not names or sample < 1:
-        raise InputError(f"A survey needs images; found {len(names)} names and a sample of {sample}.")
-    chosen = [names[row] for row in evenly_spaced(len(names), sample).tolist()]
-    headers = [header for name in chosen if (header := read_header(Path(folder) / name)) is not None]
+        raise InputError(f"The size of images needs some of them; found {len(names)} names and a sample of {sample}.")
+    rows = evenly_spaced(len(names), sample).tolist()
+    headers = [header for row in rows if (header := read_header(Path(folder) / names[row])) is not None]
     if not headers:
-        raise InputError(
-            f"No image in {folder} can be read, of {len(chosen)} sampled; the first is {chosen[0]!r}. Is it the right folder?"
-        )
-    return SizeSurvey(
-        images=len(names),
-        sampled=len(chosen),
-        unreadable=len(chosen) - len(headers),
-        shorter_side=round(statistics.median(min(width, height) for width, height, _ in headers)),
-        smallest_side=min(min(width, height) for width, height, _ in headers),
-        largest_side=max(max(width, height) for width, height, _ in headers),
-        megapixels=statistics.fmean(width * height for width, height, _ in headers) / 1e6,
-        bytes=round(statistics.fmean(size for _, _, size in headers) * len(names)),
-    )
+        found = f"of {len(rows)} sampled; the first is {names[rows[0]]!r}"
+        raise InputError(f"No image in {folder} can be read, {found}. Is it the right folder?")
+    return round(statistics.median(map(min, headers)))
 
 
 class ImageRows(Protocol):
