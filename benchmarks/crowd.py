@@ -1,11 +1,10 @@
-"""How right labels are that come from answers alone, and with a second opinion, and how right the run is about that: in a
-simulation, where the truth is known.
+"""Accuracy of labels from answers alone and with a classifier's predictions, and of its estimate by the run, in a simulation.
 
     python benchmarks/crowd.py
     python benchmarks/crowd.py --items 300 1000 3000 --seeds 4
 
-Each item gets three answers from different people. Everybody errs in the way of all, some more often; the opinion is that of a
-classifier whose errors are its own. Prints a table in Markdown, means over seeds, in per cent.
+Each item gets three answers from different annotators. All confuse the same classes, some more often; errors of the
+classifier are independent of theirs. Prints a table in Markdown, means over seeds, in per cent.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def simulate(crowd: Crowd, items: int, seed: int) -> tuple[Votes, np.ndarray, np
 
 
 def measure(crowd: Crowd, items: int, seed: int) -> list[float]:
-    """Shares of wrong labels: of the majority, of Dawid and Skene, of the people alone (estimated, real), with the opinion."""
+    """Error rates: of the majority, of Dawid and Skene, of the answers alone (estimated, real), with the classifier."""
     votes, truth_N, logits_NC = simulate(crowd, items, seed)
     majority = 1 - accuracy_of(majority_vote(votes), Truth.of(truth_N, votes.class_names))
     found = [majority, float((dawid_skene(votes).label_N != truth_N).mean())]

@@ -1,13 +1,13 @@
-"""How often the interval "likely x to y of the labels are wrong" holds the truth; 95% is what it says.
+"""Coverage of the interval "likely x to y of the labels are wrong", whose nominal level is 95%.
 
     python benchmarks/interval.py                                         # simulated crowds
     python benchmarks/interval.py --asked                                 # the same after `pals update`
     python benchmarks/interval.py --trusted                               # the same after `pals update --trust`
     python benchmarks/interval.py IMAGES VOTES TRUTH --random 0 0.3333    # the closed form on random parts of real pictures
 
-Prints a table in Markdown: the share of draws whose interval holds the real share of wrong labels, both shares and the width of
-the interval, in per cent, and how often the run says that answers and classifier contradict each other. Labels that are known
-to be right do not count. Random parts of real pictures are disjoint as long as there are pictures.
+Prints a table in Markdown: the share of draws whose interval contains the real share of wrong labels, both shares and the width
+of the interval, in per cent, and how often the run warns that answers and classifier contradict each other. Labels known to be
+right do not count. Random parts of real images are disjoint as long as there are images.
 """
 
 from __future__ import annotations

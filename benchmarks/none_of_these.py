@@ -1,10 +1,10 @@
-"""How well items are found whose class is missing: each class in turn is hidden from the people who answered.
+"""Detection of items whose class is missing: each class in turn is hidden from the annotators.
 
     python benchmarks/none_of_these.py IMAGES VOTES TRUTH [--alike 0.7] [--unknown 0] [--encoder efficientnet-lite0]
 
-Whoever named the hidden class names another. Of its own items, what people take them for when they err: an answer follows with
-probability `--alike` one look-alike that is drawn for the item, so that answers agree, and is else drawn by itself. Of other
-items, what somebody else said of them. A share `--unknown` says "don't know" instead.
+An answer with the hidden class is replaced by another class. For items of the hidden class it is drawn from the annotators'
+confusions: with probability `--alike` one class drawn for the item, so that answers agree, else a class of its own. For other
+items it is another annotator's answer. A share `--unknown` is replaced by "don't know".
 
 Prints two tables in Markdown: for each class the AUROC of the probability, its share of the items, as it is and as estimated,
 the share that is flagged (probability above one half), how many of the flagged are of it, how many of its items are flagged,

@@ -1,4 +1,4 @@
-"""Finished data played back: answers arrive one by one, and a rule says which item is asked about next."""
+"""Replay of finished data: answers arrive one by one, and a rule chooses the item that the next annotator is asked about."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python benchmarks/scale.py            # prints the table of the page
 
 Each stage is arithmetic or traffic per item (or per pair of items) times a constant that was measured at one size; the file of
-each measurement is named beside it. What is predicted is no measurement: it is what the model says where nothing new breaks.
+each measurement is named beside it. A prediction is no measurement: the model assumes that nothing else becomes a limit.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How right labels are that come from a few hundred pictures with people's answers: the closed form on frozen features beside a
-majority vote and Dawid and Skene, on random subsets.
+"""Accuracy of labels for a few hundred images with answers: the closed form on frozen features, a majority vote, and Dawid and
+Skene, on random subsets.
 
     python benchmarks/small_sets.py IMAGES VOTES TRUTH [--encoder efficientnet-lite0] [--items 100 300] [--random 0 0.33]
     python benchmarks/small_sets.py --look-alike CIFAR-100-FOLDER --out FOLDER
 
 The first prints a table in Markdown; with --features FILE.npy the features are kept there and used again. The second writes
-pictures of 20 look-alike classes of CIFAR-100 with the answers of simulated volunteers, for the first to read.
+images of 20 similar classes of CIFAR-100 with the answers of simulated annotators, as input of the first.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def some_answers_at_random(votes: Votes, share: float, rng: np.random.Generator)
 
 def look_alike(folder: Path, out: Path, count: int) -> None:
     """Pictures of four superclasses, `ANSWERS` answers each. Mistakes stay within the superclass; some answers name two labels;
-    of a tenth of the pictures nobody is right, and most name the same wrong label."""
+    for a tenth of the images all answers are wrong, and most name the same label."""
     rng = np.random.default_rng(0)
     data = load_cifar100(folder)
     names = [name for group in GROUPS for name in SUPERCLASSES[group]]

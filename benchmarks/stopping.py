@@ -2,9 +2,9 @@
 
     python benchmarks/stopping.py IMAGES VOTES TRUTH --features FEATURES.npy --seeds 3
 
-Prints tables in Markdown, in per cent of labels. Stop: where the rule says that all items have enough answers. Replay: labels
-right by the rule and with everyone asked equally, and what the rule needs to be as right. Forecast: after a random part of the
-answers, the labels right that further answers, asked for by the rule, are said to come to, and what they really come to.
+Prints tables in Markdown, in per cent of labels. Stop: when by the rule all items have enough answers. Replay: accuracy by
+the rule and with equally many answers per item, and the answers that the rule needs for the same accuracy. Forecast: after a
+random part of the answers, the predicted accuracy with further answers chosen by the rule, and the real one.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def show_forecast(kind: str, votes: Votes, truth_N: np.ndarray, new_fit: Callabl
 
 
 def forecasts(votes: Votes, truth_N: np.ndarray, fit: Fit, before: float, seed: int) -> Iterator[tuple[float, ...]]:
-    """Labels right and what is said of them, before and after."""
+    """Accuracy and its estimate, before and after."""
     rng = np.random.default_rng(seed)
     arrivals = Arrivals(votes, rng)
     count_N = 1 + (rng.permutation(len(truth_N)) < (before - 1) * len(truth_N)).astype(int)

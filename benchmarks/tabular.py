@@ -3,8 +3,8 @@
     python benchmarks/tabular.py lost.mat msrc-v2.mat bird-song.mat --out tabular.jsonl
 
 Writes one line per data set and method as it is done, leaves out what is already there, and prints the table at the end. The
-settings are the classifiers' defaults, so PALS has its preset `small`. Where a setting is chosen, it is chosen anew in each
-fold from its training part, by the covering rate: no truth, and no test item, has a say in it.
+settings are the classifiers' defaults, so PALS has its preset `small`. A setting that is chosen is chosen in each
+fold from its training part, by the covering rate, without truth and test items.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AverageLogistic(LogisticRegression):  # type: ignore[misc]
 
 
 def chosen(name: str, **grid: Any) -> Callable[[int], Any]:
-    """A method with the option in `grid` chosen by the covering rate on a fifth of the training part, held out."""
+    """A method with the option in `grid` chosen by the covering rate on a holdout, a fifth of the training part."""
 
     def make(seed: int) -> Any:
         inner = First(StratifiedCandidateKFold(5, shuffle=True, random_state=seed))

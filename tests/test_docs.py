@@ -1,4 +1,4 @@
-"""The documentation says what the code does: examples run, links lead somewhere, tables match the settings."""
+"""The documentation agrees with the code: examples run, links lead somewhere, tables match the settings."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_only_the_engine_knows_kinds_of_devices(path: Path) -> None:
 
 
 def truth_readers(tree: ast.AST) -> list[int]:
-    """Lines that look into a truth: `truth.label_N`, `self.truth.label_N`, `dataset.test_truth.label_N`, Truth(...).label_N."""
+    """Lines that read a truth: `truth.label_N`, `self.truth.label_N`, `dataset.test_truth.label_N`, Truth(...).label_N."""
     lines = []
     for node in inside(tree, ast.Attribute):
         if node.attr == "label_N":  # type: ignore[attr-defined]

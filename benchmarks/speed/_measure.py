@@ -1,4 +1,4 @@
-"""What the speed benchmarks share: fair timing, peak memory, and results that say where they come from."""
+"""Shared by the speed benchmarks: fair timing, peak memory, and results with their provenance."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def seconds(variants: Mapping[str, Callable[[], object]], repeats: int, device: 
 
 
 def peak_bytes(run: Callable[[], object], device: str = "cpu") -> int:
-    """Memory that the call needs at its peak beyond what is held now. On a CPU (Linux): ask in a fresh process, once.
+    """Peak memory of a call beyond the present use. On a CPU (Linux) it is right once, in a fresh process.
 
-    There the process's highest size is compared with its present one, so an earlier, higher peak can only make a call
-    look worse. (`ru_maxrss` would not do: a child process inherits it from its parent.)
+    There the process's highest size is compared with its present one, so an earlier, higher peak makes a call
+    worse, never better. (`ru_maxrss` would not do: a child process inherits it from its parent.)
     """
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()

@@ -6,10 +6,10 @@
 Both decode the files, and both run the same network with the same weights (EfficientNet-Lite0) at the same size: the one for
 which it was trained or, for tiny pictures, what `encode` chooses. A last line has the loop at 224 pixels whatever the pictures,
 as it is usually written. Two lines have what `pals fit` does with a folder that it sees for the first time, caches written: all
-pictures decoded and then encoded, and encoded while others are decoded. Two more lines say how much of what the cores can do is
-used: floating-point operations a second of the network, pictures being decoded already, and of a large matrix product.
+pictures decoded and then encoded, and encoded while others are decoded. Two more lines give the used part of what the cores can
+do: floating-point operations a second of the network, pictures being decoded already, and of a large matrix product.
 
-All take turns. `ratio` compares the quickest turns; that of the medians is kinder to whoever suffers less from other programs;
+All take turns. `ratio` compares the quickest turns; that of the medians favours the one that other programs disturb less;
 CPU seconds (the least of a turn, waiting in a loop for another core included) hardly depend on them with one thread.
 """
 
@@ -129,7 +129,7 @@ MATMUL = f"matmul, {SIDE} x {SIDE}"
 
 @torch.inference_mode()
 def matmul() -> Tensor:
-    """What the cores can do at best: the line that a network's operations a second are held against."""
+    """The best that the cores can do, with which a network's operations a second are compared."""
     square = torch.ones(SIDE, SIDE)
     return square @ square
 

@@ -24,15 +24,8 @@ from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
 from pals.pseudo_labels.knn import MIN_SCREENED_ITEMS, Neighbors, _is_screened, nearest, nearest_to
-from pals.pseudo_labels.knn_vote import (
-    Labeling,
-    agreeing_counts,
-    neighbor_weight,
-    quota_of,
-    select_reliable,
-    vote,
-    vote_posterior,
-)
+from pals.pseudo_labels.knn_vote import Labeling, agreeing_counts, quota_of, select_reliable
+from pals.pseudo_labels.neighbor_votes import neighbor_weight, vote, vote_posterior
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
@@ -71,7 +64,7 @@ def straightforward(near: Neighbors, allowed_NC: Tensor) -> Labeling:
 
 
 def check_agreement(a: Labeling, b: Labeling, allowed_NC: Tensor) -> None:
-    """Same pseudo-labels, beliefs and quota; the same items chosen but for ties of the clamped belief."""
+    """Same pseudo-labels, posteriors and quota; the same items selected but for ties of the clamped posterior."""
     assert torch.equal(a.pseudo_N, b.pseudo_N)
     torch.testing.assert_close(a.posterior_NC, b.posterior_NC, atol=1e-5, rtol=0)
     assert a.quota == b.quota > 1

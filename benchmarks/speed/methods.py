@@ -10,13 +10,13 @@ epochs after two to warm up, without the test pass. Prints a table and one JSON 
 
 A method with stages is timed in its last one, which is what theory counts: under the settings of `LAST_STAGE` it comes in the
 second epoch at the latest, for UPLLRS after one epoch of separation. In the JSON line `path` is the method's own name for
-what it does there, `steps` are those of the epochs timed, and `statistics` is what it says of the last of them. All items are
-trained on: ALIM and IRNet are given the noise rate, which they would otherwise estimate from items held out, and UPLLRS holds
-out none to tell when to stop. FREDIS edits the sets after every epoch, as published after every tenth or later.
+what it does there, `steps` are those of the epochs timed, and `statistics` are its own of the last one. All items are
+trained on: ALIM and IRNet are given the noise rate, which they would otherwise estimate from a holdout, and UPLLRS has no
+holdout for early stopping. FREDIS edits the sets after every epoch, as published after every tenth or later.
 
 An epoch of DivideMix has as many steps as its mixture trusts items make, and of random images it may trust any number. So its
 threshold is 0 here: it trusts all but those whose probability is 0 to the last digit, and its time is the most that an epoch
-can take. Where it trusts half of the items an epoch takes about half of that. `labeled_0` and `labeled_1` say how many.
+can take. Where it trusts half of the items an epoch takes about half of that. `labeled_0` and `labeled_1` are their numbers.
 """
 
 from __future__ import annotations

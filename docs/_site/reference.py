@@ -167,7 +167,7 @@ def design_page() -> str:
 
 
 def _purpose(package: str) -> str:
-    """The first paragraph of what the package says of itself."""
+    """The first paragraph of the package's docstring."""
     tree = ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").split("\n\n")[0].replace("\n", " ")
 

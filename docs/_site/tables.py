@@ -2,7 +2,7 @@
 
     <!-- table: options proden -->
 
-`tables` puts the table in its place: on the site every option has a row, and no page repeats what the code says.
+`tables` puts the table in its place: on the site every option has a row, and no page repeats the code.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def methods() -> str:
 
 
 def names(*wanted: str) -> str:
-    """Names of the public API, each with the first sentence of what it says of itself."""
+    """Names of the public API, each with the first sentence of its docstring."""
     group_of = {name: page_name(heading) for heading, names in api_groups().items() for name in names}
     rows = []
     for name in wanted:

@@ -21,7 +21,12 @@ def test_what_a_script_imports_is_there(script: Path) -> None:
     nodes = ast.walk(ast.parse(script.read_text(encoding="utf-8")))
     found = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pals"]
     names = [(node.module or "", alias.name) for node in found for alias in node.names]
-    missing = [name for name in names if not (hasattr(import_module(name[0]), name[1]) or find_spec(".".join(name)))]
+    modules = [import_module(module) for module, _ in names]
+    missing = [
+        f"{module}.{name}"
+        for (module, name), found in zip(names, modules, strict=True)
+        if not hasattr(found, name) and not (hasattr(found, "__path__") and find_spec(f"{module}.{name}"))
+    ]
     assert not missing
 
 

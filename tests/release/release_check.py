@@ -47,7 +47,7 @@ COMPLAINT = 'user.py:3: error: Incompatible types in assignment (expression has 
 
 
 class FailedError(Exception):
-    """A command that ended otherwise than it should, and the end of what it said."""
+    """A command with another exit status than expected, and the end of its output."""
 
 
 def lowest(requirements: Iterable[Requirement], python: str) -> dict[str, Version]:

@@ -1,4 +1,4 @@
-"""What is in the wheel, and what is said on it. (Whether it runs in a clean environment: `make release-check`.)"""
+"""The content of the wheel and its metadata. (Whether it runs in a clean environment: `make release-check`.)"""
 
 from __future__ import annotations
 
