@@ -25,7 +25,7 @@ import pandas as pd
 from _measure import report
 from PIL import Image
 
-from pals.pipeline.item_neighbors import ItemNeighbors
+from pals.pipeline.run_arrays import ItemNeighbors
 from pals.pipeline.tables.result_tables import csv_text
 from pals.runs.run_config import RunConfig
 from pals.util.config import to_yaml

@@ -148,7 +148,7 @@ def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", settings={"data": {"trusted": ("dora",)}})
     (tmp_path / "list.txt").write_text("new")
-    with pytest.raises(InputError, match=r"has none\. Fit the pictures with --encoder auto"):
+    with pytest.raises(InputError, match=r"has none\. Fit the images with --encoder auto"):
         update(found.folder, add_class="d", items=tmp_path / "list.txt", out=tmp_path / "more")
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]

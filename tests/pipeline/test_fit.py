@@ -248,7 +248,7 @@ def test_published_weights_as_they_are(pals: Pals, data: Path, published: Path) 
     assert not Path("run").exists()
     answer = pals(*common, "--out", "run", "--network", "imagenet-resnet18", "--truth", data / "truth.csv")
     assert answer.code == 0, answer.err
-    assert "Pictures are described by imagenet-resnet18, which stays frozen" in answer.out
+    assert "Images are described by imagenet-resnet18, which stays frozen" in answer.out
     assert "(method pals, mlp on the features of imagenet-resnet18 at 64 px) in 2 epochs" in answer.out
     model, state = Model.load("run", "cpu"), torch.load(published, weights_only=True)
     assert model.encoder is not None

@@ -147,7 +147,7 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
         ("d3", "\n", "names no items"),
         ("d3", None, "list.txt does not exist. Give a text file"),
         (" ", "001.png", "needs a name"),
-        ("Dont know", "001.png", "this means that somebody does not know. Choose another name"),
+        ("Dont know", "001.png", 'this means "don.t know". Choose another name'),
     ],
 )
 def test_bad_lists(found: Findings, tmp_path: Path, name: str, listed: str | None, message: str) -> None:
@@ -179,7 +179,7 @@ def test_what_does_not_go_together(found: Findings, digits: tuple[Path, np.ndarr
     )
     assert trained.labels["none_of_these"].isna().all() and trained.numbers["none_of_these"] is None
     (tmp_path / "list.txt").write_text("001.png\n")
-    with pytest.raises(InputError, match=r"needs frozen features .* Fit the pictures with --encoder auto"):
+    with pytest.raises(InputError, match=r"needs frozen features .* Fit the images with --encoder auto"):
         update(trained.folder, add_class="d3", items=tmp_path / "list.txt", out=tmp_path / "new")
 
 

@@ -163,10 +163,10 @@ def test_another_prefix(pals: Pals, pictured: Path, place: Path) -> None:
 @pytest.mark.parametrize(
     ("run", "more", "message"),
     [
-        ("run", ("--document-root", "run"), "is not above the pictures' folder"),
-        ("run", ("--document-root", "my data/photos"), "is not above the pictures' folder"),
+        ("run", ("--document-root", "run"), "is not above the images' folder"),
+        ("run", ("--document-root", "my data/photos"), "is not above the images' folder"),
         ("run", ("--document-root", ".", "--prefix", "x"), "Give either --prefix or --document-root"),
-        ("plain", ("--document-root", "."), "has no pictures"),
+        ("plain", ("--document-root", "."), "has no images"),
         ("run", ("--out", "tasks.csv"), "Label Studio imports tasks from a .json file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The truth, where somebody has it: read for grading alone, and how right the result is by it."""
+"""Evaluation against known labels: reading them, and the accuracy of the result."""
 
 from __future__ import annotations
 
@@ -15,24 +15,36 @@ from pals.readers import Votes, read_votes
 from pals.util.errors import InputError
 from pals.util.words import quoted
 
-GRADED = 100  # doubtful answers that are graded, the surest first
+MAX_GRADED_ANSWERS = 100  # doubtful answers that are graded, the surest first
 
 
 class Graded(NamedTuple):
-    """The items whose truth is known, and their true labels. An item marked as gold is none of them: its label was given, and
-    would be counted as found."""
+    """The G items whose truth is known, without gold items, whose label was given.
+
+    Args:
+        row_G: Their rows.
+        truth: Their true labels.
+        whole: Whether they are all items that have answers and are not gold.
+    """
 
     row_G: np.ndarray
     truth: Truth
     whole: bool
-    "Whether that is every item that has answers and is not gold."
 
 
 def read_truth(path: Path, votes: Votes) -> Graded:
-    """The true labels of items that have answers, of all or of some: a table with an item and a label column."""
+    """The true labels of some or all items with answers.
+
+    Args:
+        path: A table with an item and a label column.
+        votes: The answers.
+
+    Raises:
+        InputError: The file cannot be read, has two labels for an item, or none for an item that can be graded.
+    """
     found = read_votes(path, format="long", class_names=votes.class_names, taxonomy=votes.taxonomy)
-    matched, _ = found.take(np.flatnonzero(found.sure_R)).match(votes.items)  # what is unsure is no truth
-    if matched.taxonomy is not None and len(matched.answer_R):  # what is known as an inner node only grades no class
+    matched, _ = found.take(np.flatnonzero(found.sure_R)).match(votes.items)  # an unsure label is no truth
+    if matched.taxonomy is not None and len(matched.answer_R):  # an inner node grades no class
         matched = matched.take(np.flatnonzero(np.bincount(matched.answer_R)[matched.answer_R] == 1))
     _refuse_two_truths(path, matched)
     label_N = np.full(len(votes.items), -1)
@@ -61,11 +73,18 @@ def _refuse_two_truths(path: Path, truth: Votes) -> None:
 
 
 def grade(known: Graded, result: Result, answer_M: np.ndarray, consensus: Consensus) -> dict[str, float]:
-    """How right the result is, beside what votes alone come to. `answer_M` are the doubtful answers, the surest first."""
+    """Accuracy of the result, of the majority vote and of the annotator model, and precision of the doubtful answers.
+
+    Args:
+        known: Items with known labels.
+        result: The result of the fit.
+        answer_M: The doubtful answers, the surest first.
+        consensus: The annotator model fitted to the answers alone.
+    """
     votes, (row_G, truth, _) = result.votes, known
     place_N = np.full(len(votes.items), -1)
     place_N[row_G] = np.arange(len(row_G))
-    first = answer_M[place_N[result.item_A[answer_M]] >= 0][:GRADED]
+    first = answer_M[place_N[result.item_A[answer_M]] >= 0][:MAX_GRADED_ANSWERS]
     return {
         "labels": accuracy_of(result.posterior_NC[row_G], truth),
         "majority": accuracy_of(majority_vote(votes)[row_G], truth),

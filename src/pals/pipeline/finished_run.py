@@ -1,5 +1,5 @@
-"""What a finished run's folder holds, as text: its tables, and the settings of its data. Reading them loads no library for
-learning, and not even pandas."""
+"""The files of a finished run as text: its tables, and the settings of its data. Reading them loads neither torch nor
+pandas."""
 
 from __future__ import annotations
 
@@ -27,17 +27,26 @@ NEEDED = {
     "classes.csv": ("class",),
 }
 ROWS = {"labels.csv": "items", "doubtful.csv": "doubtful_answers", "votes.csv": "answers"}
-"""Where summary.json says how many rows a table has at least."""
-BLOCK = 200  # rows that are turned into columns at once: so few that the garbage collector does not count them
+"""Key of summary.json with the smallest number of rows of a table."""
+MAX_ROWS_AT_ONCE = 200  # turned into columns at once: so few that the garbage collector does not count them
 UNNAMED = "(unnamed)"
 """Stands for all answers without an annotator's name."""
 TAXONOMY = "taxonomy.csv"
 """The tree that the run's answers were read with."""
-SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run was told otherwise
+SEVERAL = "|"  # between the labels of one answer in votes.csv, unless the run has another separator
 
 
 def read_columns(run: Path, name: str, needed: Sequence[str] | None = None) -> dict[str, list[str]]:
-    """A table of the run by column. `needed`: columns that it must have, if it is not one of the queue's."""
+    """A table of the run by column, all cells as text.
+
+    Args:
+        run: The run's folder.
+        name: The file.
+        needed: Columns that it must have; default: those of `NEEDED`.
+
+    Raises:
+        InputError: The file is missing, damaged, or cut off.
+    """
     path = run / name
     if not path.is_file():
         raise InputError(f"{run} holds no {name}. Give the folder that `pals fit --out` wrote, once it is finished.")
@@ -47,7 +56,7 @@ def read_columns(run: Path, name: str, needed: Sequence[str] | None = None) -> d
         rows = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))  # a blank line is no row
         header = current_names(path, next(rows, []))
         columns: list[list[str]] = [[] for _ in header]
-        while block := list(islice(rows, BLOCK)):
+        while block := list(islice(rows, MAX_ROWS_AT_ONCE)):
             odd = next((number for number, row in enumerate(block, start=1) if len(row) != len(header)), None)
             if odd is not None:
                 raise ValueError(f"row {odd + len(columns[0] if columns else ())} has another number of cells than the header")
@@ -62,15 +71,14 @@ def read_columns(run: Path, name: str, needed: Sequence[str] | None = None) -> d
 
 
 def read_table(run: Path, name: str, needed: Sequence[str] | None = None) -> pd.DataFrame:
-    """The same as a DataFrame, all cells as text."""
+    """`read_columns` as a data frame."""
     import pandas as pd  # the review page starts without it
 
     return pd.DataFrame(read_columns(run, name, needed))
 
 
 def _refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequence[str] | None = None) -> None:
-    """Of a table that has lost columns or rows since the fit nothing may be concluded; without a summary nobody can tell how
-    many rows there were."""
+    """A table that has lost columns or rows since the fit is an error; rows are only checked if there is a summary."""
     missing = [column for column in needed or NEEDED[path.name] if column not in header]
     if missing:
         raise InputError(f"{path} has no column {missing[0]!r}. Run `pals fit` again to rewrite it.")
@@ -84,25 +92,25 @@ def _refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequ
 
 
 def separator_of(run: Path | str) -> str | None:
-    """What stands between several labels in the run's votes.csv."""
+    """The separator between several labels in a cell of the run's votes.csv."""
     separator = data_of(run).get("separator", SEVERAL)
     return None if separator is None else str(separator)
 
 
 def tree_of(run: Path | str) -> str | None:
-    """The file with the tree that the run's answers were read with, if there is one."""
+    """The file with the run's taxonomy, if it has one."""
     path = Path(run).resolve() / TAXONOMY
     return str(path) if path.exists() else None
 
 
 def taxonomy_of(run: Path | str) -> Taxonomy | None:
-    """That tree."""
+    """The run's taxonomy, if it has one."""
     path = tree_of(run)
     return None if path is None else Taxonomy.read(path)
 
 
 def data_of(run: Path | str) -> dict[str, Any]:
-    """The settings of the run's data; nothing where there are none."""
+    """The settings of the run's data; empty without config.yaml."""
     path = Path(run) / "config.yaml"
     data = read_yaml(path).get("data") if path.is_file() else None
     return data if isinstance(data, dict) else {}

@@ -102,8 +102,8 @@ def in_words(answers: Iterable[ItemAnswer]) -> str:
 
 
 def others_in_words(answers: Mapping[int, ItemAnswer], asked: Iterable[int]) -> list[str]:
-    """For each of the answers `asked` to one item what all others say. An item may have very many answers: those that say the
-    same have the same others, but for the order of equally frequent ones."""
+    """For each of the answers `asked` to one item all other answers in words. As an item may have very many answers, equal ones
+    share the words, which differ only in the order of equally frequent answers."""
     numbers = defaultdict(list)
     for number, answer in answers.items():
         if not answer.unknown:

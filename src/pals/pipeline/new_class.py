@@ -20,15 +20,25 @@ from pals.util.files import without_mark
 
 GROUPS = "none_of_these"
 """In a run's folder: a list of items for each group that may be a class."""
-PART = 0.25
-"""Share of the listed items that must be from a group for its other items to be of the new class, too: one item that strayed
-into the group of another class shall not cost that class its answers."""
+MIN_LISTED_SHARE = 0.25
+"""Share of the listed items that must be in a group for its other items to belong to the new class as well: a single item in
+the group of another class must not cost that class its answers."""
 
 
 def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = None) -> Votes:
-    """The votes with a further class for each name, of which the items in its file are known to be (gold). What people said of
-    them stays: it shows what they take the new class for. Answers to others that may be of it, by the run that `earlier` (its
-    votes.csv) belongs to, weigh nothing: nobody could have named the new class, and the picture decides."""
+    """The votes with new classes, to which the listed items are known to belong (gold).
+
+    Answers to listed items stay: they show what annotators call the new class. Answers to other items that may belong to it, by
+    the run before, get weight 0: no annotator could have named the new class, so their images decide.
+
+    Args:
+        votes: The answers.
+        lists: New class to the text file with its items.
+        earlier: votes.csv of the run before.
+
+    Raises:
+        InputError: A file cannot be read, or the class or an item is not valid.
+    """
     for name, path in lists.items():
         votes = _add(votes, name, Path(path))
         if earlier is not None:
@@ -40,11 +50,11 @@ def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = No
 
 
 def _flagged(path: Path, listed: Collection[str]) -> set[str]:
-    """The items of a run that are probably of none of the classes, but for those of a class of which most are: that class is
-    odd itself, and would lose all its answers."""
+    """The items of a run that are probably of none of the classes, without those of a class most of whose items are: it would
+    lose all its answers."""
     try:
         table = pd.read_csv(path, dtype={"item": str, "label": str}, keep_default_na=False)
-        if "none_of_these" not in table:  # a run of an earlier version
+        if "none_of_these" not in table:  # a run of version 0.1
             return set()
         flagged = pd.to_numeric(table["none_of_these"]) > PROBABLE
     except (OSError, ValueError) as error:
@@ -57,12 +67,12 @@ def _flagged(path: Path, listed: Collection[str]) -> set[str]:
 
 
 def _alike(groups: Path, listed: Collection[str]) -> set[str]:
-    """The items of all groups of a run from which a good part of the list is."""
+    """The items of all groups of a run that hold at least MIN_LISTED_SHARE of the list."""
     try:
         found = [set(path.read_text(encoding="utf-8").splitlines()) for path in sorted(groups.glob("*.txt"))]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"Cannot read the lists in {groups} ({error}). Run `pals fit` again to rewrite them.") from None
-    return set[str]().union(*(group for group in found if len(group.intersection(listed)) >= PART * len(listed)))
+    return set[str]().union(*(group for group in found if len(group.intersection(listed)) >= MIN_LISTED_SHARE * len(listed)))
 
 
 def _add(votes: Votes, name: str, path: Path) -> Votes:
@@ -82,8 +92,7 @@ def _add(votes: Votes, name: str, path: Path) -> Votes:
 
 
 def _with_class(votes: Votes, name: str) -> Votes:
-    """With the new class, in a taxonomy as a root; it may be in the list of classes or in the tree already, if nobody has
-    named it."""
+    """With the new class, in a taxonomy as a root. A class that exists is used if no answer names it."""
     if name in votes.class_names:
         if _is_named(votes, votes.class_names.index(name)):
             raise InputError(
@@ -98,7 +107,7 @@ def _with_class(votes: Votes, name: str) -> Votes:
 
 
 def _is_named(votes: Votes, number: int) -> bool:
-    """Whether anybody gave this class and no other, or an item is known to be of it."""
+    """Whether an answer names this class alone, or an item is known to belong to it."""
     alone_R = np.bincount(votes.answer_R)[votes.answer_R] == 1
     return bool((alone_R & (votes.label_R == number)).any() or (votes.gold_I == number).any())
 
@@ -118,7 +127,7 @@ def read_list(path: Path) -> dict[str, int]:
 
 
 def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
-    """The setting `data.added` for what was asked for."""
+    """The setting `data.added`: the new class and the file with its items."""
     if name is None and items is None:
         return {}
     if name is None or items is None:
@@ -126,16 +135,14 @@ def added_classes(name: str | None, items: str | Path | None) -> dict[str, str]:
     if not name.strip():
         raise InputError("--add-class: the new class needs a name.")
     if UnsureMarks((), (), NO_ANSWER).is_unknown(name):
-        raise InputError(
-            f"--add-class {name}: in a file of answers this means that somebody does not know. Choose another name."
-        )
+        raise InputError(f'--add-class {name}: in a file of answers this means "don\'t know". Choose another name.')
     return {name.strip(): str(Path(items).resolve())}
 
 
 def refuse_without_features(run: Path, settings: Mapping[str, Any]) -> None:
-    """A network that was trained would have to learn the new class; frozen features tell of it at once."""
+    """A trained network would have to learn the new class; frozen features can separate it already."""
     data = settings["data"]
     if settings["method"]["name"] != CLOSED_FORM or (data["images"] is None and data["features"] is None):
         raise InputError(
-            f"--add-class needs frozen features of the items, and {run} has none. Fit the pictures with --encoder auto first."
+            f"--add-class needs frozen features of the items, and {run} has none. Fit the images with --encoder auto first."
         )

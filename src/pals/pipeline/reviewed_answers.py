@@ -1,4 +1,4 @@
-"""The answers given in `pals review`, as an update takes them in: beside the run's own, less those that they replace."""
+"""The answers given in `pals review`, for an update: added to the run's own, of which they replace some."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ from pals.util.errors import InputError
 
 
 class Review(NamedTuple):
-    """What was said in `pals review` of a run."""
+    """The answers given in `pals review` of a run.
+
+    Args:
+        run: The run.
+        upto: The last row of review.sqlite.
+        standing: Standing answers, with "none of these" but without skipped items.
+        trusted: Annotators who are never overruled.
+    """
 
     run: Path
     upto: int = 0
-    "The last row of review.sqlite."
-    said: tuple[ReviewAnswer, ...] = ()
-    'All that holds there, "none of these" too; who skipped an item said nothing.'
+    standing: tuple[ReviewAnswer, ...] = ()
     trusted: tuple[str, ...] = ()
 
     @property
     def answers(self) -> list[ReviewAnswer]:
-        """Those with a label, or "don't know": what an update takes in."""
-        return [answer for answer in self.said if answer.kind in ("label", "dont-know")]
+        """Those with a label or "don't know", which an update uses."""
+        return [answer for answer in self.standing if answer.kind in ("label", "dont-know")]
 
     @classmethod
     def of(cls, run: Path, upto: int | None = None) -> Review:
-        """What holds now, or held at row `upto`."""
+        """The answers that stand now, or stood at row `upto`."""
         if not has_answers(run):
             return cls(run)
         with closing(AnswerStore(run)) as store:
@@ -42,13 +47,13 @@ class Review(NamedTuple):
             return cls(run, last, tuple(answer for answer in standing if answer.kind != "skip"), store.trusted())
 
     def rows_for(self, place: Path, monitor: Monitor) -> int:
-        """Up to which row an update into the folder `place` takes the answers in: the last one; if it was begun before, the one
-        that it began with."""
+        """The last row whose answers an update into the folder `place` uses: the last of all or, if the update was begun
+        before, the one that it began with."""
         begun = data_of(place)
         before = begun.get("reviewed", 0)
         if begun.get("earlier") != str((self.run / "votes.csv").resolve()) or not isinstance(before, int):
-            return self.upto if self.said else 0
-        if Review.of(self.run, before).said == self.said:
+            return self.upto if self.standing else 0
+        if Review.of(self.run, before).standing == self.standing:
             return before
         if (place / "summary.json").exists():
             raise InputError(
@@ -60,33 +65,37 @@ class Review(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """The answers that an update begins with."""
+    """The answers that an update begins with.
+
+    Args:
+        sources: The run's own answers, and those of its review.
+        reviewed: Number of answers of the review.
+        class_names: Classes of the run, also those that no answer names any more.
+    """
 
     sources: list[Path | Source]
     reviewed: int = 0
-    "How many of them were given in `pals review`."
     class_names: tuple[str, ...] = ()
-    "Classes of the run; perhaps nobody is left who named one of them."
 
     @classmethod
     def of(cls, votes: Path, upto: int, separator: str | None) -> Earlier:
-        """Those of a run, and what was said in `pals review` up to a row of its review.sqlite. Whoever answered an item there
-        replaced what they had said of it before."""
+        """The answers of a run, and of its review up to a row of review.sqlite. An answer there replaces the same annotator's
+        earlier answer to the item."""
         run = votes.parent
         review = Review.of(run, upto) if upto else Review(run)
-        if not review.said:
+        if not review.standing:
             return cls([votes])
-        sources = _without(votes, review.said)
+        sources = _without(votes, review.standing)
         if review.answers:
             sources.append(_in_memory(votes.with_name("review.sqlite"), answers_csv(review.answers, separator)))
         names = () if (run / TAXONOMY).is_file() else tuple(read_columns(run, "classes.csv")["class"])
         return cls(sources, len(review.answers), names)
 
 
-def _without(votes: Path, said: Sequence[ReviewAnswer]) -> list[Path | Source]:
-    """The run's own answers that nobody has replaced."""
+def _without(votes: Path, reviewed: Sequence[ReviewAnswer]) -> list[Path | Source]:
+    """The run's own answers that were not replaced in the review."""
     table = read_table(votes.parent, votes.name)
-    replaced = {(answer.item, answer.annotator) for answer in said}
+    replaced = {(answer.item, answer.annotator) for answer in reviewed}
     keep = [pair not in replaced for pair in zip(table["item"], table["annotator"], strict=True)]
     if all(keep):
         return [votes]

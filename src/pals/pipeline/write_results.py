@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pals.model import FILE_NAME, Description, Model, Part
 from pals.pipeline.finished_run import TAXONOMY
-from pals.pipeline.item_neighbors import ItemNeighbors
 from pals.pipeline.none_of_these import write_lists
+from pals.pipeline.run_arrays import ItemNeighbors
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.stages.load import encoder_name
 from pals.pipeline.stages.trained import Trained

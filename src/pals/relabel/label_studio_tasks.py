@@ -23,9 +23,9 @@ from pals.util.words import quoted
 LOCAL_FILES = "/data/local-files/?d="
 """Where Label Studio serves a file of its document root."""
 SURENESS, UNSURE = "sure", "unsure"
-"""The second question, and what ticking it says."""
-MANY = 20
-"""Classes from which on a list that can be searched is handier than buttons."""
+"""The second question, and its only choice."""
+MAX_CHOICE_BUTTONS = 20
+"""Classes up to which the choices are buttons; more are a list that can be searched."""
 NOT_SHOWN = re.compile("^\\$|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """In a class: a dollar sign in front, which makes it the name of an entry of the data, and what XML cannot hold."""
 
@@ -46,16 +46,16 @@ def label_studio_project(
 ) -> Project:
     """The queue of a run (`relabel_queue`) for Label Studio.
 
-    prefix: what stands before an item's path to make the address of its picture, such as "https://host/photos/". By default
-    the pictures are local files below `document_root`, the folder that LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names there (by
-    default the one that holds the folder of pictures). A run without pictures shows the names of its items.
+    prefix: what stands before an item's path to make the address of its image, such as "https://host/photos/". By default
+    the images are local files below `document_root`, the folder that LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names there (by
+    default the one that holds the folder of images). A run without images shows the names of its items.
     """
     folder, sentences = Path(run), list[str]()
     images = data_of(folder).get("images")
     if prefix is not None and document_root is not None:
         raise InputError("Give either --prefix or --document-root, not both: a document root makes the prefix.")
     if document_root is not None and images is None:
-        raise InputError(f"--document-root: {folder} has no pictures. Leave it out, or say where they are with --prefix.")
+        raise InputError(f"--document-root: {folder} has no images. Leave it out, or say where they are with --prefix.")
     if prefix is None and images is not None:
         pictures = Path(images).resolve()
         root = pictures.parent if document_root is None else Path(document_root).resolve()
@@ -73,7 +73,7 @@ def label_studio_project(
 
 def _local(pictures: Path, root: Path) -> str:
     if root not in pictures.parents:  # Label Studio refuses a storage that is the document root itself
-        raise InputError(f"--document-root {root} is not above the pictures' folder, {pictures}. Give a folder that holds it.")
+        raise InputError(f"--document-root {root} is not above the images' folder, {pictures}. Give a folder that holds it.")
     return f"{LOCAL_FILES}{quote(pictures.relative_to(root).as_posix())}/"
 
 
@@ -88,7 +88,7 @@ def label_studio_tasks(
     queue: pd.DataFrame, *, prefix: str | None = LOCAL_FILES, tree: Taxonomy | None = None, version: str = "pals"
 ) -> list[dict[str, Any]]:
     """Tasks to import, in the order of the queue, each with the suggestion as a prediction and the item's name in data and
-    meta. `pals_rank` sorts as text, too, as Label Studio does. Without a prefix there is no picture; "" leaves the path as it
+    meta. `pals_rank` sorts as text, too, as Label Studio does. Without a prefix there is no image; "" leaves the path as it
     is."""
     digits = max(4, len(str(len(queue))))
     return [_task(row, digits, prefix, tree, version) for row in queue.to_dict("records")]
@@ -126,11 +126,11 @@ def _shown(pictures: bool) -> str:
 
 def labelling_config(classes: Sequence[str], tree: Taxonomy | None = None, *, pictures: bool = True) -> str:
     """Label Studio's settings: the classes or the whole tree with "don't know", whether the answer is unsure, and below them,
-    where it may be large, the picture (or the item's name)."""
+    where it may be large, the image (or the item's name)."""
     shown = _shown(pictures)
     view = ET.Element("View")
     if tree is None:
-        layout = {"layout": "select" if len(classes) > MANY else "inline"}
+        layout = {"layout": "select" if len(classes) > MAX_CHOICE_BUTTONS else "inline"}
         asked = {"name": QUESTION, "toName": shown, "choice": "single", "required": "true", **layout}
         question = ET.SubElement(view, "Choices", asked)
         for name in classes:

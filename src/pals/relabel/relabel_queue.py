@@ -30,7 +30,7 @@ def relabel_queue(run: Path | str, top: int = 200, paid: Collection[str] = ()) -
 
     Returns:
         Columns rank, item, suggestion (the label), confidence, second (the next likely class), reason (why the item is in
-        the queue) and said (what was answered).
+        the queue) and said (the answers in words).
     """
     if top < 1:
         raise InputError(f"A queue of {top} items: give at least 1.")

@@ -12,7 +12,7 @@ from pals.report.format import isolated, percent
 
 CHART_WIDTH, CHART_HEIGHT = 400, 230
 FRAME_LEFT, FRAME_RIGHT, FRAME_TOP, FRAME_BOTTOM = 54, 386, 12, 190
-MAX_POINTS = 600  # more cannot be told apart
+MAX_POINTS = 600  # more points cannot be distinguished
 MAX_HOVERS = 120
 
 Scale = Callable[[float], float]

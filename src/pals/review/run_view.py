@@ -14,8 +14,8 @@ import numpy as np
 
 from pals.pipeline.finished_run import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
 from pals.pipeline.item_answers import TOGETHER, ItemAnswer, answers_of_rows, itself
-from pals.pipeline.item_neighbors import ItemNeighbors
 from pals.pipeline.item_order import column_of_numbers, item_order
+from pals.pipeline.run_arrays import ItemNeighbors
 from pals.relabel.queue_reasons import queue_reason
 from pals.runs.run_json import refuse_strange
 from pals.util.errors import InputError

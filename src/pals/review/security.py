@@ -85,7 +85,7 @@ def _same_site(headers: dict[str, str], host: str) -> bool:
 
 
 class TooLargeError(Exception):
-    """The body is larger than the header said."""
+    """The body is larger than its header declares."""
 
 
 def _bounded(receive: Receive) -> Receive:

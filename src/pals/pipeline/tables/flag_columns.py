@@ -1,4 +1,4 @@
-"""Which people look as if they clicked without looking, in words: a flag for each sign, and the evidence for it."""
+"""Flags of annotators who may be answering without looking at the items, each with its evidence in words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pals.crowd.annotator_flags import WORSE, AmongOthers, among_others, pace, r
 from pals.crowd.result import Result
 
 Flag = Callable[[Result], dict[int, str]]
-"""Evidence in words for each person (by number) who is flagged."""
+"""Evidence in words for each flagged annotator, by number."""
 BETWEEN = "; "
 
 
 def repeats(result: Result) -> dict[int, str]:
-    """Who gives the same answer again and again, more than the items explain."""
+    """Annotators who repeat their previous answer more often than the items explain."""
     found = repeated_answers(result.votes, result.label_N)
     return {
         person: f"repeated the previous answer {found.same_W[person]:.0%} of {found.steps_W[person]:,} times, "
@@ -25,7 +25,7 @@ def repeats(result: Result) -> dict[int, str]:
 
 
 def chance(result: Result) -> dict[int, str]:
-    """Who agrees with others no better than chance."""
+    """Annotators who agree with others no better than chance."""
     found = among_others(result.votes)
     return {
         person: f"{_agrees(found, person)}, where chance gives {found.chance_W[person]:.0%}"
@@ -34,13 +34,13 @@ def chance(result: Result) -> dict[int, str]:
 
 
 def fast(result: Result) -> dict[int, str]:
-    """Who answers far faster than others, where times are known, and agrees less with them than they with each other."""
+    """Annotators who answer far faster than others, if times are known, and agree less with them than they with each other."""
     if not result.votes.timed:
         return {}
     found, others = pace(result.votes), among_others(result.votes)
     return {
         person: f"a median of {_seconds(found.seconds_W[person])} per answer, others {_seconds(found.others_W[person])}"
-        + ("" if others.flagged_W[person] else f", and {_agrees(others, person)}")  # which the flag for chance says already
+        + ("" if others.flagged_W[person] else f", and {_agrees(others, person)}")  # the flag for chance has these words
         for person in np.flatnonzero(found.fast_W & others.below(WORSE)).tolist()
     }
 
@@ -54,11 +54,11 @@ def _seconds(count: float) -> str:
 
 
 FLAGS: dict[str, Flag] = {"repeats": repeats, "chance": chance, "fast": fast}
-"""What stands in the column `flags` of annotators.csv, and how it is found."""
+"""Values of the column `flags` of annotators.csv, and the function that finds each."""
 
 
-def flagged_people(result: Result) -> tuple[list[str], list[str]]:
-    """Flags and evidence of each person, blank for most; the last is for answers without a name, which are nobody's."""
+def flagged_annotators(result: Result) -> tuple[list[str], list[str]]:
+    """Flags and evidence of each annotator, "" for most; the last is for answers without a name, which is never flagged."""
     people = len(result.votes.workers) + 1
     flags: list[list[str]] = [[] for _ in range(people)]
     evidence: list[list[str]] = [[] for _ in range(people)]

@@ -1,4 +1,4 @@
-"""The result as tables for people: one frame per file of a run, in a fixed order, and the text of its CSV file."""
+"""The result as tables: one data frame per CSV file of a run, with a fixed order of rows and columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pals.crowd.doubtful_answers import Arguing, Doubts, rank_doubts
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.pipeline.finished_run import UNNAMED
 from pals.pipeline.item_answers import TOGETHER, answers_of_votes, others_in_words
-from pals.pipeline.tables.flag_columns import flagged_people
+from pals.pipeline.tables.flag_columns import flagged_annotators
 from pals.util.csv_text import csv_text as csv_text
 from pals.util.csv_text import write_csv as write_csv
 
@@ -91,7 +91,7 @@ def _largest(value_BC: np.ndarray, most: int) -> np.ndarray:
 
 
 def _majorities(result: Result) -> np.ndarray:
-    """The label that most people gave to each item, "newt|toad" where as many gave another; blank where nobody answered."""
+    """The most frequent label of each item, "newt|toad" in a tie; "" without answers."""
     names_C, leads_N = _text(result.votes.class_names), result.leads_NC.sum(axis=1)
     found_N = np.where(leads_N > 0, names_C[result.leads_NC.argmax(axis=1)], "")
     even = np.flatnonzero(leads_N > 1)
@@ -137,7 +137,7 @@ def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> p
     chance_W = (said_WC * result_WC).sum(axis=1) / size_W**2
     above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
     low_W, high_W = confidence_limits(agreement_W * answers_W, answers_W, 0.025)
-    flags, evidence = flagged_people(result)
+    flags, evidence = flagged_annotators(result)
     counts = counts or confusion_counts(result)
     table = pd.DataFrame(
         {
@@ -164,7 +164,7 @@ def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> p
 
 
 def _seconds(result: Result) -> dict[str, np.ndarray]:
-    """The column with what people take for an answer, where times are known; the last is for answers without a name."""
+    """The column with the median seconds per answer, if times are known; the last is for answers without a name."""
     return {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
 
 
@@ -219,7 +219,7 @@ def _shared_leads(result: Result) -> np.ndarray:
 
 
 def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
-    """How far people agree beyond chance: everybody, each class against all others, and pairs of people."""
+    """Agreement beyond chance: of all annotators, of each class against all others, and of pairs of annotators."""
     people, classes = result.votes.workers, result.votes.class_names
     of_class = {"krippendorff_alpha": found.alpha_of_class, "fleiss_kappa": found.fleiss_of_class}
     rows = [
@@ -240,7 +240,7 @@ def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
 
 
 class ConfusionCounts(NamedTuple):
-    """How often (X combinations) a person gave an answer where the result is a class."""
+    """How often an annotator gave an answer to items whose result is a class (X combinations)."""
 
     worker_X: np.ndarray  # the unnamed are the last
     result_X: np.ndarray
@@ -284,7 +284,7 @@ def _worst_mistakes(result: Result, group_X: np.ndarray, groups: int, counts: Co
 
 
 def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.ndarray:
-    """Whether what was said, a class or beyond the classes a node, is or includes the class."""
+    """Whether an answer (a class, or beyond the classes a node) is or includes the class."""
     tree, classes = result.votes.taxonomy, result.posterior_NC.shape[1]
     if tree is None:
         same_Y: np.ndarray = said_Y == class_Y
@@ -295,8 +295,8 @@ def _includes(result: Result, said_Y: np.ndarray, class_Y: np.ndarray) -> np.nda
 
 
 def _answers_in_words(result: Result, answer_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What each of these answers says ("cat", or "cat + dog"), and what the others said of its item ("cat x2; dog?; don't
-    know"). Some items at a time: what is noted of each takes far more memory than the words."""
+    """Each of these answers in words ("cat", "cat + dog"), and the others to its item ("cat x2; dog?; don't know"). In blocks
+    of items: their answers take far more memory than the words."""
     said_M, others_M = np.empty(len(answer_M), dtype=object), np.empty(len(answer_M), dtype=object)
     order_M = np.argsort(result.item_A[answer_M], kind="stable")
     first = np.flatnonzero(np.diff(result.item_A[answer_M[order_M]], prepend=-1))

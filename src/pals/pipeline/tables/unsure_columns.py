@@ -1,4 +1,4 @@
-"""Unsure answers and "don't know" in the tables of a run: columns that are there only where there is something to say."""
+"""Unsure answers and "don't know" in the tables of a run: columns that exist only if there are such answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pals.util.words import how_many
 
 
 def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, annotators: Annotators) -> dict[str, pd.DataFrame]:
-    """The tables with `dont_know` beside the votes of every item, and with how often people are unsure (`unsure`, a share of
-    their answers), what their unsure answers count beside sure ones (`unsure_weight`), and how often they do not know
-    (`dont_know`, a share of the items that they were asked about)."""
+    """The tables with `dont_know` beside the votes of every item, and with the share of each annotator's answers that are
+    unsure (`unsure`), the weight of these relative to sure ones (`unsure_weight`), and the share of "don't know"
+    (`dont_know`)."""
     votes, more = result.votes, dict(tables)
     if len(votes.unknown_item_U):
         unknown_N = np.bincount(votes.unknown_item_U, minlength=len(votes.items))
