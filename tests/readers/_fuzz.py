@@ -14,6 +14,7 @@ import random
 import resource
 import sys
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +36,9 @@ PIECES = (
     b"<a>" * 500, b'{"a":' * 2000, b"\n" * 2000, b",x" * 300, b"x" * 3000, b"=cmd()", b"item,annotator,label\n", b"9" * 5000,
     "蛙Ω".encode(),
 )  # fmt: skip
-ODD = (
-    None,
-    True,
-    0,
-    -1,
-    1e308,
-    float("nan"),
-    "",
-    "x",
-    "x" * 2000,
-    [],
-    {},
-    [[]],
-    [None],
-    {"a": []},
-    ["newt", 3],
-    10**400,
-    "a\nb",
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1e308, float("nan"), 10**400, "", "x", "x" * 2000, "a\nb"),
+    *([], {}, [[]], [None], {"a": []}, ["newt", 3]),
 )
 
 
@@ -113,7 +99,10 @@ def reshaped(data: bytes, chance: random.Random) -> bytes:
     while keys := list(node) if isinstance(node, dict) else list(range(len(node))):
         key = chance.choice(keys)
         if not isinstance(node[key], (dict, list)) or chance.random() < 0.2:
-            node[key] = chance.choice(ODD)
+            if isinstance(node, dict) and chance.random() < 0.3:
+                del node[key]
+            else:
+                node[key] = deepcopy(chance.choice(ODD))
             break
         node = node[key]
     return "\n".join(map(json.dumps, tree)).encode()

@@ -150,19 +150,6 @@ def test_mat(sparse: bool, transposed: bool, write: Write) -> None:
     assert sets.allowed_NC.T.numpy().astype(float).tolist() == partial.tolist()
 
 
-def test_mat_that_holds_something_else(write: Write) -> None:
-    for arrays, message in (
-        ({"x": np.ones((2, 2))}, "no `partial_target`; found: 'x'"),
-        ({"partial_target": np.full((2, 2), 3)}, "not a matrix of 0 and 1"),
-        ({"partial_target": np.ones((2, 3)), "data": np.ones((9, 2))}, "`data` has 9 items"),
-        ({"partial_target": np.ones((2, 3)), "target": np.ones((2, 4))}, "differ in shape"),
-    ):
-        with pytest.raises(InputError, match=message):
-            read_votes(write(mat_bytes(**arrays), "x.mat"))
-    with pytest.raises(InputError, match=r"MATLAB 7.3.*-v7"):
-        read_votes(write(b"\x89HDF\r\n\x1a\n....", "x.mat"))
-
-
 def test_peerannot_takes_the_number_of_classes_from_its_metadata(write: Write) -> None:
     write('{"name":"ponds","n_classes":4,"n_workers":41}', "metadata.json")
     votes = read_votes(write(PEERANNOT, "answers.json"))

@@ -200,16 +200,6 @@ def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
     assert gold == {"a.jpg": again.class_names.index("toad"), "b.jpg": -1, "c.jpg": -1}
 
 
-def test_each_file_may_have_its_own_columns(write: Write) -> None:
-    first = write("item,annotator,label\na.jpg,ann,newt\n", "first.csv")
-    second = write("photo,who,species\na.jpg,bob,frog\n", "second.csv")
-    known = {"item": "photo", "annotator": "who", "label": "species"}
-    votes = read_votes([first, second], columns=[{}, known])
-    assert votes.workers == ("ann", "bob")
-    with pytest.raises(InputError, match="2 files with answers, but 1 mappings"):
-        read_votes([first, second], columns=[known])
-
-
 def test_trusted_answers_that_name_several_labels_can_agree(write: Write) -> None:
     """A coarse answer does not contradict an exact one of the same branch; two that have several labels in common only vote."""
     said = ["a,ann,newt|toad", "a,eve,toad", "b,ann,newt|frog", "b,eve,toad", "c,ann,newt|toad", "c,eve,toad|newt"]
