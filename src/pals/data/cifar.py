@@ -219,9 +219,9 @@ def _read_batch(layout: Layout, path: Path) -> Part:
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != PUBLISHED_MD5[path.name]:
         raise InputError(
-            f"{path} is not the published file and was not loaded: its MD5 is {found}, not {PUBLISHED_MD5[path.name]}. Delete "
-            f"the folder {path.parent} and run {fetch_command(layout.name, path.parent.parent)}, or, for images of another "
-            f"source, save them as {layout.name}.npz (arrays {', '.join(NPZ_KEYS)}) instead of the folder."
+            f"{path} is not the published file and was not loaded: its MD5 is {found}, not {PUBLISHED_MD5[path.name]}. Move "
+            f"the folder {path.parent} away and run {fetch_command(layout.name, path.parent.parent)}, or, for images of "
+            f"another source, save them as {layout.name}.npz (arrays {', '.join(NPZ_KEYS)}) in its place."
         )
     values = pickle.loads(content, encoding="bytes")
     return values[b"data"].reshape(-1, 3, 32, 32), np.array(values[layout.label_key], np.int64)
