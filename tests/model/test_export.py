@@ -11,61 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from _models import NAMES, frozen_model, image_model, patches_model, vector_model
 
-from pals.model import FILE_NAME, Description, ExportReport, Model, Part, export, export_onnx
+from pals.model import FILE_NAME, ExportReport, Model, export, export_onnx
 from pals.util.errors import InputError
-from pals.vision.networks import Network, build_network
-from pals.vision.networks.patch_features import PatchNetwork, learn_patches
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-NAMES = ("frog", "Kröte", "newt, smooth")
-MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 
-
-def network(name: str, shape: tuple[int, ...], classes: int) -> Network:
-    """Not fresh: norms have statistics that matter."""
-    torch.manual_seed(0)
-    made = build_network(name, shape, classes).train()
-    made(torch.randn(6, *shape) + 0.5)
-    with torch.no_grad():
-        made.classifier.weight.mul_(60)  # probabilities far from even
-    return made
-
-
-def image_model() -> Model:
-    about = Description(NAMES, Part("small-cnn", (3, 12, 12), MEAN, STD), temperature=0.6, resize="pad")
-    return Model(about, network("small-cnn", (3, 12, 12), 3), device="cpu")
-
-
-def frozen_model() -> Model:
-    encoder = network("small-cnn", (3, 8, 8), 2)
-    width = encoder.feature_width
-    about = Description(NAMES, Part("mlp", (width,), (0.3,) * width, (0.7,) * width), Part("small-cnn", (3, 8, 8), MEAN, STD))
-    return Model(about, network("mlp", (width,), 3), encoder, device="cpu")
-
-
-def patches_model() -> Model:
-    """What a machine without a GPU saves by default: patches of the pictures, cut a few pictures at a time."""
-    torch.manual_seed(0)
-    encoder = PatchNetwork(3, 2)
-    learn_patches(encoder, torch.randn(20, 3, 12, 12), torch.Generator().manual_seed(0), samples=1000)
-    width = encoder.feature_width
-    about = Description(NAMES, Part("mlp", (width,), (0.0,) * width, (1.0,) * width), Part("patches", (3, 12, 12), MEAN, STD))
-    return Model(about, network("mlp", (width,), 3), encoder, device="cpu")
-
-
-def vector_model() -> Model:
-    part = Part("mlp", (4,), (1.0, 2.0, 3.0, 4.0), (1.0, 0.0, 2.0, 0.5))
-    return Model(Description(("a", "b"), part, temperature=2.0), network("mlp", (4,), 2), device="cpu")
+def sure_model() -> Model:
+    return image_model(0.6, 12, 60, resize="pad")
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, ExportReport]:
     folder = tmp_path_factory.mktemp("run")
-    model = image_model()
+    model = sure_model()
     model.save(folder / FILE_NAME)
     return model, export_onnx(folder, folder / "out" / "m.onnx")
 
@@ -158,7 +121,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(
     monkeypatch.setattr(export, "_graph", lambda *_: onnx.load(report.path))
     model.save(tmp_path / FILE_NAME)
     assert export_onnx(tmp_path, tmp_path / "same.onnx").largest_difference == report.largest_difference
-    other = image_model()
+    other = sure_model()
     with torch.no_grad():
         other.network.classifier.bias[0] += 0.05
     other.save(tmp_path / FILE_NAME)

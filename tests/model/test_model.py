@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from _models import MEAN, NAMES, STD, frozen_model, image_model, network, vector_model
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -35,37 +36,6 @@ from pals.vision.augment import image_views
 from pals.vision.images.decoding import decode
 from pals.vision.networks import Network, build_network
 from pals.vision.pretrained import Encoder
-
-MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-NAMES = ("frog", "newt", "toad, common")
-
-
-def network(name: str = "small-cnn", shape: tuple[int, ...] = (3, 8, 8), classes: int = 3, seed: int = 0) -> Network:
-    """Not fresh: norms have statistics that matter."""
-    torch.manual_seed(seed)
-    made = build_network(name, shape, classes)
-    made.train()
-    for _ in range(3):
-        made(torch.randn(6, *shape) + 0.5)
-    return made
-
-
-def image_model(temperature: float = 0.7, **more: Any) -> Model:
-    part = Part("small-cnn", (3, 8, 8), MEAN, STD)
-    return Model(Description(NAMES, part, temperature=temperature, **more), network(), device="cpu")
-
-
-def frozen_model() -> Model:
-    encoder = network("resnet20", (3, 8, 8), classes=5)
-    head = network("mlp", (encoder.feature_width,))
-    reads = Part("mlp", (encoder.feature_width,), (0.3,) * encoder.feature_width, (0.7,) * encoder.feature_width)
-    about = Description(NAMES, reads, encoder=Part("resnet20", (3, 8, 8), MEAN, STD), temperature=1.5, resize="pad")
-    return Model(about, head, encoder, device="cpu")
-
-
-def vector_model() -> Model:
-    reads = Part("mlp", (4,), (1.0, 2.0, 3.0, 4.0), (1.0, 0.0, 2.0, 0.5))
-    return Model(Description(("a", "b"), reads), network("mlp", (4,), 2), device="cpu")
 
 
 def images(count: int = 7, seed: int = 0) -> Tensor:

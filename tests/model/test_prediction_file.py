@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+from _models import save_model
 
 from _locks import held_by_another
 from _shards import png, write_folder, write_pictures, write_samples
@@ -31,14 +31,6 @@ from pals.vision.images.decoding import BadImageError, decode, decode_bytes
 from pals.vision.networks import build_network
 
 COUNT = 23
-NAMES = ("frog", "newt", "=toad")
-
-
-def save_model(folder: Path, name: str, shape: tuple[int, ...], seed: int = 0, **more: Any) -> Path:
-    torch.manual_seed(seed)
-    reads = Part(name, shape, (0.5,) * shape[0], (0.25,) * shape[0])
-    Model(Description(NAMES, reads, **more), build_network(name, shape, 3), device="cpu").save(folder / FILE_NAME)
-    return folder
 
 
 @pytest.fixture
