@@ -26,7 +26,7 @@ from pals.labels.candidates import CandidateSets, Truth
 from pals.methods import Problem, find_method, method_options
 from pals.model import FILE_NAME, Description, Model, Part, expected_calibration_error, fit_temperature, predict_folder
 from pals.model.calibrate import MAX_TEMPERATURE, MIN_TEMPERATURE
-from pals.model.saved import METADATA_KEY, checksum
+from pals.model.saved import MODEL_METADATA_KEY, checksum
 from pals.training.engine import Engine, EngineConfig
 from pals.training.extract import encode
 from pals.training.optim import TrainConfig
@@ -274,10 +274,10 @@ def test_any_cut_and_any_changed_byte_is_noticed(tmp_path: Path) -> None:
 def rewritten(path: Path, **changes: Any) -> None:
     """The file with another description, checksum and all: what a careful forger, or another version, would write."""
     with safe_open(str(path), framework="pt") as file:
-        about = json.loads(file.metadata()[METADATA_KEY])
+        about = json.loads(file.metadata()[MODEL_METADATA_KEY])
     tensors = load_file(path)
     values = {key: value for key, value in {**about, **changes}.items() if key != "sha256"}
-    save_file(tensors, path, metadata={METADATA_KEY: json.dumps({**values, "sha256": checksum(values, tensors)})})
+    save_file(tensors, path, metadata={MODEL_METADATA_KEY: json.dumps({**values, "sha256": checksum(values, tensors)})})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pals.data.row_source import TensorRows
 from pals.methods import Batch
 from pals.training.engine import Engine, EngineConfig
 from pals.training.extract import encode
-from pals.training.inference import Stage, batch_threads, infer, inference_engine, map_in_threads
+from pals.training.inference import InferenceStage, batch_threads, infer, inference_engine, map_in_threads
 from pals.util.errors import InputError
 from pals.vision.networks import Network, Output, build_network
 from pals.vision.pretrained import Encoder
@@ -45,7 +45,7 @@ def numbers(items: int = 10) -> Tensor:
 
 def test_each_network_reads_the_features_of_the_one_before() -> None:
     first, second = Doubling(), Doubling()
-    chain = [Stage(lambda x: x + 1, first), Stage(lambda x: x - 1, second)]
+    chain = [InferenceStage(lambda x: x + 1, first), InferenceStage(lambda x: x - 1, second)]
     output = infer(CPU, chain, numbers(), 4)
     assert first.batches == second.batches == [4, 4, 2]
     assert output.logits.equal(3 * (2 * (numbers() + 1) - 1))
@@ -103,37 +103,37 @@ def test_batches_are_halved_until_they_fit() -> None:
     """And every batch is reported."""
     sizes, done = list[int](), list[tuple[int, int]]()
     network = Doubling(limit=3)
-    stages = [Stage(lambda x: x, network)]
+    stages = [InferenceStage(lambda x: x, network)]
     output = infer(CPU, stages, numbers(), 8, on_oom=sizes.append, progress=lambda *counts: done.append(counts))
     assert sizes == [4, 2] and network.batches == [2] * 5
     assert done == [(2 * count, 10) for count in range(1, 6)]
     assert output.logits.equal(3 * numbers())
     with pytest.raises(torch.OutOfMemoryError):
-        infer(CPU, [Stage(lambda x: x, Doubling(limit=0))], numbers(), 8)
+        infer(CPU, [InferenceStage(lambda x: x, Doubling(limit=0))], numbers(), 8)
 
 
 def test_compiled_networks_see_one_size_only() -> None:
     engine = inference_engine("cpu")
     engine.compiled = True
     first, second = Doubling(), Doubling()
-    output = infer(engine, [Stage(lambda x: x, first), Stage(lambda x: x, second)], numbers(), 4)
+    output = infer(engine, [InferenceStage(lambda x: x, first), InferenceStage(lambda x: x, second)], numbers(), 4)
     assert first.batches == second.batches == [4, 4, 4]
     assert output.logits.equal(6 * numbers())
 
 
 def test_nothing_in_nothing_out() -> None:
     network = build_network("mlp", (2,), 5)
-    output = infer(CPU, [Stage(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
+    output = infer(CPU, [InferenceStage(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
     assert output.logits.shape == (0, 5)
     assert output.features.shape == (0, network.feature_width)
     assert output.logits.dtype == torch.float64
     with pytest.raises(InputError, match="A batch of 0 items"):
-        infer(CPU, [Stage(lambda x: x, network)], numbers(), 0)
+        infer(CPU, [InferenceStage(lambda x: x, network)], numbers(), 0)
 
 
 def test_the_type_asked_for() -> None:
     network = build_network("mlp", (2,), 5).double()
-    output = infer(CPU, [Stage(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
+    output = infer(CPU, [InferenceStage(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
     with torch.no_grad():
         assert output.logits.equal(torch.cat([network.eval()(part.double()).logits for part in numbers().split(4)]))
     assert not output.logits.is_inference()
@@ -208,7 +208,7 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
     engine = Engine(EngineConfig(device="cpu", precision="bf16"))
     monkeypatch.setattr(engine, "_captures", lambda network: captured)
     monkeypatch.setattr(engine, "_forward", lambda network: network)
-    infer(engine, [Stage(lambda x: x, Asking())], numbers())
+    infer(engine, [InferenceStage(lambda x: x, Asking())], numbers())
     assert cached == [not captured]
 
 

@@ -22,14 +22,14 @@ from torch import Tensor
 
 from pals.data.dataset import Items
 from pals.estimator.doubt import doubt_of
-from pals.estimator.inputs import Encoded, Images, Vectors, encoder_config, file_names
+from pals.estimator.inputs import EncodedImages, Images, Vectors, encoder_config, file_names
 from pals.estimator.targets import OnEmptyTarget, Target, read_target
 from pals.methods import Method, Problem, find_method, method_options, preset_for
 from pals.pseudo_labels.simplex import masked_softmax
 from pals.runs.extractor import starting_network
 from pals.runs.run_config import NetworkConfig
 from pals.training.engine import Engine, EngineConfig
-from pals.training.inference import OUT_OF_MEMORY_HINT, Stage, infer
+from pals.training.inference import OUT_OF_MEMORY_HINT, InferenceStage, infer
 from pals.training.optim import TrainConfig
 from pals.training.trainer import Trainer
 from pals.util.config import build
@@ -114,7 +114,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['cat', 'dog']
     """
 
-    inputs_: Vectors | Images | Encoded
+    inputs_: Vectors | Images | EncodedImages
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X
         names = file_names(X)
         if names is not None:
-            if self.encoder if first else isinstance(self.inputs_, Encoded):
+            if self.encoder if first else isinstance(self.inputs_, EncodedImages):
                 return names
             raise InputError(f"X holds file names, such as {names[0]!r}: give encoder=... to read them.")
         is_image = (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) > 2
@@ -242,7 +242,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = int(np.prod(self.inputs_.given.shape))
         return inputs
 
-    def _encoded(self, X: Any, config: NetworkConfig, seed: int) -> tuple[Encoded, Tensor]:
+    def _encoded(self, X: Any, config: NetworkConfig, seed: int) -> tuple[EncodedImages, Tensor]:
         if isinstance(X, np.ndarray) and X.ndim == 2:
             raise InputError(
                 f"Encoder {self.encoder!r} looks at pictures, but X holds vectors of width {X.shape[1]}: leave out encoder, or "
@@ -253,7 +253,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"The encoder is the network that is trained: leave out network={self.network!r}.")
             config = replace(config, head=self.network)
         cache = (self.encoder_options or {}).get("cache")
-        return Encoded.fit(X, config, seed, self.device, None if cache is None else Path(cache))
+        return EncodedImages.fit(X, config, seed, self.device, None if cache is None else Path(cache))
 
     def _engine(self, device: str) -> Engine:
         return Engine(build(EngineConfig, {"compile": False, **(self.engine_options or {}), "device": device}))
@@ -268,7 +268,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _network(self, class_names: Sequence[str], name: str | None = None) -> Network:
         """A new network; an encoder that is fine-tuned starts from its weights."""
         inputs = self.inputs_
-        if isinstance(inputs, Encoded) and inputs.extractor.network is None and name in (None, inputs.network):
+        if isinstance(inputs, EncodedImages) and inputs.extractor.network is None and name in (None, inputs.network):
             return starting_network(inputs.config, inputs.shape, class_names)
         own = self.network if self.network != "auto" else inputs.network
         return build_network(name or own, inputs.shape, len(class_names))
@@ -355,7 +355,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine = self._engine("cpu" if exact else self.device)
         dtype = torch.float64 if exact else torch.float32
         generator = engine.generator(0)  # the eval view is not random
-        link = Stage(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
+        link = InferenceStage(lambda part: views.make("eval", part, generator).to(dtype), self.predictor_)
         engine.place(self.predictor_)
         try:
             with engine.memory(OUT_OF_MEMORY_HINT):

@@ -105,7 +105,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedImages:
     """Images, in an array or in files, for a pretrained network: its features if it is frozen, else pixels."""
 
     extractor: FeatureExtractor
@@ -121,7 +121,9 @@ class Encoded:
     "Of the features."
 
     @classmethod
-    def fit(cls, X: Any, config: NetworkConfig, seed: int, device: str, cache: Path | None = None) -> tuple[Encoded, Tensor]:
+    def fit(
+        cls, X: Any, config: NetworkConfig, seed: int, device: str, cache: Path | None = None
+    ) -> tuple[EncodedImages, Tensor]:
         """The encoder made for these images, and their features or pixels, so that they are encoded once."""
         names = file_names(X)
         given = Images.fit(X) if names is None else None

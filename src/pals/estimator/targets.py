@@ -66,7 +66,9 @@ def read_target(
     """
     if on_empty not in ("error", "all"):
         raise unknown("on_empty", on_empty, ("error", "all"))
-    order = None if classes is None else _checked_classes(classes)
+    order = None if classes is None else np.asarray(classes)
+    if order is not None and (order.ndim != 1 or len(set(order.tolist())) < len(order)):
+        raise InputError("`classes` names every class once, in a list.")
     target = _read(y, order, on_empty, lenient)
     return target if lenient else _without_empty(target, on_empty)
 
@@ -179,7 +181,12 @@ def _from_table(values: np.ndarray, columns: np.ndarray | None, classes: np.ndar
         answered = ~(pd.isna(values) | (values == ""))
         answers = [tuple(row[mask].tolist()) for row, mask in zip(values, answered, strict=True)]
         return _from_rows(answers, classes, lenient)
-    count_NC = _numbers(values)
+    try:
+        count_NC = values.astype(np.float64) if values.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):  # objects of other types
+        count_NC = None
+    if count_NC is None:
+        raise InputError(f"y is a table of {values.dtype}, neither of numbers nor of text. {TARGET_HINT}")
     bad_N = ~(np.isfinite(count_NC) & (count_NC >= 0)).all(axis=1)
     if bad_N.any():
         raise InputError(f"Row {bad_N.argmax()} of y holds a negative number, NaN or infinity. {TARGET_HINT}")
@@ -190,15 +197,6 @@ def _from_table(values: np.ndarray, columns: np.ndarray | None, classes: np.ndar
     if len(columns) != values.shape[1]:
         raise InputError(f"y has {values.shape[1]} columns, but there are {len(columns)} classes.")
     return _arranged(Target(count_NC > 0, columns, frequency_NC), classes, lenient)
-
-
-def _numbers(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind in "biufO":
-        try:
-            return values.astype(np.float64)
-        except (TypeError, ValueError):
-            pass  # objects of all kinds
-    raise InputError(f"y is a table of {values.dtype}, neither of numbers nor of text. {TARGET_HINT}")
 
 
 def _from_labels(y: Any, classes: np.ndarray | None, lenient: bool) -> Target:
@@ -271,13 +269,6 @@ def _sorted_labels(labels: Iterable[Hashable]) -> np.ndarray:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in found})
         raise InputError(f"The labels in y are of kinds that cannot be compared: {', '.join(kinds)}. Use one kind.") from None
-
-
-def _checked_classes(classes: Sequence[Any] | np.ndarray) -> np.ndarray:
-    order = np.asarray(classes)
-    if order.ndim != 1 or len(set(order.tolist())) < len(order):
-        raise InputError("`classes` names every class once, in a list.")
-    return order
 
 
 def _tensor(array: np.ndarray) -> Tensor:

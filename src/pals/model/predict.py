@@ -240,17 +240,22 @@ def _check_inputs(about: Description, stream: Stream) -> int:
     Returns:
         Pixels per side of the images it reads; 0 where there are none.
     """
-    shards = [span.shard for span in stream.ranges]
+    shards, shape = [span.shard for span in stream.ranges], about.input_shape
     for shard in shards:
         if isinstance(shard, ArrayShard):
-            _check_array(about, shard)
+            array = shard.array
+            right = array.dtype == np.uint8 if about.is_image else array.dtype.kind in "fiu"
+            if array.shape[1:] != shape or not right or not len(array):
+                wanted = f"N x {' x '.join(map(str, shape))} {'uint8' if about.is_image else 'numbers'}"
+                found = f"{' x '.join(map(str, array.shape)) or 'a single'} {array.dtype}"
+                raise InputError(f"{shard.path} holds {found}; the classifier reads {wanted}.")
         elif isinstance(shard, FolderShard):
             _refuse_tiny(shard.path, shard.names)
     if all(isinstance(shard, ArrayShard) for shard in shards):
         return 0
     if not about.is_image:
-        raise InputError(f"The classifier reads vectors of width {about.input_shape[0]}: give an .npy file, not {stream.name}.")
-    channels, height, width = about.input_shape
+        raise InputError(f"The classifier reads vectors of width {shape[0]}: give an .npy file, not {stream.name}.")
+    channels, height, width = shape
     if channels != 3 or height != width:
         raise InputError(
             f"The classifier reads inputs of {channels} x {height} x {width}, not square colour pictures: give an .npy file."
@@ -268,12 +273,3 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
             f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
             f"least {MIN_SIDE} pixels."
         )
-
-
-def _check_array(about: Description, rows: ArrayShard) -> None:
-    array = rows.array
-    right = array.dtype == np.uint8 if about.is_image else array.dtype.kind in "fiu"
-    if array.shape[1:] != about.input_shape or not right or not len(array):
-        wanted = f"N x {' x '.join(map(str, about.input_shape))} {'uint8' if about.is_image else 'numbers'}"
-        found = f"{' x '.join(map(str, array.shape)) or 'a single'} {array.dtype}"
-        raise InputError(f"{rows.path} holds {found}; the classifier reads {wanted}.")

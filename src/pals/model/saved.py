@@ -28,7 +28,7 @@ from pals.training.extract import frozen_batch, frozen_stage
 from pals.training.inference import (
     INFERENCE_BATCH,
     OUT_OF_MEMORY_HINT,
-    Stage,
+    InferenceStage,
     batch_threads,
     image_standardizer,
     infer,
@@ -46,7 +46,7 @@ from pals.vision.networks.weight_loading import refuse_not_finite
 
 MODEL_FORMAT = 1
 FILE_NAME = "model.safetensors"
-METADATA_KEY = "pals"
+MODEL_METADATA_KEY = "pals"
 """The only key of the file's metadata; the order of several would vary."""
 MAX_INPUT_SIZE = 2**26
 """Numbers in one input."""
@@ -173,11 +173,11 @@ class Model:
     def class_names(self) -> tuple[str, ...]:
         return self.about.class_names
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[InferenceStage]:
         """The encoder, if there is one, and the classifier, each with the standardisation of its inputs."""
-        stages = [Stage(self.about.classifier.standardizer(), self.network)]
+        stages = [InferenceStage(self.about.classifier.standardizer(), self.network)]
         if self.about.encoder is not None and self.encoder is not None:
-            stages.insert(0, Stage(self.about.encoder.standardizer(), self.encoder))
+            stages.insert(0, InferenceStage(self.about.encoder.standardizer(), self.encoder))
         return stages
 
     def outputs(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Output:
@@ -232,7 +232,7 @@ class Model:
         }
         values = {"format": MODEL_FORMAT, **asdict(self.about)}
         text = json.dumps({**values, "sha256": checksum(values, tensors)}, ensure_ascii=False)
-        write_bytes(Path(path), to_bytes(tensors, {METADATA_KEY: text}))
+        write_bytes(Path(path), to_bytes(tensors, {MODEL_METADATA_KEY: text}))
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto", *, precision: str = "auto") -> Model:
@@ -282,7 +282,7 @@ def is_model(path: Path) -> bool:
     """Whether the file is a saved classifier, and not another file of weights."""
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
-            return METADATA_KEY in (file.metadata() or {})
+            return MODEL_METADATA_KEY in (file.metadata() or {})
     except (OSError, SafetensorError, ValueError):
         return False
 
@@ -337,9 +337,9 @@ def _read(path: Path) -> tuple[Description, dict[str, Tensor]]:
     except (OSError, SafetensorError, ValueError) as error:
         reason = in_short(error) or type(error).__name__
         raise InputError(f"{path} is truncated, damaged or not a classifier ({reason}). Restore it, or fit again.") from None
-    if METADATA_KEY not in metadata:
+    if MODEL_METADATA_KEY not in metadata:
         raise InputError(f"{path} holds weights, but not a PALS classifier. Give the {FILE_NAME} that `pals fit` wrote.")
-    values = _parse(path, metadata[METADATA_KEY])
+    values = _parse(path, metadata[MODEL_METADATA_KEY])
     if values.pop("sha256", None) != checksum(values, tensors):
         raise InputError(f"{path} was changed or damaged: its checksum is wrong. Restore it from a copy, or fit again.")
     del values["format"]

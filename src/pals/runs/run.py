@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -75,6 +76,8 @@ class Run:
         progress: OnBatch | None = None,
         resume_from: Path | None = None,
         ranks: Ranks = ALONE,
+        *,
+        kept: Path | None = None,
     ) -> None:
         """Load the data, build the network, and continue from the folder's checkpoint.
 
@@ -88,10 +91,14 @@ class Run:
             progress: called with the number of images encoded and the total.
             resume_from: the folder of the run whose checkpoint will be loaded; default: `folder`.
             ranks: the processes that train together; the first of them writes the folder.
+            kept: old name of `resume_from`.
 
         Raises:
             InputError: the folder belongs to another run or is in use, or the settings do not fit the data.
         """
+        if kept is not None:
+            warnings.warn("Run(kept=...) is now resume_from.", DeprecationWarning, stacklevel=2)
+            resume_from = kept
         self.config, self.owner, self.ranks = config, owner, ranks
         self.folder = folder if ranks.is_first else None
         with ranks.raise_together():
@@ -191,17 +198,25 @@ class Run:
         return starting_network(own, shape, class_names)
 
     def epochs(
-        self, stop_after: int | None = None, stop_requested: Callable[[], bool] = lambda: False
+        self,
+        stop_after: int | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        *,
+        asked: Callable[[], bool] | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Train to the end and write `summary.json`.
 
         Args:
             stop_after: stop after this many more epochs.
             stop_requested: called after each epoch; True saves a checkpoint and stops.
+            asked: old name of `stop_requested`.
 
         Yields:
             The record of each epoch.
         """
+        if asked is not None:
+            warnings.warn("Run.epochs(asked=...) is now stop_requested.", DeprecationWarning, stacklevel=2)
+            stop_requested = asked
         trainer = self.trainer
         with self._lock or nullcontext():
             if trainer.log is not None and trainer.progress.total == 0:

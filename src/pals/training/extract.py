@@ -21,8 +21,8 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from pals.data.row_source import FileImages, Inputs, ItemSource
 from pals.training.inference import (
     OUT_OF_MEMORY_HINT,
+    InferenceStage,
     OnBatch,
-    Stage,
     View,
     batch_threads,
     image_standardizer,
@@ -114,11 +114,11 @@ def encode(
         return infer(engine, [stage], prepared, batch, device="cpu", progress=progress, threads=threads).features
 
 
-def frozen_stage(standardize: View, network: Network) -> Stage:
+def frozen_stage(standardize: View, network: Network) -> InferenceStage:
     """The inference stage of a frozen network: a copy of it with folded norms, in the memory format channels_last."""
     network = folded(network)
     convert_conv2d_weight_memory_format(network, torch.channels_last)
-    return Stage(lambda images: standardize(images).contiguous(memory_format=torch.channels_last), network)
+    return InferenceStage(lambda images: standardize(images).contiguous(memory_format=torch.channels_last), network)
 
 
 def frozen_batch(side: int, device: torch.device) -> int:

@@ -43,7 +43,7 @@ class Batches(Protocol):
         ...
 
 
-class Stage(NamedTuple):
+class InferenceStage(NamedTuple):
     """A network, and the view of its inputs: raw inputs, or the features of the stage before."""
 
     view: View
@@ -94,7 +94,7 @@ def map_in_threads(work: Callable[[T], R], parts: Iterable[T], threads: int, *, 
 
 def infer(
     engine: Engine,
-    stages: Sequence[Stage],
+    stages: Sequence[InferenceStage],
     inputs: Inputs | Batches,
     batch: int = INFERENCE_BATCH,
     *,
@@ -141,7 +141,7 @@ def infer(
 
 def _pass(
     engine: Engine,
-    stages: Sequence[Stage],
+    stages: Sequence[InferenceStage],
     inputs: Inputs | Batches,
     batch: int,
     device: torch.device,

@@ -36,7 +36,7 @@ from pals.methods.parts.sampling import shuffled
 from pals.training.batches import BatchMaker, check_inputs
 from pals.training.checkpoint import CHECKPOINT_HINT, Migrate, incomplete, load_checkpoint, save_checkpoint, tensors_in
 from pals.training.engine import Engine, Step
-from pals.training.inference import Stage, infer
+from pals.training.inference import InferenceStage, infer
 from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.training.run_log import RunLog
 from pals.util.errors import InputError
@@ -287,7 +287,7 @@ class Trainer:
             if self.log is not None:
                 self.log.append("memory", feature_batch=batch)
 
-        stage = Stage(lambda part: self.views.make(view, part, self.generator), network)
+        stage = InferenceStage(lambda part: self.views.make(view, part, self.generator), network)
         return infer(self.engine, [stage], inputs, self.feature_batch, on_oom=on_oom)
 
     def evaluate(self) -> dict[str, float]:
