@@ -20,8 +20,6 @@ from pals.methods.alim import discount_for, log_importance, margin
 from pals.methods.bases.holdout import MIN_RATE_ITEMS, estimate_noise_rate
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.pseudo_labels.simplex import best_candidate, one_hot
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
 
 BOTH = ("alim-scale", "alim-onehot")
 SET = torch.tensor([[True, True, False]])
@@ -315,20 +313,6 @@ def test_estimate_asks_the_surest_quarter() -> None:
     everyone = 1 - float(allowed[few].gather(1, logits[few].argmax(dim=1, keepdim=True)).double().mean())
     assert len(few) < MIN_RATE_ITEMS
     assert estimate_noise_rate(logits[few].softmax(dim=1), allowed[few]) == pytest.approx(everyone)
-
-
-@pytest.mark.parametrize("name", BOTH)
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_published_settings(name: str, data: str) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": name}})
-    train, c = config.train, config.method
-    assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == ("resnet18", 1000, 128, 1e-3)
-    assert train.tail == "keep"
-    assert [learning_rate(train, e, 1000) for e in (0, 500)] == pytest.approx([0.01, 0.005005])
-    assert (c.adjust_from, c.confidence_from) == (140 if data == "cifar10" else 80, 1)
-    assert (c.lambda_most, c.prototype_temperature, c.temperature) == (1.0, 0.07, 0.07)
-    assert (c.contrast_weight, c.mixup_weight, c.zeta, c.queue) == (0.5, 1.0, 4.0, 8192)
-    assert getattr(c, "scale_power", 1.0) == 1.0
 
 
 def test_the_two_differ_in_their_target_alone() -> None:

@@ -18,7 +18,6 @@ from pals.methods import Batch
 from pals.methods.apl import APL
 from pals.methods.parts.losses import absolute_error, focal_loss, generalized_cross_entropy, huber_cross_entropy, squared_error
 from pals.pseudo_labels.simplex import uniform_on
-from pals.runs.run_config import RunConfig
 
 P = [0.5, 0.3, 0.2]
 LOGITS = torch.tensor([P]).log()
@@ -209,11 +208,3 @@ def test_every_loss_learns(name: str) -> None:
     data = toy_data(items=180)
     records = run_all(toy_trainer("apl", data, toy_candidates(data), options={"loss": name}, train={"epochs": 12}))
     assert records[-1]["test_accuracy"] >= 0.85
-
-
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_settings(data: str) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "apl"}})
-    assert (config.network.name, config.train.epochs, config.train.batch_size) == ("resnet18", 500, 256)
-    assert (config.train.lr, config.train.weight_decay, config.train.floor) == (0.01, 1e-3, 1e-5)
-    assert config.method == APL.Config()

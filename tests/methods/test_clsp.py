@@ -13,7 +13,6 @@ from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import method_options
 from pals.pseudo_labels.prune_sets import prune
-from pals.runs.run_config import RunConfig
 from pals.util.errors import InputError
 
 
@@ -85,14 +84,3 @@ def test_bad_options(tmp_path: Path) -> None:
         toy_trainer("clsp", options={"neighbors": 90, "class_share": None})
     with pytest.raises(InputError, match="these items are feature vectors"):
         run_all(toy_trainer("clsp", options={"features": "patches"}))
-
-
-def test_published_settings() -> None:
-    for name in ("cifar10", "cifar100"):
-        options = RunConfig.of({"data": {"name": name}, "method": {"name": "clsp"}}).method
-        assert (options.tau, options.neighbors, options.class_share, options.spare) == (0.6, 150, None, False)
-        assert options.features == "patches"
-    ten = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "clsp"}})
-    proden = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "proden"}})
-    assert (ten.network, ten.train) == (proden.network, proden.train)
-    assert ten.method.view == proden.method.view

@@ -16,8 +16,6 @@ from pals.data.dataset import Dataset
 from pals.methods import Batch, Context
 from pals.methods.crdpll import CRDPLL, divergence, wrong_label_loss
 from pals.pseudo_labels.simplex import masked_softmax
-from pals.runs.run_config import RunConfig
-from pals.training.optim import TrainConfig, learning_rate
 
 ALLOWED = torch.tensor([[True, False, True]])
 TARGET = torch.tensor([[0.5, 0.0, 0.5]])
@@ -183,14 +181,3 @@ def test_views() -> None:
     assert toy_method("crdpll", candidates, {"view": "eval", "strong_views": 1}).views == ("eval", "crdpll_strong")
     (record,) = run_all(toy_trainer("crdpll", options={"strong_views": 3}, train={"epochs": 1}))
     assert math.isfinite(record["loss"])
-
-
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_published_settings(data: str) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "crdpll"}})
-    train: TrainConfig = config.train
-    assert config.network.name == "wrn-34-10"
-    assert (train.epochs, train.batch_size, train.weight_decay, train.momentum) == (200, 64, 1e-4, 0.9)
-    rates = [learning_rate(train, epoch, 200) for epoch in (0, 99, 100, 149, 150, 199)]
-    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
-    assert config.method.ramp == 100

@@ -24,8 +24,6 @@ from pals.methods import Batch
 from pals.methods.bases.two_networks import NetworkPair, single_labels
 from pals.methods.dividemix import LABELED, UNLABELED, clean_probability, divide, prior_penalty, scale_to_unit, sharpen
 from pals.methods.parts.losses import negative_entropy
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)
 
@@ -488,15 +486,3 @@ def test_variants_find_the_right_labels(options: dict[str, Any]) -> None:
     assert record["test_accuracy"] >= 0.85
     assert record["correct"] / record["selected"] > right + 0.1
     assert record["correct"] >= 0.9 * right * 180
-
-
-# ---- settings
-
-
-@pytest.mark.parametrize(("data", "warm_up", "weight"), [("cifar10", 10, 25), ("cifar100", 30, 150)])
-def test_published_settings(data: str, warm_up: int, weight: float) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "dividemix"}})
-    c, train = config.method, config.train
-    assert (c.warm_up, c.unlabeled_weight, c.threshold, c.temperature, c.zeta, c.ramp) == (warm_up, weight, 0.5, 0.5, 4, 16)
-    assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == ("preact-resnet18", 300, 64, 5e-4)
-    assert [learning_rate(train, done, 300) for done in (0, 149, 150, 299)] == pytest.approx([0.02, 0.02, 0.002, 0.002])

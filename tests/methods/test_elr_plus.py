@@ -32,8 +32,6 @@ from pals.methods import Batch
 from pals.methods.elr_plus import MIN_DISTANCE, disagreement, ema_decay, reweight, sigmoid_ramp
 from pals.methods.parts.ema import update_ema
 from pals.methods.parts.mixup import blend, partners
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)
 
@@ -334,25 +332,3 @@ def test_the_memory_holds_out_against_wrong_labels() -> None:
         right.append(float((predicted == data.truth.label_N)[wrong].float().mean()))
     assert right[0] > 0.8
     assert right[1] < 0.7
-
-
-# ---- settings
-
-
-def test_published_settings() -> None:
-    ten, hundred = (RunConfig.of({"data": {"name": name}, "method": {"name": "elr+"}}) for name in ("cifar10", "cifar100"))
-    for config, options, epochs, milestone in (
-        (ten, (0.7, 3.0, 0, False), 200, 150),
-        (hundred, (0.9, 7.0, 40_000, True), 250, 200),
-    ):
-        c, train = config.method, config.train
-        assert (c.memory_momentum, c.memory_weight, c.memory_ramp, c.reweight) == options
-        assert (c.zeta, c.slow_momentum, c.slow_rule, c.slow_ramp) == (1.0, 0.997, "ramp", 40_000)
-        assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == (
-            "preact-resnet18",
-            epochs,
-            128,
-            5e-4,
-        )
-        rates = [learning_rate(train, done, epochs) for done in (0, milestone - 1, milestone, epochs - 1)]
-        assert rates == pytest.approx([0.02, 0.02, 0.002, 0.002])

@@ -15,16 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from _toy import (
-    assert_same_state,
-    run_all,
-    toy_candidates,
-    toy_data,
-    toy_method,
-    toy_trainer,
-    watched_steps,
-    without_seconds,
-)
+from _toy import assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps, without_seconds
 from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.holdout import Holdout

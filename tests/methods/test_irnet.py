@@ -23,8 +23,6 @@ from pals.methods import Batch
 from pals.methods.irnet import correct_confidence, has_plateaued, likelihood_ratio, missing_labels, symmetric_cross_entropy
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.pseudo_labels.simplex import one_hot
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
 from pals.vision.augment import Views
 
 SET = torch.tensor([[True, True, False, False]])
@@ -374,8 +372,7 @@ def test_corrected_sets_are_less_noisy(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weak", "strong", "expected"),
-    [(0, 0, "w"), (1, 0, "ww"), (0, 1, "ws"), (0, 2, "wss"), (1, 1, "wws"), (2, 0, "www")],
+    ("weak", "strong", "expected"), [(0, 0, "w"), (1, 0, "ww"), (0, 1, "ws"), (0, 2, "wss"), (1, 1, "wws"), (2, 0, "www")]
 )
 def test_schemes_of_views(weak: int, strong: int, expected: str, toy: Dataset) -> None:
     """All that the authors' code knows, beside the key's strong view."""
@@ -395,15 +392,3 @@ def test_tau_may_change_in_a_line(toy: Dataset) -> None:
         paths.append(method.graph_key)
     assert limits[2:] == pytest.approx([0.02, 0.0175, 0.015, 0.0125, 0.01])
     assert paths == ["settled"] * 2 + ["settled, correcting"] * 5
-
-
-@pytest.mark.parametrize(("data", "loss", "tau"), [("cifar10", "symmetric", 0.008), ("cifar100", "cross-entropy", 0.002)])
-def test_published_settings(data: str, loss: str, tau: float) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "irnet"}})
-    train, c = config.train, config.method
-    assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == ("resnet18", 1000, 128, 1e-3)
-    assert train.tail == "keep"
-    assert [learning_rate(train, e, 1000) for e in (0, 500)] == pytest.approx([0.01, 0.005005])
-    assert (c.loss, c.tau, c.tau_end, c.forward_weight, c.reverse_weight) == (loss, tau, None, 6.0, 1.0)
-    assert (c.window, c.correct_from, c.confidence_from, c.extra_weak, c.extra_strong, c.swap) == (100, None, 1, 1, 0, False)
-    assert (c.contrast_weight, c.temperature, c.queue) == (0.5, 0.07, 8192)

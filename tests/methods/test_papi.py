@@ -17,7 +17,6 @@ from pals.methods import Batch, Problem, method_options
 from pals.methods.papi import PaPi, best_product, mixed_divergence
 from pals.methods.parts.ramps import momentum_at
 from pals.pseudo_labels.simplex import best_candidate
-from pals.runs.run_config import RunConfig, shortened
 
 
 def papi(candidates: CandidateSets, **options: Any) -> PaPi:
@@ -164,12 +163,6 @@ def test_confidences_stay_on_the_candidates(toy: Dataset, noisy: CandidateSets) 
     list(trainer.epochs())
     assert not trainer.method.posterior()[~noisy.allowed_NC].any()
     torch.testing.assert_close(trainer.method.prototype_CD.norm(dim=1), torch.ones(3))
-
-
-def test_published_settings() -> None:
-    config = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "papi"}})
-    assert (config.train.epochs, config.train.lr, config.train.schedule) == (500, 0.05, "cosine-epoch")
-    assert RunConfig.of(shortened(config.to_dict(), 100)).method.ramp_up == 2
 
 
 def test_an_odd_number_of_items_leaves_out_the_short_batch() -> None:

@@ -22,9 +22,7 @@ from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.ramps import momentum_at
 from pals.pseudo_labels.simplex import best_candidate, one_hot
 from pals.pseudo_labels.soft_vote import similarity
-from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
-from pals.training.optim import learning_rate
 from pals.vision.augment import image_views, vector_views
 
 Q = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
@@ -43,8 +41,7 @@ def unit(rows: int, width: int, generator: torch.Generator) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "supervised", "moco"),
-    [(0.5, (1.071427, 1.551336), 0.986561), (0.07, (1.487531, 2.480528), 1.817223)],
+    ("temperature", "supervised", "moco"), [(0.5, (1.071427, 1.551336), 0.986561), (0.07, (1.487531, 2.480528), 1.817223)]
 )
 def test_losses_on_the_worked_example(temperature: float, supervised: tuple[float, float], moco: float) -> None:
     found = supervised_contrast(Q, POOL, SAME, temperature)
@@ -357,17 +354,3 @@ def test_vectors_have_a_view_for_every_name_that_images_have() -> None:
 
     for name in views.names:
         assert spread(name) == spread("eval" if name == "eval" else "strong" if "strong" in name else "weak")
-
-
-@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
-def test_published_settings(data: str) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "pico"}})
-    train = config.train
-    assert config.network.name == "resnet18"
-    assert (train.epochs, train.batch_size, train.weight_decay, train.momentum) == (800, 256, 1e-3, 0.9)
-    assert train.tail == "keep"  # filled batches would never be short, and none left out
-    rates = [learning_rate(train, epochs_done, 800) for epochs_done in (0, 0.9, 400, 799)]
-    assert rates == pytest.approx([0.01, 0.01, 0.005005, 1.0039e-5], rel=1e-4)
-    c = config.method
-    assert (c.queue, c.key_momentum, c.prototype_momentum, c.temperature) == (8192, 0.999, 0.99, 0.07)
-    assert (c.contrast_weight, c.phi_high, c.phi_low, c.prototypes_from) == (0.5, 0.95, 0.8, 2)

@@ -26,8 +26,6 @@ from pals.methods.parts.sampling import part
 from pals.methods.parts.selection import mean_over
 from pals.methods.pico_plus import nearest_rows, nearest_share, strict_positives
 from pals.pseudo_labels.simplex import one_hot
-from pals.runs.run_config import RunConfig
-from pals.training.optim import learning_rate
 from pals.training.trainer import Trainer
 
 STAGES: dict[str, Any] = {"prototypes_from": 2, "neighbors_from": 4, "neighbors": 5, "queue": 40}
@@ -301,15 +299,3 @@ def test_the_noise_rate_is_estimated_when_the_warm_up_ends(noise: float, tmp_pat
     assert later.resume()
     assert [record["noise_rate"] for record in run_all(later)] == [estimate] * 2  # asked once
     assert int(later.method.reliable_N.sum()) == part(0.9 - estimate, 400)
-
-
-@pytest.mark.parametrize(("data", "first", "neighbors"), [("cifar10", 6, 16), ("cifar100", 51, 5)])
-def test_published_settings(data: str, first: int, neighbors: int) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "pico+"}})
-    train, c = config.train, config.method
-    assert (config.network.name, train.epochs, train.batch_size, train.weight_decay) == ("resnet18", 800, 256, 1e-3)
-    assert train.tail == "keep"
-    assert [learning_rate(train, e, 800) for e in (0, 400)] == pytest.approx([0.01, 0.005005])
-    assert (c.prototypes_from, c.neighbors_from, c.neighbors, c.delta) == (first, 101, neighbors, 0.6)
-    assert (c.reliable_weight, c.unreliable_weight, c.relaxed_weight) == (0.5, 0.1, 0.1)
-    assert (c.class_weight, c.guess_weight, c.guess_temperature, c.zeta, c.contrast_weight) == (2, 0.1, 0.07, 4, 0.5)

@@ -35,7 +35,6 @@ from pals.methods.plrc import (
 )
 from pals.pseudo_labels.knn import Neighbors
 from pals.pseudo_labels.simplex import masked_softmax
-from pals.runs.run_config import RunConfig, shortened, unreachable_options
 from pals.util.errors import InputError
 
 
@@ -460,18 +459,3 @@ def test_more_neighbours_than_items_are_refused_at_once() -> None:
     plrc(few, neighbors=6)  # itself is one of them
     with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
         plrc(few, neighbors=7)
-
-
-def test_published_settings() -> None:
-    ten, hundred = (RunConfig.of({"data": {"name": name}, "method": {"name": "plrc"}}) for name in ("cifar10", "cifar100"))
-    assert (ten.train.epochs, ten.train.lr, ten.method.warm_up, ten.method.ramp) == (500, 0.05, 100, 100)
-    assert (hundred.train.epochs, hundred.train.lr, hundred.method.warm_up, hundred.method.ramp) == (500, 0.1, 200, 100)
-    for config in (ten, hundred):
-        assert (config.train.batch_size, config.train.weight_decay, config.train.tail) == (256, 1e-3, "keep")
-        assert config.train.floor == pytest.approx(config.train.lr * 1e-3)
-        assert (config.method.neighbors, config.method.lamb, config.method.noise_rate) == (5, 1.5, None)
-    short = RunConfig.of(shortened(hundred.to_dict(), 50))
-    assert (short.method.warm_up, short.method.ramp, short.method.ramp_up) == (20, 10, 1)
-    assert unreachable_options(RunConfig.of({"data": {"name": "digits"}, "method": {"name": "plrc", "warm_up": 60}})) == [
-        "warm_up"
-    ]

@@ -37,7 +37,7 @@ from pals.methods.parts.selection import (
     update_class_shares,
 )
 from pals.methods.promix import Predictions
-from pals.runs.run_config import RunConfig, shortened, unreachable_options
+from pals.runs.run_config import RunConfig
 from pals.training.optim import learning_rate
 
 seeds = st.integers(0, 2**31)
@@ -537,25 +537,3 @@ def test_switched_off_heads_are_not_there(noisy: CandidateSets) -> None:
     assert not list(toy_method("promix", noisy, {"auxiliary": False}).auxiliary.parameters())
     names = [name for name, _ in toy_method("promix", noisy).named_parameters() if name.startswith("auxiliary")]
     assert len(names) == 4 and all("classifier" in name.split(".") for name in names)  # with the full learning rate
-
-
-# ---- settings
-
-
-def test_published_settings() -> None:
-    def full(data: str) -> RunConfig:
-        return RunConfig.of({"data": {"name": data}, "method": {"name": "promix"}})
-
-    for data in ("cifar10", "cifar10n", "cifar100", "cifar100h"):
-        train = full(data).train
-        assert (train.epochs, train.batch_size, train.lr, train.floor) == (600, 256, 0.05, 5e-5)
-        assert (train.weight_decay, train.momentum, train.schedule) == (5e-4, 0.9, "cosine-epoch")
-        assert full(data).network.name == "resnet18"
-    ten, hundred = full("cifar10n").method, full("cifar100").method
-    assert (ten.warm_up, ten.tau, ten.debias_output, ten.debias_guess, ten.rho_end) == (10, 0.99, 0.8, 0.8, 0.5)
-    assert (hundred.warm_up, hundred.tau, hundred.debias_output, hundred.debias_guess) == (30, 0.95, 0.5, 0.5)
-    short = shortened(full("cifar10n").to_dict(), 60)["method"]
-    assert [short[n] for n in ("warm_up", "rho_ramp", "ramp", "unlabeled_epochs", "guess_last")] == [1, 5, 5, 10, 25]
-    assert unreachable_options(
-        RunConfig.of({"data": {"name": "digits"}, "method": {"name": "promix"}, "train": {"epochs": 5}})
-    ) == ["warm_up"]

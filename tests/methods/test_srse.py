@@ -35,8 +35,6 @@ from pals.pseudo_labels.soft_vote import (
     trust,
     update_class_means,
 )
-from pals.runs.published_settings import published_settings
-from pals.runs.run_config import RunConfig, shortened
 from pals.util.errors import InputError
 from pals.vision.networks import Network, Output
 
@@ -731,20 +729,6 @@ def test_more_neighbours_than_items_are_refused_at_once() -> None:
     srse(few, neighbors=5)
     with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
         srse(few, neighbors=6)
-
-
-def test_published_settings() -> None:
-    full = RunConfig.of({"data": {"name": "cifar100"}, "method": {"name": "srse"}})
-    train = full.train
-    assert (train.epochs, train.batch_size, train.lr, train.weight_decay, train.momentum) == (500, 256, 0.1, 1e-3, 0.9)
-    assert (train.schedule, train.floor, train.tail) == ("cosine-epoch", 0.0, "keep")
-    assert RunConfig.of(shortened(full.to_dict(), 100)).method.model_ramp == 2
-    crowd = RunConfig.of({"data": {"name": "plankton"}, "method": {"name": "srse"}})
-    assert (crowd.method.neighbors, crowd.method.delta, crowd.train.schedule) == (5, 1.0, "step")
-    assert all(
-        "srse" in published_settings()["methods"][name]
-        for name in ("cifar10", "cifar100", "cifar100h", "cifar10n", "cub200", "benthic")
-    )
 
 
 def test_learns_from_very_noisy_sets() -> None:

@@ -19,7 +19,6 @@ from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.upllrs import UPLLRS, confident_loss, ema_buffer_decay, exclude_largest, max_separation_steps
-from pals.runs.run_config import RunConfig
 from pals.training.optim import TrainConfig, learning_rate
 from pals.vision.networks import build_network
 
@@ -369,10 +368,7 @@ def test_items_held_out_have_a_belief(toy: Dataset) -> None:
 
 @pytest.mark.parametrize("stop", rest_slow(3, (5, 2, 8, 1, 3, 4, 6, 7)))
 def test_resumes_anywhere(stop: int, toy: Dataset, tmp_path: Path) -> None:
-    make: dict[str, Any] = {
-        "options": {"separation_epochs": 2, "max_steps": 3, "exclude": 0.1},
-        "train": {"epochs": 3},
-    }
+    make: dict[str, Any] = {"options": {"separation_epochs": 2, "max_steps": 3, "exclude": 0.1}, "train": {"epochs": 3}}
     straight = toy_trainer("upllrs", toy, **make)
     records = run_all(straight)
     assert len(records) == 9
@@ -390,16 +386,3 @@ def test_variants_learn(options: dict[str, Any]) -> None:
     data = toy_data(items=180)
     trainer = toy_trainer("upllrs", data, toy_candidates(data), options=options, train={"epochs": 12})
     assert run_all(trainer)[-1]["test_accuracy"] >= 0.85
-
-
-@pytest.mark.parametrize(("data", "share", "weight"), [("cifar10", 0.03, 2.0), ("cifar100", 0.005, 0.3)])
-def test_published_settings(data: str, share: float, weight: float) -> None:
-    config = RunConfig.of({"data": {"name": data}, "method": {"name": "upllrs"}})
-    train, c = config.train, config.method
-    assert (config.network.name, c.separator, c.exclude, c.unreliable_weight) == ("wrn-28-2", "resnet20", share, weight)
-    assert (train.lr, train.weight_decay, train.nesterov, train.decay, train.batch_size) == (0.05, 1e-3, True, "weights", 256)
-    items = 50_000 - int(c.held_out * 50_000)
-    assert items // 256 == 156
-    assert abs(train.epochs * 156 - 2**20) < 156
-    assert learning_rate(train, train.epochs, train.epochs) == pytest.approx(0.05 * 0.19509, abs=1e-6)
-    assert (c.patience, c.stop_after, c.threshold, c.slow_momentum, c.unreliable_batch) == (5, 25, 0.95, 0.999, 3)

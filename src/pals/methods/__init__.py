@@ -39,20 +39,7 @@ from pals.util.config import build, describe
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
 
-__all__ = [
-    "METHODS",
-    "Batch",
-    "Context",
-    "EpochPlan",
-    "Group",
-    "Method",
-    "Phase",
-    "Problem",
-    "Selection",
-    "find_method",
-    "method_options",
-    "preset_for",
-]
+__all__ = ["METHODS", "Batch", "Context", "EpochPlan", "Group", "Method", "Phase", "Problem", "Selection"]
 
 
 def _check(name: str, method: Any) -> None:

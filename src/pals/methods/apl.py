@@ -24,13 +24,7 @@ from torch import Tensor
 from pals.methods.average import Average
 from pals.methods.epoch_plan import Batch, EpochPlan
 from pals.methods.method import Context, Kind, Problem
-from pals.methods.parts.losses import (
-    absolute_error,
-    focal_loss,
-    generalized_cross_entropy,
-    huber_cross_entropy,
-    squared_error,
-)
+from pals.methods.parts import losses
 from pals.pseudo_labels.simplex import uniform_on
 from pals.util.config import STRICT
 
@@ -87,14 +81,14 @@ class APL(Average):
         """
         match self.averaged:
             case "mae":
-                return absolute_error(logits_BC)
+                return losses.absolute_error(logits_BC)
             case "mse":
-                return squared_error(logits_BC)
+                return losses.squared_error(logits_BC)
             case "gce":
-                return generalized_cross_entropy(logits_BC, self.config.power)
+                return losses.generalized_cross_entropy(logits_BC, self.config.power)
             case "huber":
-                return huber_cross_entropy(logits_BC, self.config.cut)
+                return losses.huber_cross_entropy(logits_BC, self.config.cut)
             case "focal":
-                return focal_loss(logits_BC, self.config.focus)
+                return losses.focal_loss(logits_BC, self.config.focus)
             case _:
                 return -F.log_softmax(logits_BC.float(), dim=1)

@@ -17,12 +17,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from pals.methods.bases.prototypes import (
-    PrototypeMethod,
-    StepCache,
-    instance_contrast,
-    supervised_contrast,
-)
+from pals.methods.bases.prototypes import PrototypeMethod, StepCache, instance_contrast, supervised_contrast
 from pals.methods.epoch_plan import Batch, EpochPlan
 from pals.methods.method import Context, Kind, Problem
 from pals.methods.parts.losses import soft_cross_entropy

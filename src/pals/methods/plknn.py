@@ -60,10 +60,7 @@ class PLKNN(FeatureMethod):
 
     def fit(self) -> Tensor:
         found = nearest(
-            self._scaled(self.features_ND),
-            self.config.neighbors,
-            include_self=self.config.include_self,
-            metric=self.metric,
+            self._scaled(self.features_ND), self.config.neighbors, include_self=self.config.include_self, metric=self.metric
         )
         self.confidence_NC = on_candidates(self._votes(found), self.allowed_NC)
         return self.confidence_NC.argmax(dim=1)

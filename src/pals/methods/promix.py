@@ -29,23 +29,12 @@ from torch import Tensor, nn
 from pals.methods.bases.two_networks import NetworkPair, single_labels, vote_shares
 from pals.methods.epoch_plan import Batch, EpochPlan, Group, Selection
 from pals.methods.method import Context, Kind, Method, Problem
+from pals.methods.parts import selection
 from pals.methods.parts.losses import negative_entropy, set_loss, soft_cross_entropy
 from pals.methods.parts.mixup import draw_clouds, draw_weights, fmix_mask
 from pals.methods.parts.ramps import linear_ramp
 from pals.methods.parts.sampling import part, shuffled
-from pals.methods.parts.selection import (
-    Blends,
-    Targets,
-    agreement,
-    class_quotas,
-    log_class_shares,
-    most_confident,
-    pairs_among,
-    selected_loss,
-    smallest_by_class,
-    unselected_loss,
-    update_class_shares,
-)
+from pals.methods.parts.selection import Blends, Targets, selected_loss, unselected_loss
 from pals.pseudo_labels.simplex import best_candidate, one_hot
 from pals.util.config import SEEDS, STRICT
 from pals.vision.augment.augmentations import PROMIX_VIEWS
@@ -184,15 +173,15 @@ class ProMix(Method):
         base = []
         for logits_NC, label_N in zip(logits_QNC, label_QN, strict=True):
             count_C = one_hot(label_N, self.num_classes).sum(dim=0)
-            quota_C = class_quotas(count_C, share, even=c.quota == "even")
-            base.append(smallest_by_class(set_loss(logits_NC, given_NC), label_N, quota_C))
+            quota_C = selection.class_quotas(count_C, share, even=c.quota == "even")
+            base.append(selection.smallest_by_class(set_loss(logits_NC, given_NC), label_N, quota_C))
         base_QN = torch.stack(base)
         self.counts = {"base": float(base_QN.sum() / len(base_QN))}
         one_hot_QNC = one_hot(label_QN, self.num_classes).float()
         self.posterior_NC = torch.where(base_QN[..., None], one_hot_QNC, share_QNC).mean(dim=0)
         selected_N = torch.stack([b | self.matched(s, items_N) for b, s in zip(base_QN, share_QNC, strict=True)]).all(dim=0)
-        selection = Selection(selected_N, self.own_labels(share_QNC.mean(dim=0), items_N))
-        return EpochPlan.of(order_N, base_QN.T.contiguous(), selection=selection)
+        report = Selection(selected_N, self.own_labels(share_QNC.mean(dim=0), items_N))
+        return EpochPlan.of(order_N, base_QN.T.contiguous(), selection=report)
 
     def given(self, index_B: Tensor) -> Tensor:
         """The given label of each item, or all candidates; bool, B x C.
@@ -278,12 +267,12 @@ class ProMix(Method):
         """A, t and s of each network."""
         assert batch.target is not None
         c, max_selected = self.config, part(self.config.most_trusted, len(batch.index_B))
-        agreed_B, confidence_B = agreement(torch.stack([p.share_BC for p in predictions]), c.tau)
+        agreed_B, confidence_B = selection.agreement(torch.stack([p.share_BC for p in predictions]), c.tau)
         targets = []
         for p, base_B, share_2C in zip(predictions, batch.target.unbind(dim=1), self.share_Q2C, strict=True):
             own_B = base_B | self.matched(p.share_BC, batch.index_B)
-            joined_B = most_confident(own_B, agreed_B & (batch.random["guess"] > 0), confidence_B, max_selected)
-            logits_BC, bias_2C = p.logits[0][0].float(), c.debias_guess * log_class_shares(share_2C)
+            joined_B = selection.most_confident(own_B, agreed_B & (batch.random["guess"] > 0), confidence_B, max_selected)
+            logits_BC, bias_2C = p.logits[0][0].float(), c.debias_guess * selection.log_class_shares(share_2C)
             guess_B = (logits_BC - bias_2C[0]).argmax(dim=1)
             label_B = torch.where(own_B, self.own_labels(p.share_BC, batch.index_B), guess_B)
             soft_BC = ((logits_BC - bias_2C[1]) / c.temperature).softmax(dim=1)
@@ -293,7 +282,7 @@ class ProMix(Method):
     def _network_loss(self, number: int, p: Predictions, t: Targets, batch: Batch) -> Tensor:
         """L_z + L_u of one network."""
         weight, heads = batch.random["weight"], range(len(p.logits))
-        shift_2C = self.config.debias_output * log_class_shares(self.share_Q2C[number])
+        shift_2C = self.config.debias_output * selection.log_class_shares(self.share_Q2C[number])
         blends = [self._blends(number, head, t, batch) for head in heads]
         logits = self._blend_logits(number, blends)
         losses = [
@@ -316,7 +305,7 @@ class ProMix(Method):
             masks.append((mask, mask.mean()))
         blends = []
         for kind, (mask, weight) in enumerate(masks):
-            own_B, partner_B, counts_B = pairs_among(t.selected_B, random["uniform"][number, head, kind, : len(x_B)])
+            own_B, partner_B, counts_B = selection.pairs_among(t.selected_B, random["uniform"][number, head, kind, : len(x_B)])
             mixed_B = torch.lerp(x_B[partner_B], x_B[own_B], mask.to(x_B.dtype))
             blends.append(Blends(mixed_B, torch.lerp(t.target_BC[partner_B], t.target_BC[own_B], weight), counts_B))
         return blends
@@ -333,7 +322,7 @@ class ProMix(Method):
         momentum = self.config.share_momentum
         for share_2C, tally_2, (predicted_BC, t) in zip(self.share_Q2C, self.tally_Q2, self.cache, strict=True):
             for share_C, selected_B in zip(share_2C, (t.selected_B, ~t.selected_B), strict=True):
-                share_C.copy_(update_class_shares(share_C, predicted_BC, selected_B, momentum))
+                share_C.copy_(selection.update_class_shares(share_C, predicted_BC, selected_B, momentum))
             tally_2.add_(torch.stack([t.own_B.sum(), t.joined_B.sum()]))
 
     def posterior(self) -> Tensor | None:

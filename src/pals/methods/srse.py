@@ -125,10 +125,7 @@ class SRSE(KNNMethod):
         view_pass: Literal["joined", "together"] = "joined"
         "How two views go through the network: joined into one batch with common statistics, or in one pass with their own."
 
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "official": {},
-        "fast": {"neighbors_start": 250, "start": "patches"},
-    }
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {"official": {}, "fast": {"neighbors_start": 250, "start": "patches"}}
     preset_epochs: ClassVar[Mapping[str, int]] = {"fast": 125}
     reference: ClassVar[str] = "SRSE, unreviewed manuscript and code, github.com/2667741708/SRSE, 2026"
     cost: ClassVar[float] = 2.67  # two views, and passes without gradient for the features and for clean statistics
