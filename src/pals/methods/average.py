@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 
 from pals.methods.epoch_plan import Batch
 from pals.methods.method import Kind, Method, Problem
@@ -39,10 +39,6 @@ class Average(Method):
     def __init__(self, config: Config, problem: Problem) -> None:
         super().__init__(config, problem)
         self.network = problem.network()
-
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network
 
     def loss(self, batch: Batch) -> Tensor:
         logits_BC = self.network(batch.views[0]).logits

@@ -29,7 +29,7 @@ from pals.methods.bases.two_networks import TwoNetworkMethod
 from pals.methods.epoch_plan import Batch, EpochPlan, Group, Selection
 from pals.methods.method import Context, Problem
 from pals.methods.parts.losses import negative_entropy, soft_cross_entropy
-from pals.methods.parts.mixup import blend, partners
+from pals.methods.parts.mixup import blend, draw_mixup, partners
 from pals.methods.parts.sampling import passes
 from pals.pseudo_labels.simplex import one_hot
 from pals.util.config import STRICT
@@ -125,7 +125,7 @@ class DivideMix(TwoNetworkMethod):
         if self.in_warm_up:
             return {}
         c, device, rows = self.config, self.label_N.device, 4 * ctx.batch_size  # two views of labelled and unlabelled items
-        mixing = self.draw_mixing(ctx, steps, rows, c.zeta)
+        mixing = draw_mixup((steps, 2), rows, c.zeta, ctx.rng, ctx.generator, fold=True)
         done_M2 = torch.arange(steps)[:, None] / torch.tensor(self.own_steps)  # of each network's pass
         weight_M2 = c.unlabeled_weight * ((ctx.epoch - 1 + done_M2 - c.warm_up) / c.ramp).clamp(0, 1)
         return {**mixing, "unlabeled_weight": weight_M2.to(device), "active": (done_M2 < 1).float().to(device)}

@@ -25,7 +25,7 @@ from pals.methods.epoch_plan import Batch, EpochPlan, Group
 from pals.methods.method import Context, Problem
 from pals.methods.parts.ema import update_ema
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.methods.parts.mixup import blend, partners
+from pals.methods.parts.mixup import blend, draw_mixup, partners
 from pals.pseudo_labels.simplex import normalize_rows
 from pals.util.config import STRICT
 from pals.vision.networks import Network
@@ -81,7 +81,7 @@ class ELRPlus(TwoNetworkMethod):
             "memory_weight": c.memory_weight * sigmoid_ramp(step_M, c.memory_ramp),
             "ema_decay": ema_decay(step_M, c.slow_momentum, c.slow_rule, c.slow_ramp),
         }
-        mixing = self.draw_mixing(ctx, steps, ctx.batch_size, c.zeta)
+        mixing = draw_mixup((steps, 2), ctx.batch_size, c.zeta, ctx.rng, ctx.generator, fold=True)
         return {**mixing, **{name: row.float().to(self.label_N.device) for name, row in rows.items()}}
 
     def loss(self, batch: Batch) -> Tensor:

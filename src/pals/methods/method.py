@@ -198,6 +198,8 @@ class Method(nn.Module):
     """Whether `loss` and `after_step` can be captured in a graph, as described above. A predictor whose forward pass cannot be
     captured has an attribute of the same name."""
 
+    network: Network
+
     def __init__(self, config: Any, problem: Problem) -> None:
         super().__init__()
         self.config = config
@@ -207,8 +209,8 @@ class Method(nn.Module):
 
     @property
     def predictor(self) -> nn.Module:
-        """The module that predicts; its forward pass returns an `Output`."""
-        raise NotImplementedError
+        """The module that predicts; its forward pass returns an `Output`. By default `network`."""
+        return self.network
 
     @property
     def graph_key(self) -> str:

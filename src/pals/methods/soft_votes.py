@@ -50,10 +50,6 @@ class SoftVotes(Method):
         share_NC = problem.candidates.frequency_NC
         self.share_NC = nn.Buffer(uniform_on(self.allowed_NC) if share_NC is None else share_NC.clone())
 
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network
-
     def random_inputs(self, ctx: Context, steps: int) -> Mapping[str, Tensor]:
         if not self.config.mixup:
             return {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -169,19 +169,17 @@ class UPLLRS(CRDPLL):
         logits = torch.split(self.network(torch.cat(inputs)).logits, [len(x_B) for x_B in inputs])
         own = logits[: len(batch.views)]
         self.logits_BC = torch.stack(own).detach().float().mean(dim=0)
-        loss = self._reliable_loss(own, batch.index_B)
+        confidence_BC = self.confidence_NC[batch.index_B]
+        if self.config.solution == "general":
+            loss = soft_cross_entropy(own[0], confidence_BC).mean()
+        else:
+            wrong_B = wrong_label_loss(own[0], self.allowed_NC[batch.index_B])
+            loss = (wrong_B + self.weight * divergence(own, confidence_BC)).mean()
         if other is None:
             return loss
         weak_MC, strong_MC = logits[-2:]
         self.guess_MC = (weak_MC.detach().float() / self.config.temperature).softmax(dim=1)
         return loss + self.config.unreliable_weight * confident_loss(self.guess_MC, strong_MC, self.config.threshold).mean()
-
-    def _reliable_loss(self, logits: Sequence[Tensor], index_B: Tensor) -> Tensor:
-        confidence_BC = self.confidence_NC[index_B]
-        if self.config.solution == "general":
-            return soft_cross_entropy(logits[0], confidence_BC).mean()
-        wrong_B = wrong_label_loss(logits[0], self.allowed_NC[index_B])
-        return (wrong_B + self.weight * divergence(logits, confidence_BC)).mean()
 
     def after_step(self, batch: Batch) -> None:
         if self.separating:

@@ -115,10 +115,9 @@ def fit_candidate_model(vote_NC: Tensor, allowed_NC: Tensor, *, by_class: bool =
         options = {"ftol": LIKELIHOOD_TOLERANCE}
         found = minimize(objective, initial, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     at = torch.from_numpy(found.x)
+    log_likelihood = float(_log_likelihood(at, vote_MC, allowed_MC))
     partial_rate_C = at[2:].sigmoid().expand(allowed_NC.shape[1])
-    return CandidateModel(
-        float(at[0].exp()), float(at[1].sigmoid()), partial_rate_C, float(_log_likelihood(at, vote_MC, allowed_MC))
-    )
+    return CandidateModel(float(at[0].exp()), float(at[1].sigmoid()), partial_rate_C, log_likelihood)
 
 
 def _log_likelihood(point: Tensor, vote_MC: Tensor, allowed_MC: Tensor) -> Tensor:

@@ -138,7 +138,12 @@ def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
         raise InputError(f"The {name} have shape {tuple(rows_ND.shape)}; expected one row of numbers per item.")
     if metric not in get_args(Metric):
         raise unknown("metric", metric, get_args(Metric))
-    rows_ND = rows_ND.detach().to(torch.float32) if metric == "cosine" else _float64(rows_ND.detach())
+    try:
+        rows_ND = rows_ND.detach().to(torch.float32 if metric == "cosine" else torch.float64, copy=metric == "euclidean")
+    except TypeError:  # some kinds of GPU have no float64
+        raise InputError(
+            f"Euclidean distances are measured in float64, which {rows_ND.device.type!r} does not support. Use --device cpu."
+        ) from None
     # Largest entry first, then length: the squares of a row of very large or very small numbers leave the float32 range.
     largest_N1 = torch.linalg.vector_norm(rows_ND, ord=float("inf"), dim=1, keepdim=True)
     bad_N = ~torch.isfinite(largest_N1.flatten())
@@ -153,15 +158,6 @@ def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
     unit_ND: Tensor = rows_ND / largest_N1.clamp_min(smallest)
     unit_ND /= torch.linalg.vector_norm(unit_ND, dim=1, keepdim=True).clamp_min(smallest)
     return unit_ND
-
-
-def _float64(rows_ND: Tensor) -> Tensor:
-    try:
-        return rows_ND.to(torch.float64, copy=True)
-    except TypeError:  # some kinds of GPU have no float64
-        raise InputError(
-            f"Euclidean distances are measured in float64, which {rows_ND.device.type!r} does not support. Use --device cpu."
-        ) from None
 
 
 def _check_count(k: int, *, available: int, what: str) -> None:

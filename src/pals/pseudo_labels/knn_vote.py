@@ -29,7 +29,7 @@ from pals.pseudo_labels.candidate_model import CandidateModel, fit_candidate_mod
 from pals.pseudo_labels.faiss_search import Backend
 from pals.pseudo_labels.knn import nearest
 from pals.pseudo_labels.knn_recall import recall_of
-from pals.pseudo_labels.neighbor_votes import Voters, Weighting, find_voters, neighbor_weight, vote_posterior
+from pals.pseudo_labels.neighbor_votes import Voters, Weighting, find_voters, neighbor_weight, vote, vote_posterior
 from pals.pseudo_labels.simplex import floor_quantile, normalize_rows, one_hot
 from pals.util.errors import InputError, unknown
 
@@ -136,14 +136,14 @@ def pseudo_label(
     if self_weight != "kernel":  # the neighbours together have weight 1
         voters = Voters(voters.index_NK, normalize_rows(voters.weight_NK, empty=1 / voters.weight_NK.shape[1]))
     if self_weight == "auto":
-        model = fit_candidate_model(voters.vote(ballot_NC), given_NC)
+        model = fit_candidate_model(vote(*voters, ballot_NC), given_NC)
         if vote_on == "posterior":
             pseudo_N, posterior_NC = noise_aware_posterior(voters, ballot_NC, given_NC, model)
             return replace(_select(pseudo_N, posterior_NC, allowed_NC, quantile), recall=recall)
         self_weight = model.self_weight
     if self_weight != "kernel":
         voters = voters.with_self(self_weight)
-    score_NC = voters.vote(ballot_NC)
+    score_NC = vote(*voters, ballot_NC)
     pseudo_N = score_NC.argmax(dim=1)  # Eq. 1
     if vote_on == "pseudo":
         posterior_NC = vote_posterior(*voters, pseudo_N, score_NC.shape[1])  # Eq. 2
@@ -172,7 +172,7 @@ def likeliest_neighbors(features_ND: Tensor, allowed_NC: Tensor, ballot_NC: Tens
 
     def likelihood(k: int) -> float:
         voters = Voters(index_NK[:, :k], neighbor_weight(similarity_NK[:, :k], "local"))
-        return fit_candidate_model(voters.vote(ballot_NC), allowed_NC, by_class=False).log_likelihood
+        return fit_candidate_model(vote(*voters, ballot_NC), allowed_NC, by_class=False).log_likelihood
 
     return max(grid, key=likelihood)
 
@@ -196,8 +196,8 @@ def noise_aware_posterior(voters: Voters, ballot_NC: Tensor, given_NC: Tensor, m
     """
     own_NC = ballot_NC * given_NC
     own_NC = own_NC / own_NC.amax(dim=1, keepdim=True).clamp_min(torch.finfo(own_NC.dtype).tiny)
-    first_NC = model.posterior(voters.vote(ballot_NC), own_NC)
-    second_NC = voters.vote(first_NC)
+    first_NC = model.posterior(vote(*voters, ballot_NC), own_NC)
+    second_NC = vote(*voters, first_NC)
     sharpness = fit_candidate_model(second_NC, given_NC).sharpness
     return first_NC.argmax(dim=1), replace(model, sharpness=sharpness).posterior(second_NC, own_NC)
 

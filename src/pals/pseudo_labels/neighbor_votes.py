@@ -92,10 +92,6 @@ class Voters(NamedTuple):
     index_NK: Tensor
     weight_NK: Tensor
 
-    def vote(self, label_NC: Tensor) -> Tensor:
-        """The weighted sum of the voters' labels; see `vote`."""
-        return vote(*self, label_NC)
-
     def with_self(self, weight: float | Tensor) -> Voters:
         """These voters and the item itself.
 

@@ -37,10 +37,6 @@ class ConfidenceMethod(Method):
         self.network = problem.network()
         self.confidence_NC = nn.Buffer(uniform_on(self.allowed_NC))
 
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network
-
     def store(self, batch: Batch, confidence_BC: Tensor) -> None:
         """Replace the soft labels of a batch. Of an item that is in the batch twice either row is kept.
 

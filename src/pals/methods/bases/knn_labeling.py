@@ -77,10 +77,6 @@ class KNNMethod(Method):
             self.found_neighbors = nn.Buffer(torch.tensor(0))  # 0: not yet chosen
         self.frozen_ND: Tensor | None = None  # features of the first epochs; a resumed run computes them again
 
-    @property
-    def predictor(self) -> nn.Module:
-        return self.network
-
     def num_neighbors(self, ctx: Context, features_ND: Tensor) -> int:
         """The number of neighbours that vote in this epoch.
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from pals.labels.candidates import CandidateSets
 from pals.methods.method import Context, Kind, Method, Problem
-from pals.methods.parts.mixup import draw_weights
 from pals.methods.parts.sampling import shuffled
 from pals.pseudo_labels.simplex import normalize_rows, one_hot, uniform_on
 from pals.util.config import SEEDS, STRICT
@@ -92,23 +91,6 @@ class TwoNetworkMethod(Method):
             index_B: items.
         """
         return one_hot(self.label_N[index_B], self.num_classes).float()
-
-    def draw_mixing(self, ctx: Context, steps: int, rows: int, zeta: float) -> dict[str, Tensor]:
-        """Random inputs of mix-up, for each step and network.
-
-        Args:
-            ctx: the run.
-            steps: steps of the epoch.
-            rows: rows that are permuted.
-            zeta: parameter of Beta(zeta, zeta).
-
-        Returns:
-            "weight", steps x 2, and "uniform", steps x 2 x rows.
-        """
-        device = self.label_N.device
-        weight = draw_weights((steps, 2), zeta, ctx.rng, fold=True)
-        uniform = torch.rand(steps, 2, rows, generator=ctx.generator, device=device)
-        return {"weight": weight.to(device), "uniform": uniform}
 
 
 def single_labels(candidates: CandidateSets, how: Labels, generator: torch.Generator) -> Tensor:
