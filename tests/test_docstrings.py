@@ -38,8 +38,8 @@ METHODS_WITHOUT_ARGS = """
 CandidateSets.from_truth CandidateSets.statistics CandidateSets.take
 FileImages.decode ItemSource.batches ItemSource.rows
 ItemSource.take Loader.load
-Model.features Model.outputs Model.save Network.each Network.encode Network.forward Network.own_name
-Run.epochs RunConfig.of ShardImages.at ShardImages.decode ShardImages.encoded
+Network.each Network.encode Network.forward Network.own_name
+ShardImages.at ShardImages.decode ShardImages.encoded
 Taxonomy.below Taxonomy.branch_of Taxonomy.from_parents Taxonomy.keep
 Taxonomy.names_of Taxonomy.node_of_spans Taxonomy.node_probabilities Taxonomy.of Taxonomy.path Taxonomy.with_root Truth.of
 Views.including Views.make

@@ -19,7 +19,7 @@ from sklearn.exceptions import DataConversionWarning
 from pals.estimator import StratifiedCandidateKFold, candidate_matrix, load_mat
 from pals.estimator.inputs import Images, Vectors
 from pals.estimator.model_selection import deal
-from pals.estimator.targets import Target, read_target
+from pals.estimator.targets import read_target
 from pals.labels.candidates import CandidateSets
 from pals.readers import read_votes
 from pals.util.errors import InputError
@@ -79,12 +79,6 @@ def test_sets_of_names(y: Any) -> None:
     assert target.frequency_NC is None
 
 
-def test_sets_of_numbers_keep_their_numbers() -> None:
-    target = read_target([[7, 3], [3], [40]])
-    assert target.classes.tolist() == [3, 7, 40]
-    assert target.allowed_NC.tolist() == [[True, True, False], [True, False, False], [False, False, True]]
-
-
 @pytest.mark.parametrize(
     "y",
     [
@@ -127,11 +121,17 @@ def test_plain_labels_are_sets_of_one(y: Any) -> None:
     assert target.plain
     assert target.classes.tolist() == ["a", "b"]
     assert target.allowed_NC.tolist() == [[False, True], [True, False], [False, True]]
-
-
-def test_a_column_of_labels_is_read_with_a_warning() -> None:
-    with pytest.warns(DataConversionWarning):
+    with pytest.warns(DataConversionWarning):  # a column of labels
         assert read_target(np.array([[1], [0], [1]])).plain
+
+
+def test_numbers_stay_numbers_and_ids_are_rows() -> None:
+    target = read_target([[7, 3], [3], [40]])
+    assert target.classes.tolist() == [3, 7, 40]
+    assert target.allowed_NC.tolist() == [[True, True, False], [True, False, False], [False, False, True]]
+    assert (target.sets().class_names, target.sets().ids) == (("3", "7", "40"), ("0", "1", "2"))
+    with pytest.raises(InputError, match="on_empty"):
+        read_target(MATRIX, on_empty="drop")  # type: ignore[arg-type]
 
 
 def test_classes_fix_order_and_number() -> None:
@@ -190,17 +190,6 @@ def test_items_without_a_label_may_be_anything_if_asked() -> None:
 def test_bad_targets_are_refused_with_a_reason(y: Any, classes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_target(y, classes)
-
-
-def test_unknown_ways_with_empty_sets() -> None:
-    with pytest.raises(InputError, match="on_empty"):
-        read_target(MATRIX, on_empty="drop")  # type: ignore[arg-type]
-
-
-def test_sets_for_a_method() -> None:
-    sets = Target(MATRIX.astype(bool), np.array(NAMES)).sets()
-    assert sets.class_names == tuple(NAMES)
-    assert sets.ids == ("0", "1", "2", "3")
 
 
 # ---- X

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from _locks import held_by_another
 from _toy import TINY, Answer
-from pals.runs.run import Run
+from pals.runs.run import Run, evaluate
 from pals.runs.run_config import RunConfig
 from pals.training.trainer import Trainer
 from pals.util.errors import InputError
 from pals.util.files import UNFINISHED, read_json
 from pals.util.locks import BusyError, FolderLock
+from pals.vision.networks import build_network
 
 VALUES: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -81,3 +83,37 @@ def test_train_names_the_process_that_is_there(seeds: tuple[str, str], pals: Cal
         assert answer.code == 2
         assert f"process {other.pid} on {socket.gethostname()} has been working on it since" in answer.err
     assert pals("train", "toy", *TINY, "--epochs", "1", *seeds, "--out", "run").code == 0
+
+
+NAME = "resnet18-f37072fd.pth"
+
+
+def with_weights(weights: str) -> RunConfig:
+    network = {"name": "small-cnn", "weights": weights}
+    return RunConfig.of({**VALUES, "network": network, "train": {"epochs": 1, "batch_size": 500}})
+
+
+def test_weights_from_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PALS_DATA", raising=False)
+    with pytest.raises(InputError, match="Get it with `pals data fetch resnet18-weights --data-dir "):
+        Run(with_weights(NAME), tmp_path / "run", tmp_path / "data")
+    assert not (tmp_path / "run").exists()
+    torch.manual_seed(5)
+    saved = build_network("small-cnn", (1, 8, 8), 10).state_dict()
+    (tmp_path / "data" / "weights").mkdir(parents=True)
+    torch.save(saved, tmp_path / "data" / "weights" / NAME)
+    run = Run(with_weights(NAME), tmp_path / "run", tmp_path / "data")
+    state = run.trainer.method.predictor.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in saved.items() if not name.startswith("classifier."))
+    assert run.config.to_dict()["network"]["weights"] == NAME  # the run is the same wherever the data lie
+    accuracy = list(run.epochs())[-1]["test_accuracy"]
+    assert evaluate(tmp_path / "run")["accuracy"] == accuracy  # without the data folder
+
+
+def test_other_weights_are_found_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "mine.pt"
+    torch.save(build_network("small-cnn", (1, 8, 8), 10).state_dict(), path)
+    Run(with_weights(str(path)))
+    with pytest.raises(InputError, match="There is no weights file"):
+        Run(with_weights(str(tmp_path / "none.pt")))

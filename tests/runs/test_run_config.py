@@ -73,30 +73,17 @@ def test_every_method_can_be_trained_for_few_epochs(data: str, method: str, epoc
 
 def test_what_counts_epochs_changes_in_proportion_and_nothing_else() -> None:
     values = full("cifar10", "elr+")  # 200 epochs, a milestone at 150, a ramp of 40,000 steps
-    short = shortened(values, 50)
-    assert (short["train"]["milestones"], short["method"]["slow_ramp"]) == ([38], 10_000)
     values["train"]["warmup"] = 10.0
-    assert shortened(values, 50)["train"]["warmup"] == 2.5
-    values["train"]["warmup"] = 0.0
-    for section, changed in (("train", {"epochs", "milestones", "period"}), ("method", {"slow_ramp", "memory_ramp"})):
-        same = {key for key in values[section] if values[section][key] == short[section][key]}
-        assert set(values[section]) - same <= changed
-    assert {key: short[key] for key in ("data", "network", "engine", "seed")} == {
-        key: values[key] for key in ("data", "network", "engine", "seed")
-    }
-
-
-def test_a_first_epoch_stays_behind_the_first() -> None:
-    """PiCO's prototypes vote from epoch 2 of 800 on: never at once; PiCO+'s neighbours from 101 on, an eighth of the way."""
+    short = shortened(values, 50)
+    assert (short["train"]["milestones"], short["train"]["warmup"], short["method"]["slow_ramp"]) == ([38], 2.5, 10_000)
+    changed = {key for section in ("train", "method") for key in values[section] if values[section][key] != short[section][key]}
+    assert changed <= {"epochs", "milestones", "period", "warmup", "slow_ramp", "memory_ramp"}
+    assert all(short[key] == values[key] for key in ("data", "network", "engine", "seed"))
+    # PiCO's prototypes vote from epoch 2 of 800 on: never at once; PiCO+'s neighbours from 101 on, an eighth of the way
     assert shortened(full("cifar10", "pico"), 8)["method"]["prototypes_from"] == 2
     assert shortened(full("cifar10", "pico+"), 80)["method"]["neighbors_from"] == 11
-
-
-def test_only_options_that_exist_are_counted_in_epochs() -> None:
     for name in METHODS:
-        options = full("digits", name)["method"]
-        assert set(find_method(name).counted_in_epochs) <= set(options)
-    assert any(find_method(name).counted_in_epochs for name in published_settings()["methods"]["cifar10"])
+        assert set(find_method(name).counted_in_epochs) <= set(full("digits", name)["method"])
 
 
 @pytest.mark.parametrize(
@@ -139,21 +126,17 @@ def test_sets_alike_have_settings_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "epochs"),
+    ("data", "options", "train", "epochs"),
     [
-        ("cifar10", {}, 500),
-        ("cifar10", {"preset": "official"}, 500),
-        ("cifar10", {"preset": "fast"}, 125),
-        ("digits", {"preset": "fast"}, 60),  # asks for no more
+        ("cifar10", {}, {}, 500),
+        ("cifar10", {"preset": "official"}, {}, 500),
+        ("cifar10", {"preset": "fast"}, {}, 125),
+        ("cifar10", {"preset": "fast"}, {"epochs": 300}, 300),  # what is given wins
+        ("digits", {"preset": "fast"}, {}, 60),  # never more than without it
     ],
 )
-def test_a_preset_has_epochs_of_its_own(data: str, options: dict[str, Any], epochs: int) -> None:
-    values = RunConfig.of({"data": {"name": data}, "method": {"name": "srse", **options}}).to_dict()
-    assert values["train"]["epochs"] == epochs
-    assert RunConfig.of(values).to_dict() == values
-
-
-def test_epochs_that_are_given_win_over_the_presets() -> None:
-    values = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "srse", "preset": "fast"}, "train": {"epochs": 300}})
-    assert values.train.epochs == 300
-    assert values.method.start == "patches"
+def test_a_preset_has_epochs_of_its_own(data: str, options: dict[str, Any], train: dict[str, Any], epochs: int) -> None:
+    config = RunConfig.of({"data": {"name": data}, "method": {"name": "srse", **options}, "train": train})
+    assert config.train.epochs == epochs
+    assert config.method.start == "patches" or options.get("preset") != "fast"
+    assert RunConfig.of(config.to_dict()) == config

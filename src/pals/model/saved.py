@@ -181,7 +181,15 @@ class Model:
         return stages
 
     def outputs(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Output:
-        """Logits before the temperature, N x C, and the features they are computed from, N x D: float32, on the CPU."""
+        """Logits before the temperature, and the features they are computed from.
+
+        Args:
+            inputs: as in `probabilities`.
+            batch: items at a time; default: 256.
+
+        Returns:
+            N x C and N x D, float32, on the CPU.
+        """
         with self.engine.memory(OUT_OF_MEMORY_HINT):
             inputs, threads = self._checked(inputs), 1
             if self.encoder is not None:
@@ -205,7 +213,15 @@ class Model:
         return (self.outputs(inputs, batch).logits / self.about.temperature).softmax(dim=1)
 
     def features(self, inputs: Tensor, batch: int = INFERENCE_BATCH) -> Tensor:
-        """The inputs of the classifier's last layer, N x D."""
+        """The inputs of the classifier's last layer.
+
+        Args:
+            inputs: as in `probabilities`.
+            batch: items at a time; default: 256.
+
+        Returns:
+            N x D, float32, on the CPU.
+        """
         return self.outputs(inputs, batch).features
 
     def _checked(self, inputs: Tensor) -> Tensor:
@@ -225,7 +241,11 @@ class Model:
         return inputs
 
     def save(self, path: Path | str) -> None:
-        """Write the classifier to one file, completely or not at all."""
+        """Write the classifier to one file, completely or not at all.
+
+        Args:
+            path: of the file, by convention model.safetensors in the run folder.
+        """
         tensors = {
             name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, value in _named_state(self.network, self.encoder)
