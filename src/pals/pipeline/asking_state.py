@@ -63,7 +63,10 @@ class AskingState:
         wrong = labels_wrong * answers.known_N.sum() / max(len(judged), 1)
         standing = as_sure_as(Standing(decides_NC, result.posterior_NC, standing.hard_NC), 1 - wrong, judged)
         single = (table_NC.astype(np.float32, copy=False) for table_NC in vars(standing).values())
-        return cls(Standing(*single), Person(*map(_rounded, typical_person(answers, consensus.annotators))))
+        typical = (
+            table.astype(np.float32).astype(np.float64) for table in typical_person(answers, consensus.annotators)
+        )  # rounded as it is stored: the same decisions in memory and read again
+        return cls(Standing(*single), Person(*typical))
 
     def save(self, folder: Path) -> None:
         tables = {**vars(self.standing), **self.typical._asdict()}
@@ -87,12 +90,6 @@ class AskingState:
             Source.anybody(self.typical, items, name=ANYONE),
             Source("expert", expert_cost, (right,), who_N, once_N, expert=True),
         ]
-
-
-def _rounded(table: np.ndarray) -> np.ndarray:
-    """To single precision, as it is stored: a run gives the same decisions in memory and read again."""
-    rounded: np.ndarray = table.astype(np.float32).astype(np.float64)
-    return rounded
 
 
 def next_table(items: Sequence[str], found: Decisions, sources: Sequence[Source]) -> pd.DataFrame:

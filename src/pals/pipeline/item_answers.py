@@ -97,7 +97,11 @@ def answers_of_votes(
 
 def in_words(answers: Iterable[ItemAnswer]) -> str:
     """ "cat x2; dog?; bird (not counted); don't know": what was answered how often, gold labels left out."""
-    count = Counter(_counted_text(answer) for answer in answers if not answer.gold)
+    count = Counter(
+        answer.text if answer.weight > 0 or answer.unknown else f"{answer.text} (not counted)"
+        for answer in answers
+        if not answer.gold
+    )
     return tally({text: count[text] for text in sorted(count, key=lambda text: (text == DONT_KNOW, -count[text]))})
 
 
@@ -123,7 +127,3 @@ def others_in_words(answers: Mapping[int, ItemAnswer], asked: Iterable[int]) -> 
 def tally(counts: Mapping[str, int]) -> str:
     """ "cat x2; dog": each text with its number where that is not one."""
     return "; ".join(text if times == 1 else f"{text} x{times}" for text, times in counts.items())
-
-
-def _counted_text(answer: ItemAnswer) -> str:
-    return answer.text if answer.weight > 0 or answer.unknown else f"{answer.text} (not counted)"

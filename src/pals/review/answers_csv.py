@@ -41,10 +41,8 @@ def _rows(answer: ReviewAnswer, separator: str | None) -> list[tuple[object, ...
     when = datetime.fromtimestamp(answer.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     remark = NONE_OF_THESE_REMARK if answer.kind == "none-of-these" else ""
     rest = (answer.sure, when, remark, str(answer.id))
-    return [(answer.item, answer.annotator, cell, *rest) for cell in _cells(answer, separator)]
-
-
-def _cells(answer: ReviewAnswer, separator: str | None) -> tuple[str, ...]:
     if answer.kind != "label":
-        return (DONT_KNOW if answer.kind == "dont-know" else "",)
-    return answer.labels if separator is None else (join_labels(answer.labels, separator),)
+        cells: tuple[str, ...] = (DONT_KNOW if answer.kind == "dont-know" else "",)
+    else:
+        cells = answer.labels if separator is None else (join_labels(answer.labels, separator),)
+    return [(answer.item, answer.annotator, cell, *rest) for cell in cells]

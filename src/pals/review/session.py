@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,9 +199,7 @@ def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
 
 
 def _counted(given: Sequence[ReviewAnswer]) -> list[dict[str, Any]]:
-    counts: dict[str, int] = {}
-    for answer in given:
-        counts[answer.annotator] = counts.get(answer.annotator, 0) + 1
+    counts = Counter(answer.annotator for answer in given)
     return [{"name": name, "answers": counts[name]} for name in sorted(counts, key=lambda name: (-counts[name], name))]
 
 

@@ -143,8 +143,10 @@ class AnswerStore:
                 return [answer for number in known for answer in _select(write, "id = ?", number)]
             with self._reading_lock:
                 log = self._refreshed(write)
-                last = log.last(annotator)
-                together = [] if last is None else [answer for answer in _together(write, last) if log.stands(answer)]
+                last, same_batch = log.last(annotator), "batch = (SELECT batch FROM answers WHERE id = ?)"
+                together = (
+                    [] if last is None else [answer for answer in _select(write, same_batch, last.id) if log.stands(answer)]
+                )
             for answer in together:
                 _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id))
         return together
@@ -361,11 +363,6 @@ def _round(row: tuple[Any, ...]) -> Round:
 
 def _batch(connection: sqlite3.Connection, batch: str) -> list[ReviewAnswer]:
     return _select(connection, "batch = ?", batch)
-
-
-def _together(connection: sqlite3.Connection, answer: ReviewAnswer) -> list[ReviewAnswer]:
-    """This answer and those that were saved with it."""
-    return _select(connection, "batch = (SELECT batch FROM answers WHERE id = ?)", answer.id)
 
 
 def _mark(path: Path) -> tuple[int, int] | None:

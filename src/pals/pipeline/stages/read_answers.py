@@ -128,15 +128,7 @@ def votes_of_frame(frame: pd.DataFrame, config: VotesConfig) -> Votes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "votes.csv"
         frame.to_csv(path, index=False)
-        votes = read_votes(
-            path,
-            format=config.format,
-            columns=config.columns,
-            class_names=config.class_names,
-            no_answer=NO_ANSWER.union(config.dont_know),
-            separator=config.separator,
-            taxonomy=config.taxonomy,
-        )
+        votes = _read(replace(config, votes=(str(path),), encoding=None), None)
     return replace(votes, summary=replace(votes.summary, files=(IN_MEMORY,)))
 
 

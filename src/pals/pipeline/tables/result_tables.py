@@ -138,12 +138,13 @@ def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> p
     above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
     low_W, high_W = confidence_limits(agreement_W * answers_W, answers_W, 0.025)
     flags, evidence = flagged_annotators(result)
+    seconds = {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
     counts = counts or confusion_counts(result)
     table = pd.DataFrame(
         {
             "annotator": people_of(result),
             "answers": answers_W,
-            **_seconds(result),
+            **seconds,
             "agreement": agreement_W.round(DIGITS),
             "agreement_low": low_W.round(DIGITS),
             "agreement_high": high_W.round(DIGITS),
@@ -161,11 +162,6 @@ def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> p
         ["unsuspected", "agreement_high", "annotator"], kind="stable"
     )
     return table.loc[order.index].reset_index(drop=True)
-
-
-def _seconds(result: Result) -> dict[str, np.ndarray]:
-    """The column with the median seconds per answer, if times are known; the last is for answers without a name."""
-    return {"seconds": np.append(pace(result.votes).seconds_W, np.nan).round(3)} if result.votes.timed else {}
 
 
 def confusion_table(result: Result, counts: ConfusionCounts | None = None) -> pd.DataFrame:
@@ -189,6 +185,7 @@ def classes_table(result: Result, doubts: Doubts | None = None, counts: Confusio
     """One row per class, in the order of the classes."""
     classes, label_N, status_N = result.posterior_NC.shape[1], result.label_N, result.status_N
     items_C = np.bincount(label_N, minlength=classes)
+    shared_leads_C = ratio(np.ones(1), result.leads_NC.sum(axis=1), otherwise=0.0) @ result.leads_NC  # a tie is split evenly
     answered_N = result.leads_NC.any(axis=1)
     answered_C = np.bincount(label_N[answered_N], minlength=classes)
     agreement_C = np.bincount(label_N[answered_N], result.agreement_N[answered_N], minlength=classes)
@@ -200,7 +197,7 @@ def classes_table(result: Result, doubts: Doubts | None = None, counts: Confusio
             "class": _text(result.votes.class_names),
             "items": items_C,
             "answers": np.bincount(result.votes.label_R[named_A[result.answer_R]], minlength=classes),
-            "majority_items": _shared_leads(result).round(DIGITS),
+            "majority_items": shared_leads_C.round(DIGITS),
             "agreement": ratio(agreement_C, answered_C).round(DIGITS),
             "confidence": ratio(np.bincount(label_N, result.confidence_N, minlength=classes), items_C).round(DIGITS),
             "corrected": np.bincount(label_N[status_N == CORRECTED], minlength=classes),
@@ -209,13 +206,6 @@ def classes_table(result: Result, doubts: Doubts | None = None, counts: Confusio
             "confused": _worst_mistakes(result, counts.result_X, classes, counts),
         }
     )
-
-
-def _shared_leads(result: Result) -> np.ndarray:
-    """For how many items each class is the most frequent answer; where several are, each has its share of the item."""
-    leads_NC = result.leads_NC
-    leads_C: np.ndarray = ratio(np.ones(1), leads_NC.sum(axis=1), otherwise=0.0) @ leads_NC
-    return leads_C
 
 
 def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
