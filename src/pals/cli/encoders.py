@@ -1,4 +1,4 @@
-"""The command that lists the pretrained encoders."""
+"""`pals encoders`: list the pretrained encoders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pals.cli.base import Plugin, app, console, say
 if TYPE_CHECKING:
     from pals.vision.pretrained import KnownEncoder
 
-STATES = {"here": ("ready", "green"), "missing": ("missing", "yellow"), "damaged": ("damaged", "red")}
-"""What is said of a file of weights, and in which colour."""
+WEIGHT_STATES = {"here": ("ready", "green"), "missing": ("missing", "yellow"), "damaged": ("damaged", "red")}
+"""Text and colour for the state of a file of weights."""
 
 
 @app.command()
@@ -66,7 +66,7 @@ def _facts(known: KnownEncoder) -> dict[str, Any]:
 
 
 def _row(fact: dict[str, Any]) -> list[str]:
-    state, colour = STATES[fact["state"]]
+    state, colour = WEIGHT_STATES[fact["state"]]
     size = f", {fact['megabytes']} MB" if fact["megabytes"] else ""
     return [
         escape(fact["name"]),

@@ -1,4 +1,4 @@
-"""Having runs done by a launcher, and showing how they go: for `pals bench` and `pals train`."""
+"""Runs by a launcher and their progress, for `pals bench` and `pals train`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Launcher = Annotated[str, typer.Option(help="Where to run: local, ray or slurm.")]
 Cluster = Annotated[list[str] | None, typer.Option(help="Launcher option, e.g. slurm_partition=gpu. Repeatable.")]
 
-STOPPING = {
+STOPPING_NOTES = {
     "local": STOPPING_RUN,
     "slurm": "No longer waiting. The jobs keep running on the cluster; run the same command later to see their results.",
 }
@@ -36,7 +36,7 @@ def hand_over(
     launcher: str,
     options: Mapping[str, Any],
 ) -> None:
-    """`pals train` by a cluster: each run by so many processes there. What the launcher leaves behind lies beside `base`."""
+    """`pals train` on a cluster, each run by `processes` processes. The files of the launcher are beside `base`."""
     from pals.bench import Stop, work_for
 
     beside = base.with_name(f"{base.name}.cluster")
@@ -54,7 +54,7 @@ def hand_over(
 def launch_and_show(
     works: Sequence[Work], launcher: str, jobs: int, stop: Stop, options: Mapping[str, Any]
 ) -> tuple[list[Outcome], Stopped | None]:
-    """What became of each run that was begun, and who stopped it, if anybody did."""
+    """Launch the runs and show their progress. Returns the outcome of each run that was begun, and what stopped them."""
     from pals.bench import launch
     from pals.util.display import Reporter, RunDisplay
 
@@ -70,17 +70,17 @@ def launch_and_show(
                     reporter.line(f"{name}: continuing after epoch {event['done']}.")
                 shown[name] = reporter.begin(name, event["total"], event["done"])
 
-        with stop.on_signal(lambda: reporter.line(STOPPING.get(launcher, STOPPING["local"]))):
+        with stop.on_signal(lambda: reporter.line(STOPPING_NOTES.get(launcher, STOPPING_NOTES["local"]))):
             for outcome in launch(works, launcher, jobs=jobs, stop=stop, on_event=show_event, options=options):
                 outcomes.append(outcome)
-                line = f"{len(outcomes)}/{len(works)} {_said(outcome, why=len(works) > 1)}"
+                line = f"{len(outcomes)}/{len(works)} {_outcome_line(outcome, why=len(works) > 1)}"
                 begun = shown.pop(outcome.name, None)
                 begun.end(line) if begun is not None else reporter.line(line)
             return outcomes, stop.stopped if stop.requested else None
 
 
-def _said(outcome: Outcome, *, why: bool) -> str:
-    """Of a single run why it failed is said at the end, which is now."""
+def _outcome_line(outcome: Outcome, *, why: bool) -> str:
+    """The outcome in one line, with the reason of a failure if `why`."""
     if outcome.kind in ("failed", "busy"):
         return f"{outcome.name}: {outcome.kind}{f': {outcome.message}' if why else ''}"
     score = f", accuracy {outcome.accuracy:.2f}" if outcome.accuracy is not None else ""
@@ -88,12 +88,13 @@ def _said(outcome: Outcome, *, why: bool) -> str:
 
 
 def show_troubles(outcomes: Sequence[Outcome]) -> None:
+    """Print the runs that failed or were busy; a reason that several share is printed once."""
     failed: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.kind == "busy":
             say(f"Skipped: {outcome.name}: {outcome.message}")
         if outcome.kind == "failed":
             failed.setdefault(outcome.message, []).append(outcome.name)
-    for message, names in failed.items():  # a reason that many share is said once
+    for message, names in failed.items():
         text = escape(f"{', '.join(names)}: {message}")
         errors.print(f"[bold red]Failed:[/] {text}", highlight=False, soft_wrap=True)

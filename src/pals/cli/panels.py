@@ -15,7 +15,7 @@ PLACES = {name: (place, panel) for place, (name, panel) in enumerate((n, p) for 
 
 
 def arrange(app: typer.Typer) -> None:
-    """Once all commands are registered. One without a place comes last, outside the panels."""
+    """Sort the registered commands into their panels. A command without a place comes last, outside the panels."""
     for found in (app.registered_commands, app.registered_groups):
         for info in found:
             if _name(info) in PLACES:

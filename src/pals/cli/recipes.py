@@ -1,4 +1,4 @@
-"""The command that lists the recipes of the paper's tables."""
+"""`pals recipes`: list the recipes of the paper's tables."""
 
 from __future__ import annotations
 

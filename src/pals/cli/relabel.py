@@ -1,4 +1,4 @@
-"""`pals relabel`: which items to ask about next."""
+"""`pals relabel`: choose the items that need another answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def relabel(
     run: Run,
     out: Annotated[Path, typer.Option(help="File to write: .csv, or .json for Label Studio.")],
     top: Annotated[
-        int, typer.Option(min=1, help="Number of items to list; with --budget, all that it pays for besides.")
+        int, typer.Option(min=1, help="Number of items to list; with --budget, also every item that it pays for.")
     ] = 200,
     to: Annotated[str, typer.Option(help="Output format: csv or label-studio.")] = "csv",
     prefix: Annotated[
@@ -43,7 +43,7 @@ def relabel(
 ) -> None:
     """List the items that most need another answer, each with a suggested label.
 
-    Also writes NAME-next.csv, which says for every item whether it has enough answers, needs one more, or needs an expert.
+    Also writes NAME-next.csv: whether an item has enough answers, needs one more, or needs an expert.
 
     Fill in the columns label and annotator, then run: pals update RUN queue.csv
 
@@ -69,7 +69,7 @@ def relabel(
     queue = relabel_queue(run, top, paid).merge(found.table[shown], on="item", how="left")
     if to == "csv":
         text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
-        # Without the mark Excel takes UTF-8 for its own encoding, and what it saves then names other images.
+        # Without the byte order mark Excel reads UTF-8 in another encoding and saves other names of images.
         write_text(out, text if text.isascii() else f"\ufeff{text}")
     else:
         _write_project(run, queue, out, prefix, document_root)
@@ -82,7 +82,7 @@ def relabel(
 
 
 def _write_project(run: Path, queue: pd.DataFrame, out: Path, prefix: str | None, document_root: Path | None) -> None:
-    """The tasks, and beside them the labelling settings."""
+    """Write the tasks of Label Studio, and beside them its labelling settings."""
     from pals.relabel.label_studio_tasks import label_studio_project
     from pals.util.files import write_text
 

@@ -1,4 +1,4 @@
-"""The command that opens a run in the browser, for people to put it right."""
+"""`pals review`: correct the labels of a run in the browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def review(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")] = True,
     trust: Trust = None,
     follow_links: Annotated[
-        bool, typer.Option("--follow-links", help="Also show pictures that are links to outside the picture folder.")
+        bool, typer.Option("--follow-links", help="Also show images that are links to outside the image folder.")
     ] = False,
     plugin: Plugin = None,
 ) -> None:
@@ -36,7 +36,7 @@ def review(
     """
     from pals.review.serve import serve
 
-    with suppress(KeyboardInterrupt):  # where Ctrl-C is ignored, as in the background of a shell, it just returns
+    with suppress(KeyboardInterrupt):  # where Ctrl-C is ignored, as in the background of a shell, it returns
         serve(
             run,
             host=host,

@@ -1,4 +1,4 @@
-"""Commands that show what came of runs: tables beside the paper's, and pictures."""
+"""Commands that show results of runs: tables beside the paper's, and figures."""
 
 from __future__ import annotations
 

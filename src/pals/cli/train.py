@@ -1,4 +1,4 @@
-"""Commands for research: data sets whose labels are made noisy, methods compared on them."""
+"""Commands for research: train and evaluate methods on data sets with noisy candidate labels."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def demo(
 
 
 def _intro(about: dict[str, Any], things: str = "items") -> str:
-    """What there is to learn from, and how."""
+    """One sentence on the training items, their candidate labels and the device."""
     missing = ""
     if "protocol" in about:
         missing = (
@@ -87,8 +87,8 @@ def _print_demo(out: Path, summary: dict[str, Any], seeds: list[int]) -> None:
     from pals.bench.demo import VARIANT_NAMES, demo_folder
     from pals.training.run_log import read_epochs
 
-    selected = Table(title=f"Items that PALS trusted (seed {seeds[0]})")
-    for heading in ("epoch", "selected", "right", "share right", "accuracy"):
+    selected = Table(title=f"Items that PALS selected (seed {seeds[0]})")
+    for heading in ("epoch", "selected", "correct", "share correct", "accuracy"):
         selected.add_column(heading, justify="right")
     records = read_epochs(demo_folder(out, "pals", seeds[0]))
     shown = sorted({1, 2, 3, 5, *range(10, len(records), 10), len(records)})
@@ -184,7 +184,7 @@ def train(
 
 
 def _started(processes: int | None) -> int:
-    """So many processes run this command already."""
+    """Number of processes that torchrun has started for this command."""
     from pals.training.distributed import ranks_from_environment
 
     started = ranks_from_environment().size
@@ -194,7 +194,7 @@ def _started(processes: int | None) -> int:
 
 
 def _remarks(config: RunConfig) -> Iterator[str]:
-    """What a user may not expect of these settings."""
+    """Notes on settings that may surprise the user."""
     from pals.runs.run_config import other_settings_by_rates, unreachable_options
 
     for name in unreachable_options(config):
@@ -309,5 +309,5 @@ def _print_scores(scores: dict[str, Any] | None) -> None:
 
 
 def _spread(mean: float, deviation: float, runs: int) -> str:
-    """One run has no deviation."""
+    """Mean and standard deviation; one run has no deviation."""
     return f"{mean:.2f} ± {deviation:.2f}" if runs > 1 else f"{mean:.2f}"

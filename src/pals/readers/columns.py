@@ -52,7 +52,7 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
 
     Args:
         names: All columns.
-        columns: Those that the user named, which come first.
+        columns: Those named by the user, which come first.
         roles: Roles to look for.
         source: The file, for messages.
 

@@ -349,7 +349,7 @@ class Source:
 
 
 def _as_categories(cells: pd.Series) -> pd.Series:
-    """As a category; `astype("category")` would convert texts that look like numbers."""
+    """As a category; `astype("category")` would convert texts such as "1"."""
     code_R, texts = pd.factorize(cells.to_numpy(dtype=object))
     return pd.Series(pd.Categorical.from_codes(code_R, pd.Index(texts, dtype=object)), index=cells.index)
 

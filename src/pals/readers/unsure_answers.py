@@ -150,7 +150,7 @@ def sureness_questions(
     Args:
         given: All answers to each question.
         wanted: The question that holds the labels, if the user named it.
-        titles: Texts of the questions, where their names say nothing.
+        titles: Texts of the questions, for names that are numbers, such as T0.
 
     Returns:
         The role of each such question, by its name or by words that all its answers are; empty if all questions are such.

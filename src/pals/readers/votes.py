@@ -217,7 +217,7 @@ class Votes:
 
         Returns:
             The columns item, annotator, label, weight and is_gold; answer_id if item and annotator do not show which rows are
-            one answer; sure if any answer is unsure, or a name looks as if it had a mark, were missing or were a whole number
+            one answer; sure if any answer is unsure, or a name could be read as marked, missing or a whole number
             with a point; time and seconds if any are known.
         """
         return pd.concat(list(self.frames(separator)), ignore_index=True)
