@@ -121,7 +121,7 @@ class Registry(MutableMapping[str, T]):
             del self._added[name]
 
     def look_again(self) -> None:
-        """Looks up the installed packages again at the next access."""
+        """Reads the entry points of installed packages again at the next access."""
         self._offers, self._loaded, self._broken, self._warned = None, {}, {}, set()
 
     def _packaged(self) -> dict[str, list[EntryPoint]]:
