@@ -129,6 +129,18 @@ def test_an_update_that_was_begun_goes_on_with_the_answers_of_then(run: Path, mo
     assert ("005.png", "ana", "digit 2") in given(out)
 
 
+def test_an_update_of_a_round_names_the_answers_that_came_later(run: Path, more: Path, pals: Pals) -> None:
+    """They are saved beside the reviewed run, of which the round is a part, and were left out without a word."""
+    say(run, "ana", "digit 1", "005.png")
+    assert pals("update", run).code == 0
+    round_1 = run / "reviewed" / f"{run.name}-1"
+    assert "Not included" not in pals("update", round_1, more, *COLUMNS, "--out", "first").out
+    say(run, "ana", "digit 1", "007.png")
+    done = pals("update", round_1, more, *COLUMNS, "--out", "second")
+    assert done.code == 0, done.err
+    assert "Not included: 1 answer given in `pals review`" in " ".join(done.out.split())
+
+
 def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> None:
     """Each by its own, labels that got better seemed to get worse."""
     assert json.loads((run / "summary.json").read_text())["earlier_labels_wrong"] is None

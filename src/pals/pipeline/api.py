@@ -20,7 +20,7 @@ from pals.pipeline.fit_settings import (
 )
 from pals.pipeline.new_class import added_classes, refuse_without_features
 from pals.pipeline.progress import Monitor, monitor_of
-from pals.pipeline.reviewed_answers import Review
+from pals.pipeline.reviewed_answers import Review, warn_of_later_answers
 from pals.pipeline.stages.encode import encode
 from pals.pipeline.stages.findings import Findings, find
 from pals.pipeline.stages.learn import train
@@ -151,6 +151,7 @@ def update(
     if not added and not values["data"]["votes"] and not review.answers:
         none = "no answer has been given in `pals review` yet; " if has_answers(folder) else ""
         raise InputError(f"Nothing to update {folder} with: {none}give files with new answers, or --add-class and --items.")
+    warn_of_later_answers(folder, monitor)
     trusted = tuple(dict.fromkeys((*review.trusted, *values["data"]["trusted"])))
     changes = {"trusted": trusted, "added": added, "reviewed": review.rows_for(place, monitor)}
     values = merge(values, {"data": changes})

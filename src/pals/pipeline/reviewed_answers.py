@@ -11,10 +11,11 @@ from pals.pipeline.finished_run import TAXONOMY, data_of, read_columns, read_tab
 from pals.pipeline.progress import Monitor
 from pals.readers import Source
 from pals.review.answers_csv import answers_csv
-from pals.review.rounds import has_answers
+from pals.review.rounds import base_of, has_answers
 from pals.review.store import AnswerStore, ReviewAnswer
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
+from pals.util.words import how_many
 
 
 class Review(NamedTuple):
@@ -62,6 +63,19 @@ class Review(NamedTuple):
             )
         monitor.say(f"Answers given in `pals review` since {place} was begun are left for another update.")
         return before
+
+
+def warn_of_later_answers(run: Path, monitor: Monitor) -> None:
+    """Say how many answers were given in `pals review` after `run`, a round of that review, was computed: it lacks them."""
+    base, before = base_of(run), data_of(run).get("reviewed", 0)
+    if base is None or not isinstance(before, int):
+        return
+    later = len(set(Review.of(base).answers) - set(Review.of(base, before).answers))
+    if later:
+        monitor.say(
+            f"Not included: {how_many(later, 'answer')} given in `pals review` after {run} was computed. "
+            f"`pals update {base}` includes all of them."
+        )
 
 
 class Earlier(NamedTuple):
