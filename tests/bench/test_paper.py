@@ -139,15 +139,11 @@ def test_the_same_run_has_the_same_folder_and_no_other() -> None:
 
 def test_tables_share_runs() -> None:
     """What is the same in two tables is run once."""
-    folder = find("table1/cifar100-q0.05-eta0.3/pals").folder(Path(), 1)
-    for name in ("K-15", "r-0.5", "delta-0.25", "mixup-on-cr-on", "resnet18", "eq1-on"):
-        assert find(f"table7/cifar100-q0.05-eta0.3/{name}").folder(Path(), 1) == folder
-    assert (
-        find("figure2/cifar100-q0.05-eta0.3/pals").folder(Path(), 1) == folder == find("timing/resnet18/pals").folder(Path(), 1)
-    )
+    plain = [f"table7/cifar100-q0.05-eta0.3/{name}" for name in ("K-15", "r-0.5", "mixup-on-cr-on", "resnet18", "eq1-on")]
+    names = ["table1/cifar100-q0.05-eta0.3/pals", "figure2/cifar100-q0.05-eta0.3/pals", "timing/resnet18/pals", *plain]
+    assert len({find(name).folder(Path(), 1) for name in names}) == 1
     study = find("noisy-comparison/cifar10-q0.3-eta0.3/pals")
     assert study.folder(Path(), 1) == find("table1/cifar10-q0.3-eta0.3/pals").folder(Path(), 1, 30)
-    assert find("table6/cifar10-q0.1-eta0.1/pico").variant == "pico"
 
 
 def test_all_methods_of_a_cell_see_the_same_data(configs: dict[str, RunConfig]) -> None:
