@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ import torch
 from _toy import run_all, toy_candidates, toy_data, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
-from pals.methods import method_options
 from pals.pseudo_labels.prune_sets import prune
-from pals.util.errors import InputError
 
 
 def standardized(data: Dataset) -> torch.Tensor:
@@ -75,12 +72,3 @@ def test_pruning_helps_where_sets_hold_the_label() -> None:
     left_NC = trainer.method.allowed_NC
     assert float(left_NC.gather(1, data.truth.label_N[:, None]).float().mean()) > 0.95
     assert int(left_NC.sum()) < 1.3 * 180 < int(sets.allowed_NC.sum())
-
-
-def test_bad_options(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Setting method\.tau = 1\.5"):
-        method_options("clsp", {"tau": 1.5})
-    with pytest.raises(InputError, match="neighbours are to vote"):
-        toy_trainer("clsp", options={"neighbors": 90, "class_share": None})
-    with pytest.raises(InputError, match="these items are feature vectors"):
-        run_all(toy_trainer("clsp", options={"features": "patches"}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor
 
-from _toy import assert_same, assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
+from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
@@ -457,20 +456,6 @@ def test_the_weight_grows_within_an_epoch(toy: Dataset) -> None:
     assert weights == sorted(weights)
     first = next(n for n, w in enumerate(weights) if w >= 2)  # the second epoch of two begins at 1/4 of 8
     assert weights[:first] == pytest.approx([2 * n / first for n in range(first)])
-
-
-@pytest.mark.parametrize("options", [{"history": 3}, {"train_on": "labeled"}], ids=str)
-@pytest.mark.parametrize("stop", [1, 2, 4])
-def test_resumes_anywhere(stop: int, options: dict[str, Any], toy: Dataset, tmp_path: Path) -> None:
-    make: dict[str, Any] = {"options": {"warm_up": 1, **options}, "train": {"epochs": 5}}
-    straight = toy_trainer("dividemix", toy, **make)
-    records = run_all(straight)
-    early = run_all(toy_trainer("dividemix", toy, folder=tmp_path, **make), stop_after=stop)
-    torch.manual_seed(stop)
-    second = toy_trainer("dividemix", toy, folder=tmp_path, **make)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,12 @@ from torch import Tensor
 
 from _toy import (
     assert_same,
-    assert_same_state,
     run_all,
     toy_candidates,
     toy_data,
     toy_method,
     toy_trainer,
     watched_steps,
-    without_seconds,
 )
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
@@ -293,28 +290,6 @@ def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:
 
 
 # ---- runs
-
-
-@pytest.mark.parametrize("stop", [1, 3])
-def test_resumes_anywhere(stop: int, toy: Dataset, tmp_path: Path) -> None:
-    make: dict[str, Any] = {"options": {"memory_ramp": 9, "reweight": True, "slow_rule": "mean"}, "train": {"epochs": 4}}
-    straight = toy_trainer("elr+", toy, **make)
-    records = run_all(straight)
-    early = run_all(toy_trainer("elr+", toy, folder=tmp_path, **make), stop_after=stop)
-    torch.manual_seed(stop)
-    second = toy_trainer("elr+", toy, folder=tmp_path, **make)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
-
-
-@pytest.mark.parametrize(
-    "options", [{"reweight": True, "memory_ramp": 40}, {"slow_rule": "mean", "labels": "candidates"}], ids=str
-)
-def test_variants_learn(options: dict[str, Any]) -> None:
-    data = toy_data(items=180)
-    records = run_all(toy_trainer("elr+", data, toy_candidates(data), options=options, train={"epochs": 12}))
-    assert records[-1]["test_accuracy"] >= 0.85
 
 
 def test_the_memory_holds_out_against_wrong_labels() -> None:

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from _toy import assert_same_state, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps, without_seconds
+from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.holdout import Holdout
@@ -389,19 +388,6 @@ def test_weights_go_back_in_a_round(average_with: str, toy: Dataset) -> None:
             anchor = now
         else:
             torch.testing.assert_close(now, after_steps[-1])
-
-
-@pytest.mark.parametrize("stop", range(1, 7))
-def test_resumes_anywhere(stop: int, toy: Dataset, tmp_path: Path) -> None:
-    make: dict[str, Any] = {"options": {"warm_up": 3, "update_every": 2, "held_out": 0.2}, "train": {"epochs": 4}}
-    straight = toy_trainer("fredis", toy, **make)
-    records = run_all(straight)
-    first = toy_trainer("fredis", toy, folder=tmp_path, **make)
-    early = run_all(first, stop_after=stop)
-    second = toy_trainer("fredis", toy, folder=tmp_path, seed=1, **make)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
 
 
 # --- items held out

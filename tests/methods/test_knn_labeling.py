@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from _toy import small_network, toy_candidates, toy_data, toy_trainer
+from _toy import toy_trainer
 from pals.data.dataset import Items
 from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
@@ -103,18 +103,6 @@ def test_untrained_features_are_patches_of_pictures_and_vectors_as_they_are() ->
         vectors_ND, trainer.method.allowed_NC, neighbors=trainer.method.config.neighbors, include_self=False
     )
     assert torch.equal(trainer.method.posterior(), expected.posterior_NC)
-
-
-def test_patches_need_pictures() -> None:
-    with pytest.raises(InputError, match="these items are feature vectors"):
-        next(toy_trainer("pals", options={"start": "patches"}).epochs())
-
-
-def test_too_many_neighbours_to_start_with_are_refused() -> None:
-    data = toy_data()
-    problem = Problem(toy_candidates(data), small_network(3, 1))
-    with pytest.raises(InputError, match="90 neighbours are to vote"):
-        PALS(method_options("pals", {"neighbors_start": 90}), problem)
 
 
 def test_line_and_warm_up() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pals.methods import method_options
 from pals.methods.apl import APL
 from pals.runs.published_settings import published_settings
 from pals.runs.run_config import RunConfig, shortened, unreachable_options
@@ -24,7 +26,8 @@ def config_of(method: str, data: str, **options: Any) -> RunConfig:
 def test_settings_are_those_published(line: str) -> None:
     settings, _, rates = line.partition(" | ")
     method, data, *pairs = settings.split()
-    config = config_of(method, data)
+    preset = {"preset": data.removeprefix("preset=")} if data.startswith("preset=") else {}
+    config = config_of(method, "digits" if preset else data, **preset)
     for name, value in (pair.split("=") for pair in pairs):
         part: Any = config.train if hasattr(config.train, name) else config.method
         found = config.network.name if name == "network" else getattr(part, name)
@@ -48,6 +51,13 @@ def test_settings_are_those_published(line: str) -> None:
 def test_schedules_shrink_with_the_epochs(method: str, data: str, epochs: int, options: dict[str, int]) -> None:
     short = shortened(config_of(method, data).to_dict(), epochs)["method"]
     assert {name: short[name] for name in options} == options
+
+
+def test_presets() -> None:
+    """The first is the default, and an option wins over it."""
+    assert method_options("pals", {}) == method_options("pals", {"preset": "official"})
+    paper = method_options("pals", {"preset": "paper"})
+    assert method_options("pals", {"preset": "paper", "view_loss": "mean"}) == replace(paper, view_loss="mean")
 
 
 def test_single_settings() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,59 +22,6 @@ from pals.pseudo_labels.knn_vote import likeliest_neighbors
 from pals.util.errors import InputError
 from pals.vision.augment import Views
 from pals.vision.networks import Network
-
-OFFICIAL = {
-    "preset": "official",
-    "neighbors": 15,
-    "include_self": True,
-    "self_weight": "kernel",
-    "weighting": "exp",
-    "temperature": 0.1,
-    "vote_on": "pseudo",
-    "delta": 0.25,
-    "smoothing": 0.5,
-    "mixup": True,
-    "zeta": 1.0,
-    "fold_mixup": True,
-    "consistency": True,
-    "single_view": "strong",
-    "view_pass": "together",
-    "view_loss": "mean",
-    "threshold_high": 0.45,
-    "threshold_low": 0.35,
-    "confident_from": 2,
-    "confident_view": "eval",
-    "draws": "resample",
-    "use_frequencies": True,
-    "early_epochs": 20,
-    "neighbors_start": None,
-    "neighbor_backend": "torch",
-    "start": "network",
-    "start_epochs": 5,
-}
-PAPER = {
-    **OFFICIAL,
-    "preset": "paper",
-    "include_self": False,
-    "weighting": "cosine",
-    "fold_mixup": False,
-    "view_loss": "sum",
-    "single_view": "weak",
-    "confident_view": "weak",
-    "draws": "once",
-}
-
-SMALL = {
-    **OFFICIAL,
-    "preset": "small",
-    "neighbors": "auto",
-    "self_weight": "auto",
-    "weighting": "local",
-    "vote_on": "posterior",
-    "delta": "all",
-    "start": "untrained",
-    "start_epochs": 20,
-}
 
 
 class StubContext(Offered):
@@ -96,27 +43,6 @@ def context(candidates: CandidateSets, **values: Any) -> StubContext:
 def pals(candidates: CandidateSets, **options: Any) -> PALS:
     config = method_options("pals", {"neighbors": 5, **options})
     return PALS(config, Problem(candidates, small_network(candidates.num_classes, seed=1)))
-
-
-@pytest.mark.parametrize(("preset", "documented"), [("official", OFFICIAL), ("paper", PAPER), ("small", SMALL)])
-def test_presets_resolve_to_the_documented_values(preset: str, documented: Mapping[str, Any]) -> None:
-    assert asdict(method_options("pals", {"preset": preset})) == documented
-
-
-def test_no_preset_is_the_official_one() -> None:
-    assert asdict(method_options("pals", {})) == OFFICIAL
-
-
-def test_an_option_wins_over_the_preset() -> None:
-    given = {"preset": "paper", "view_loss": "mean", "delta": 0.5}
-    assert asdict(method_options("pals", given)) == {**PAPER, "view_loss": "mean", "delta": 0.5}
-
-
-def test_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(
-        InputError, match=r"Unknown preset of pals 'papr': did you mean 'paper'\? Known: official, paper, small\."
-    ):
-        method_options("pals", {"preset": "papr"})
 
 
 @pytest.mark.parametrize(
@@ -277,23 +203,6 @@ def test_only_the_views_of_the_method_are_made(
     assert [name for name in made if name != "eval"] == views
 
 
-def test_mixup_draws(noisy: CandidateSets) -> None:
-    """One weight and one permutation per step and view; folded weights are the larger halves of the same draws."""
-    folded, plain, off = (
-        pals(noisy, **o).random_inputs(context(noisy), 50) for o in ({}, {"fold_mixup": False}, {"mixup": False})
-    )
-    assert folded["weight"].shape == (50, 2)
-    assert folded["uniform"].shape == (50, 2, 8)
-    assert folded["weight"].min() >= 0.5
-    assert plain["weight"].min() < 0.5
-    torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
-    assert folded["weight"].unique().numel() == 100
-    assert off == {}
-    narrow = pals(noisy, zeta=100.0, fold_mixup=False).random_inputs(context(noisy), 50)["weight"]
-    assert (narrow - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
-    assert pals(noisy, consistency=False).random_inputs(context(noisy), 3)["weight"].shape == (3, 1)
-
-
 class Linear(Network):
     """A network whose logits are easy to follow."""
 
@@ -380,30 +289,6 @@ def test_the_log_says_what_was_selected(toy: Dataset) -> None:
         assert record["selected"] == int(labeling.selected_N.sum())
         assert record["correct"] == int(right_N.sum())
         assert record["quota"] == labeling.quota
-
-
-def test_more_neighbours_than_items_are_refused_at_once() -> None:
-    few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
-    pals(few, neighbors=5)
-    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
-        pals(few, neighbors=6)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"delta": 1.5}, "Setting method.delta = 1.5"),
-        ({"neighbors": 0}, "Setting method.neighbors = 0"),
-        ({"zeta": 0.0}, "Setting method.zeta = 0.0"),
-        ({"smoothing": float("nan")}, "Setting method.smoothing = nan"),
-        ({"temperature": float("inf")}, "Setting method.temperature = inf"),
-        ({"view_loss": "max"}, "Setting method.view_loss = 'max'"),
-        ({"smothing": 0.5}, "did you mean 'method.smoothing'"),
-    ],
-)
-def test_bad_options(options: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message.replace(".", r"\.")):
-        method_options("pals", options)
 
 
 def test_learns_better_than_the_average() -> None:

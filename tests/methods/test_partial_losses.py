@@ -21,9 +21,7 @@ from pals.labels.noise import make_candidates
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.pseudo_labels.simplex import masked_softmax, uniform_on
-from pals.runs.run_config import RunConfig
 from pals.training.engine import Engine, EngineConfig
-from pals.training.optim import learning_rate
 from pals.util.errors import InputError
 from pals.vision.augment import Views
 
@@ -151,12 +149,6 @@ def test_lws_weights_by_hand() -> None:
     step(method, batch_of(SCORES), lr=0.0)
     close(method.confidence_NC, [[0.7310586, 0.0758582, 0.2689414, 0.9241418]])
     close(method.posterior(), [[0.7310586, 0.0, 0.2689414, 0.0]])
-
-
-def test_lws_learning_rate() -> None:
-    train = RunConfig.of({"data": {"name": "cifar10"}, "method": {"name": "lws"}}).train
-    rates = {epoch: learning_rate(train, epoch, train.epochs) for epoch in (0, 1, 25, 50, 249)}
-    assert rates == pytest.approx({0: 0.05, 1: 0.0493116, 25: 0.0353553, 50: 0.025, 249: 0.0015843}, abs=5e-8)
 
 
 # What tells them apart
@@ -429,22 +421,6 @@ def test_the_view_is_an_option(name: str, noisy: CandidateSets) -> None:
         assert method.views == views
     with pytest.raises(InputError, match=r"Setting method\.view = 'strong'"):
         method_options(name, {"view": "strong"})
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("rc", {"refresh_mode": "both"}),
-        ("proden", {"momentum": 1.0}),
-        ("proden", {"update_every": 0}),
-        ("proden", {"update": "slow"}),
-        ("lws", {"beta": -1.0}),
-        ("lws", {"loss": "hinge"}),
-    ],
-)
-def test_bad_options(name: str, options: Mapping[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"Setting method.{next(iter(options))} = "):
-        method_options(name, options)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _allocations import Allocations
-from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
+from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.labels.candidates import CandidateSets
 from pals.methods import Problem, method_options
 from pals.methods.bases.holdout import estimate_partial_rate
@@ -35,7 +34,6 @@ from pals.methods.plrc import (
 )
 from pals.pseudo_labels.knn import Neighbors
 from pals.pseudo_labels.simplex import masked_softmax
-from pals.util.errors import InputError
 
 
 def share_at(epoch: int, warm_up: int, ramp: int, first: float, last: float) -> float:
@@ -388,20 +386,6 @@ def test_noisy_sets_get_their_label_back() -> None:
     assert after > before + 0.1
 
 
-@pytest.mark.parametrize("features", ["input", "network", "own"])
-def test_a_run_goes_on_alike_with_any_features(features: str, tmp_path: Path) -> None:
-    data, options = toy_data(items=60), {"features": features, "warm_up": 1, "ramp": 2}
-    straight, first, second = (
-        toy_trainer("plrc", data, train={"epochs": 5}, options=options, folder=tmp_path / name)
-        for name in ("straight", "cut", "cut")
-    )
-    records = run_all(straight)
-    early = run_all(first, stop_after=3)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
-
-
 def test_features_differ_and_frozen_ones_stay(noisy: CandidateSets, toy: Any) -> None:
     made = {}
     for features in ("own", "input", "network"):
@@ -421,11 +405,6 @@ def test_features_differ_and_frozen_ones_stay(noisy: CandidateSets, toy: Any) ->
     next(trainer.epochs())
     torch.testing.assert_close(trainer.method.frozen_ND, standard, atol=1e-4, rtol=1e-4)
     assert not torch.equal(made["own"], made["input"])
-
-
-def test_patches_need_pictures() -> None:
-    with pytest.raises(InputError, match="these items are feature vectors"):
-        run_all(toy_trainer("plrc", options={"features": "patches", "warm_up": 1}))
 
 
 @pytest.mark.parametrize(
@@ -452,10 +431,3 @@ def test_every_option_changes_the_sets(options: Mapping[str, Any]) -> None:
     run_all(plain)
     run_all(changed)
     assert not torch.equal(plain.method.rebuilt_NC, changed.method.rebuilt_NC)
-
-
-def test_more_neighbours_than_items_are_refused_at_once() -> None:
-    few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
-    plrc(few, neighbors=6)  # itself is one of them
-    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
-        plrc(few, neighbors=7)

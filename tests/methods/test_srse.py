@@ -6,16 +6,16 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_pals_method import Linear
 from torch import Tensor, nn
 
 from _allocations import Allocations
 from _context import Offered
-from _toy import WIDTH, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
+from _toy import WIDTH, run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
@@ -35,8 +35,7 @@ from pals.pseudo_labels.soft_vote import (
     trust,
     update_class_means,
 )
-from pals.util.errors import InputError
-from pals.vision.networks import Network, Output
+from pals.vision.networks import Output
 
 # Six unit vectors in the plane, three classes, three neighbours with the item itself.
 ANGLE_N = torch.tensor([0.0, 15.0, 30.0, 75.0, 90.0, 100.0]).deg2rad()
@@ -570,35 +569,7 @@ def test_invariants_through_a_run() -> None:
     near(method.prototype_CD.norm(dim=1), [1.0] * 3)
 
 
-@pytest.mark.parametrize("stop", [4, 5, 9])
-def test_resuming_changes_nothing_while_items_are_salvaged(stop: int, tmp_path: Path) -> None:
-    """The common suite stops too early for that."""
-    data = toy_data(items=120)
-    noisy = toy_candidates(data, eta=0.4)
-    straight, first, second = (
-        toy_trainer("srse", data, noisy, train={"epochs": 12}, folder=tmp_path / name) for name in ("straight", "cut", "cut")
-    )
-    records = run_all(straight)
-    early = run_all(first, stop_after=stop)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
-    assert records[-1]["salvaged"] > 0
-
-
 # ---- training ----
-
-
-class Linear(Network):
-    """A network whose logits are easy to follow."""
-
-    def __init__(self, matrix_DC: Tensor) -> None:
-        super().__init__()
-        self.classifier = nn.Linear(*matrix_DC.shape, bias=False)
-        self.classifier.weight = nn.Parameter(matrix_DC.T.contiguous())
-
-    def encode(self, x: Tensor) -> Tensor:
-        return x
 
 
 def slow_cross_entropy(z: list[float], target: list[float]) -> float:
@@ -634,20 +605,6 @@ def test_loss_against_a_slow_loop(smoothing: float, mixup: bool, noisy: Candidat
     parts = [slow_loss(x, labels, w, u, matrix, smoothing) for x, w, u in zip(views, weights, uniform, strict=True)]
     assert loss.item() == pytest.approx(sum(parts) / 2, rel=1e-5)
     assert parts[0] != pytest.approx(parts[1], rel=1e-2)
-
-
-def test_mixup_draws(noisy: CandidateSets) -> None:
-    """One weight and one permutation per step and view, not folded unless asked for."""
-    plain, folded, off = (
-        srse(noisy, **o).random_inputs(context(noisy), 50) for o in ({}, {"fold_mixup": True}, {"mixup": False})
-    )
-    assert plain["weight"].shape == (50, 2)
-    assert plain["uniform"].shape == (50, 2, 8)
-    assert plain["weight"].min() < 0.5 <= folded["weight"].min()
-    torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
-    assert off == {}
-    narrow = srse(noisy, zeta=100.0).random_inputs(context(noisy), 50)["weight"]
-    assert (narrow - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
 
 
 def a_batch(rows: int = 9) -> Batch:
@@ -704,31 +661,9 @@ def test_the_clean_pass_has_no_gradient(noisy: CandidateSets) -> None:
 # ---- settings ----
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kernel": "gauss"}, "Setting method.kernel = 'gauss'"),
-        ({"reliability": 1.5}, "Setting method.reliability = 1.5"),
-        ({"temperature": 0.001}, "Setting method.temperature = 0.001"),  # the exponential would leave float32
-        ({"delta": 1.5}, "Setting method.delta = 1.5"),
-        ({"smothing": 0.5}, "did you mean 'method.smoothing'"),
-    ],
-)
-def test_bad_options(options: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message.replace(".", r"\.")):
-        method_options("srse", options)
-
-
 def test_the_lowest_temperature_stays_finite(noisy: CandidateSets) -> None:
     assert torch.isfinite(belief_of(noisy, kernel="exp", temperature=0.02)).all()
     assert torch.isfinite(belief_of(noisy, temperature=0.02)).all()
-
-
-def test_more_neighbours_than_items_are_refused_at_once() -> None:
-    few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
-    srse(few, neighbors=5)
-    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
-        srse(few, neighbors=6)
 
 
 def test_learns_from_very_noisy_sets() -> None:

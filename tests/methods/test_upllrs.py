@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor, nn
 
-from _slow import rest_slow
-from _toy import assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer, without_seconds
+from _toy import run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
@@ -364,25 +362,3 @@ def test_items_held_out_have_a_belief(toy: Dataset) -> None:
     held = method.holdout.index_M
     share = trainer.infer(method.ema, trainer.inputs).logits.softmax(dim=1)[held] * method.allowed_NC[held]
     torch.testing.assert_close(method.posterior()[held], share / share.sum(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize("stop", rest_slow(3, (5, 2, 8, 1, 3, 4, 6, 7)))
-def test_resumes_anywhere(stop: int, toy: Dataset, tmp_path: Path) -> None:
-    make: dict[str, Any] = {"options": {"separation_epochs": 2, "max_steps": 3, "exclude": 0.1}, "train": {"epochs": 3}}
-    straight = toy_trainer("upllrs", toy, **make)
-    records = run_all(straight)
-    assert len(records) == 9
-    first = toy_trainer("upllrs", toy, folder=tmp_path, **make)
-    early = run_all(first, stop_after=stop)
-    torch.manual_seed(stop)
-    second = toy_trainer("upllrs", toy, folder=tmp_path, **make)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
-    assert_same_state(straight, second)
-
-
-@pytest.mark.parametrize("options", [{"solution": "general"}, {"exclude": 0.0}, {"strong_views": 1}], ids=str)
-def test_variants_learn(options: dict[str, Any]) -> None:
-    data = toy_data(items=180)
-    trainer = toy_trainer("upllrs", data, toy_candidates(data), options=options, train={"epochs": 12})
-    assert run_all(trainer)[-1]["test_accuracy"] >= 0.85

@@ -1,0 +1,160 @@
+"""What is the same question for several methods: refused options, runs cut off and continued, variants that learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from _slow import rest_slow
+from _toy import assert_same, assert_same_state, run_all, small_network, toy_candidates, toy_data, toy_trainer, without_seconds
+from pals.labels.candidates import CandidateSets
+from pals.methods import Problem, find_method, method_options
+from pals.util.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        *((name, {"smothing": 0.5}, "did you mean 'method.smoothing'") for name in ("pals", "srse")),
+        ("pals", {"preset": "papr"}, "did you mean 'paper'?"),
+        ("pals", {"neighbors": "auto", "neighbors_start": 9}, "leave it out"),
+        *(
+            (name, {option: value}, f"Setting method.{option} = {value!r}")
+            for name, option, value in [
+                ("pals", "delta", 1.5),
+                ("pals", "neighbors", 0),
+                ("pals", "zeta", 0.0),
+                ("pals", "smoothing", float("nan")),
+                ("pals", "temperature", float("inf")),
+                ("pals", "view_loss", "max"),
+                ("srse", "kernel", "gauss"),
+                ("srse", "reliability", 1.5),
+                ("srse", "temperature", 0.001),  # the exponential would leave float32
+                ("srse", "delta", 1.5),
+                ("clsp", "tau", 1.5),
+                ("rc", "refresh_mode", "both"),
+                ("proden", "momentum", 1.0),
+                ("proden", "update_every", 0),
+                ("proden", "update", "slow"),
+                ("lws", "beta", -1.0),
+                ("lws", "loss", "hinge"),
+            ]
+        ),
+        ("clsp", {"neighbors": 90, "class_share": None}, "neighbours are to vote"),
+        ("pals", {"neighbors_start": 90}, "90 neighbours are to vote"),
+        *((name, {"features": "patches"}, "these items are feature vectors") for name in ("clsp", "plrc")),
+        ("pals", {"start": "patches"}, "these items are feature vectors"),
+    ],
+)
+def test_options_that_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        run_all(toy_trainer(name, options={**options, **({"warm_up": 1} if name == "plrc" else {})}))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "most"), [("pals", 5), ("srse", 5), ("plrc", 6)])
+def test_more_neighbours_than_items_are_refused_at_once(name: str, most: int) -> None:
+    """PLRC counts the item itself."""
+    few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
+    problem = Problem(few, small_network(3, seed=1))
+    find_method(name)(method_options(name, {"neighbors": most}), problem)
+    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
+        find_method(name)(method_options(name, {"neighbors": most + 1}), problem)
+
+
+@pytest.mark.parametrize(("name", "folds"), [("pals", True), ("srse", False)])
+def test_mixup_draws(name: str, folds: bool, noisy: CandidateSets) -> None:
+    """One weight and one permutation per step and view; folded weights are the larger halves of the same draws."""
+
+    def draws(steps: int = 50, **options: Any) -> Any:
+        method = find_method(name)(method_options(name, options), Problem(noisy, small_network(3, seed=1)))
+        trainer = toy_trainer(method, train={"epochs": 1})
+        ctx: Any = type("Context", (), {"batch_size": 8, "rng": trainer.rng, "generator": torch.Generator()})
+        return method.random_inputs(ctx, steps)
+
+    folded, plain = draws(fold_mixup=True), draws(fold_mixup=False)
+    assert plain["weight"].shape == (50, 2) and plain["uniform"].shape == (50, 2, 8)
+    assert plain["weight"].min() < 0.5 <= folded["weight"].min() and plain["weight"].unique().numel() == 100
+    torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
+    assert torch.equal(draws()["weight"], (folded if folds else plain)["weight"])
+    assert draws(mixup=False) == {}
+    assert (draws(zeta=100.0)["weight"] - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
+    if name == "pals":
+        assert draws(3, consistency=False)["weight"].shape == (3, 1)
+
+
+RUNS: list[tuple[str, dict[str, Any], int, list[int]]] = [  # method, options, epochs, epochs after which it is cut off
+    ("dividemix", {"warm_up": 1, "history": 3}, 5, [1, 2, 4]),
+    ("dividemix", {"warm_up": 1, "train_on": "labeled"}, 5, [1, 2, 4]),
+    ("elr+", {"memory_ramp": 9, "reweight": True, "slow_rule": "mean"}, 4, [1, 3]),
+    ("fredis", {"warm_up": 3, "update_every": 2, "held_out": 0.2}, 4, [1, 2, 3, 4, 5, 6]),
+    ("upllrs", {"separation_epochs": 2, "max_steps": 3, "exclude": 0.1}, 3, rest_slow(3, (5, 2, 8, 1, 3, 4, 6, 7))),
+    *(("plrc", {"features": features, "warm_up": 1, "ramp": 2}, 5, [3]) for features in ("input", "network", "own")),
+    ("srse", {}, 12, [4, 5, 9]),  # long enough to salvage items
+]
+CUTS = [pytest.param(n, o, e, getattr(s, "values", (s,))[0], marks=getattr(s, "marks", ())) for n, o, e, t in RUNS for s in t]
+
+
+@pytest.mark.parametrize(("name", "options", "epochs", "stop"), CUTS)
+def test_resumes_anywhere(name: str, options: dict[str, Any], epochs: int, stop: int, tmp_path: Path) -> None:
+    data = toy_data(items=120 if name == "srse" else 90)
+    noisy = toy_candidates(data, eta=0.4 if name == "srse" else 0.2)
+    make: dict[str, Any] = {"options": options, "train": {"epochs": epochs}}
+    straight = toy_trainer(name, data, noisy, **make)
+    records = run_all(straight)
+    early = run_all(toy_trainer(name, data, noisy, folder=tmp_path, **make), stop_after=stop)
+    torch.manual_seed(stop)
+    second = toy_trainer(name, data, noisy, folder=tmp_path, **make)
+    assert second.resume()
+    assert without_seconds(early + run_all(second)) == without_seconds(records)
+    assert_same_state(straight, second)
+    assert name != "srse" or records[-1]["salvaged"] > 0
+    assert name != "upllrs" or len(records) == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("elr+", {"reweight": True, "memory_ramp": 40}),
+        ("elr+", {"slow_rule": "mean", "labels": "candidates"}),
+        *(("upllrs", options) for options in ({"solution": "general"}, {"exclude": 0.0}, {"strong_views": 1})),
+    ],
+    ids=str,
+)
+def test_variants_learn(name: str, options: dict[str, Any]) -> None:
+    data = toy_data(items=180)
+    trainer = toy_trainer(name, data, toy_candidates(data), options=options, train={"epochs": 12})
+    assert run_all(trainer)[-1]["test_accuracy"] >= 0.85
+
+
+HOLDOUT = {"index_M": "held_M", "others_M": "trained_M", "best": "best", "misses": "missed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "holdout", "others"),
+    [
+        ("plrc", "noise.apart", {"holdout.rate": "noise.rate", "holdout.released": None}),
+        ("fredis", "held_out", {"holdout.rate": None, "holdout.released": None}),
+        ("upllrs", "held_out", {"holdout.rate": None, "holdout.released": None, "ema.": "slow."}),
+        ("alim-scale", "held_out", {"holdout.rate": "rate", "holdout.released": "released", "queue_start": "place"}),
+        ("irnet", "held_out", {"holdout.rate": "rate", "holdout.released": "released", "queue_start": "place"}),
+        ("pico+", "", {"queue_start": "place"}),
+        ("elr+", "", {"ema.": "slow."}),
+    ],
+)
+def test_states_of_version_0_2_are_read(name: str, holdout: str, others: dict[str, str | None]) -> None:
+    """Buffers have other names there, and some holdouts have neither a noise rate nor a mark of their release."""
+    trained, fresh = toy_trainer(name, train={"epochs": 1}), toy_trainer(name, seed=3)
+    run_all(trained)
+    state, old = trained.method.state_dict(), {}
+    names = {**{f"holdout.{new}": f"{holdout}.{was}" for new, was in HOLDOUT.items()}, **others}
+    for key, value in state.items():
+        new = next((new for new in names if key.startswith(new)), None)
+        if new is None or names[new] is not None:
+            old[key if new is None else f"{names[new]}{key.removeprefix(new)}"] = value
+    assert old.keys() != state.keys()
+    fresh.method.load_state_dict(old)
+    assert_same(dict(fresh.method.state_dict()), dict(state))
