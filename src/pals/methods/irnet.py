@@ -89,7 +89,7 @@ class IRNet(HoldoutMethod):
         self.working_NC = nn.Buffer(self.allowed_NC.clone())  # S
         self.limit = nn.Buffer(torch.zeros(()))  # tau, or k of the rule that follows from the rates
         self.started = nn.Buffer(torch.zeros((), dtype=torch.int64))  # first epoch of correction; 0: not known yet
-        self.window = max(3, config.window)  # two rates, of which the newest is left out, would always look like a plateau
+        self.window = max(3, config.window)  # two rates, of which the newest is left out, would always be a plateau
         self.covering_E = nn.Buffer(torch.zeros(self.window // 2 + PLATEAU_EPOCHS + 1))  # the last covering rates, newest last
         self.measured = nn.Buffer(torch.zeros((), dtype=torch.int64))  # number of covering rates so far
 

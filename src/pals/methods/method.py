@@ -214,7 +214,7 @@ class Method(nn.Module):
 
     @property
     def graph_key(self) -> str:
-        """Name of the code path that `loss` currently takes. If the loss switches in Python (say, after a warm-up), the name
+        """Name of the code path that `loss` currently takes. If the loss switches in Python (as after a warm-up), the name
         must change too; otherwise a captured step would repeat the old path."""
         return ""
 

@@ -121,7 +121,7 @@ class ProMix(Method):
     kind: ClassVar[Kind] = "noisy label"
     reference: ClassVar[str] = "Xiao et al., IJCAI 2023, arXiv 2207.10276"
     networks: ClassVar[int] = 2
-    cost: ClassVar[float] = 11.9  # each network: a pass for its losses; two views and four blends of the trusted items, say 90%
+    cost: ClassVar[float] = 11.9  # each network: a pass for its losses; two views and four blends of 90% of the items
     counted_in_epochs: ClassVar[tuple[str, ...]] = ("warm_up", "rho_ramp", "guess_last", "ramp", "unlabeled_epochs")
     begins_after: ClassVar[tuple[str, ...]] = ("warm_up",)
     views: tuple[str, ...] = ("weak", "promix_strong")

@@ -1,4 +1,4 @@
-"""Items held out of training: early stopping and the noise rate without the truth. Also the base class of ALIM and IRNet.
+"""A holdout: early stopping and the noise rate without the truth. Also the base class of ALIM and IRNet.
 
     covering rate = mean_i [argmax p_i in S_i]
     noise rate    = 1 - covering rate of the items with the highest max p, a quarter of them but at least `MIN_RATE_ITEMS`
@@ -38,7 +38,7 @@ class Holdout(nn.Module):
 
     Args:
         items: number of items N.
-        share: share of them held out.
+        share: share of them in the holdout.
 
     >>> holdout = Holdout(10, 0.2)
     >>> len(holdout.index_M), len(holdout.trained_on())
@@ -126,7 +126,7 @@ class Holdout(nn.Module):
 
 
 class HoldoutMethod(PrototypeMethod):
-    """Soft labels are updated from an epoch on, and part of the items is held out until the noise rate is estimated.
+    """Soft labels are updated from an epoch on, and a holdout is not trained on until the noise rate is estimated.
 
     A subclass defines `needs_holdout` and calls `holdout.release` once its estimates are done.
 
