@@ -221,16 +221,8 @@ class TestProperties:
         assert 0 <= noise.expected_rate <= 1
         missing_N = ~allowed_NC[torch.arange(40), truth.label_N]
         assert noise.effective_rate == pytest.approx(float(missing_N.double().mean()))
-        if eta == 0:
+        if eta == 0 or all(group.count(g) == 1 for g in group):  # a class alone in its group keeps its label
             assert noise.effective_rate == noise.expected_rate == 0
-
-    @pytest.mark.parametrize("protocol", PROTOCOLS)
-    def test_never_leaves_the_super_class(self, protocol: Protocol) -> None:
-        truth = truth_of(20_000, 100)
-        candidates = make(truth, 0.5, 0.3, protocol, group_C=FIVES).candidates
-        rows, columns = candidates.allowed_NC.nonzero(as_tuple=True)
-        assert torch.equal(FIVES[columns], FIVES[truth.label_N[rows]])
-        assert int(candidates.size_N.max()) == 5
 
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     def test_the_generator_decides(self, protocol: Protocol) -> None:
@@ -240,23 +232,6 @@ class TestProperties:
         assert torch.equal(first.candidates.allowed_NC, same.candidates.allowed_NC)
         assert not torch.equal(first.candidates.allowed_NC, other.candidates.allowed_NC)
         assert torch.equal(state, torch.random.get_rng_state()), "the global generator is left alone"
-
-    def test_g3_has_a_wrong_label_in_every_set(self) -> None:
-        truth = truth_of(2000, 5)
-        allowed_NC = make(truth, 0.01, 0.2, "g3").candidates.allowed_NC
-        own_NC = torch.nn.functional.one_hot(truth.label_N, 5).bool()
-        assert (allowed_NC & ~own_NC).any(dim=1).all()
-
-    def test_g2_leaves_full_sets_alone(self) -> None:
-        noise = make(truth_of(100, 4), 1.0, 1.0, "g2")
-        assert noise.candidates.allowed_NC.all()
-        assert noise.expected_rate == noise.effective_rate == 0
-
-    @pytest.mark.parametrize("protocol", ["g1", "g2", "g4"])
-    def test_a_class_alone_in_its_group_keeps_its_label(self, protocol: Protocol) -> None:
-        noise = make(truth_of(200, 3), 0.5, 0.9, protocol, group_C=torch.arange(3))
-        assert sets(noise.candidates) == [{i % 3} for i in range(200)]
-        assert noise.expected_rate == noise.effective_rate == 0
 
     def test_names_are_passed_on(self) -> None:
         noise = make(Truth.of([0, 1], ("cat", "dog")), 0.1, 0.0, ids=["a", "b"])
@@ -281,15 +256,8 @@ class TestBadInput:
             ("g1", 0.0, 1.0, {}, "no true label is left, but with partial_rate=0 .* Raise partial_rate"),
             ("g1", 0.5, 1.0, {"group_C": torch.tensor([0, 1, 1])}, "item 0 has the true class '0', which is alone"),
             ("g3", 0.0, 0.1, {}, "at least one wrong label .* Raise partial_rate"),
-            (
-                "g3",
-                0.5,
-                0.1,
-                {"group_C": torch.tensor([1, 1, 0])},
-                "item 2 has the true class '2', .* Put it into a larger group",
-            ),
+            ("g3", 0.5, 0.1, {"group_C": torch.tensor([1, 1, 0])}, "item 2 has the true class '2', .* into a larger group"),
             ("g1", 0.1, 0.1, {"pair_flip": True}, "pair_flip belongs to protocol g4, not g1"),
-            ("g3", 0.1, 0.1, {"pair_flip": True}, "pair_flip belongs to protocol g4, not g3"),
             ("g1", 0.1, 0.1, {"group_C": torch.tensor([0, 1])}, r"each of the 3 classes; found shape \(2,\) of int64"),
             ("g1", 0.1, 0.1, {"group_C": torch.tensor([0.0, 1.0, 1.0])}, r"found shape \(3,\) of float32"),
             ("g1", 0.1, 0.1, {"ids": ["a"]}, "1 item names for 6 items"),
@@ -377,9 +345,10 @@ class TestOfficial:
 
 class TestAnnotators:
     def test_three_items(self) -> None:
-        frequency_NC = torch.tensor([[0.5, 0.5, 0], [0.2, 0.3, 0.5], [0, 0, 1]], dtype=torch.float64)
-        count_NC = draw_annotators(frequency_NC, 3, seed=42)  # answers 1 0 1 | 2 0 2 | 2 2 2
-        assert count_NC.tolist() == [[1, 2, 0], [1, 0, 2], [0, 0, 3]]
+        for dtype in (torch.float32, torch.float64):
+            frequency_NC = torch.tensor([[0.5, 0.5, 0], [0.2, 0.3, 0.5], [0, 0, 1]], dtype=dtype)
+            count_NC = draw_annotators(frequency_NC, 3, seed=42)  # answers 1 0 1 | 2 0 2 | 2 2 2
+            assert count_NC.tolist() == [[1, 2, 0], [1, 0, 2], [0, 0, 3]]
 
     @settings(deadline=None)
     @given(
@@ -394,12 +363,6 @@ class TestAnnotators:
         expected = [np.bincount(rng.choice(4, size=labels_per_item, p=p), minlength=4).tolist() for p in frequency_NC]
         assert draw_annotators(frequency_NC, labels_per_item, seed).tolist() == expected
         assert draw_annotators(torch.from_numpy(count_NC), labels_per_item, seed).tolist() == expected
-
-    def test_makes_candidate_sets(self) -> None:
-        frequency_NC = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.1, 0.9]])
-        count_NC = draw_annotators(frequency_NC, 10)
-        candidates = CandidateSets(count_NC > 0, ("a", "b"), default_names(3), count_NC / 10)
-        assert not (candidates.allowed_NC & (frequency_NC == 0)).any()
 
     @pytest.mark.parametrize(
         ("frequency", "labels", "seed", "message"),

@@ -110,7 +110,9 @@ def test_a_missing_file_and_bytes_are_refused(tmp_path: Path) -> None:
         Taxonomy.read(tmp_path / "t.csv")
 
 
-def test_its_shape() -> None:
+def test_shape_and_order_of_entries() -> None:
+    entries = [TaxonomyNode("kittiwake", "gulls"), TaxonomyNode("gulls", "birds"), TaxonomyNode("birds", None)]
+    assert Taxonomy.of(entries).nodes == ("birds", "gulls", "kittiwake")
     assert BIRDS.leaves == ("herring gull", "kittiwake", "arctic tern", "common tern", "seal")
     assert BIRDS.below("birds") == BIRDS.leaves[:4]
     assert BIRDS.below("seal") == ("seal",)
@@ -139,7 +141,10 @@ def test_classes_can_be_left_out() -> None:
             BIRDS.keep([name])
 
 
-def test_a_tree_is_checked() -> None:
+def test_a_tree_and_its_threshold_are_checked() -> None:
+    for sure in (0.49, 1.0, float("nan")):
+        with pytest.raises(InputError, match=r"from 0\.5 to below 1"):
+            BIRDS.roll_up(np.full((1, 5), 0.2), sure)
     for nodes, parents in ((("a", "b", "c"), (-1, -1, 0)), (("a", "a"), (-1, 0)), ((), ()), (("a",), (0,))):
         with pytest.raises(InputError, match="from_parents"):
             Taxonomy(nodes, parents)
@@ -180,14 +185,3 @@ def test_spans_and_rolling_up_are_those_of_a_slow_search(seed: int) -> None:
         else:
             assert tree.depth_T[node] == max(tree.depth_T[one] for one in sure)
             assert probability == pytest.approx(mass[node])
-
-
-@pytest.mark.parametrize("sure", [0.49, 1.0, float("nan")])
-def test_how_sure_is_checked(sure: float) -> None:
-    with pytest.raises(InputError, match=r"from 0\.5 to below 1"):
-        BIRDS.roll_up(np.full((1, 5), 0.2), sure)
-
-
-def test_entries_may_stand_in_any_order() -> None:
-    entries = [TaxonomyNode("kittiwake", "gulls"), TaxonomyNode("gulls", "birds"), TaxonomyNode("birds", None)]
-    assert Taxonomy.of(entries).nodes == ("birds", "gulls", "kittiwake")
