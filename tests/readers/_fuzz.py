@@ -8,7 +8,6 @@ else: no other error, no warning, no crash, and no more than `PATIENCE` seconds 
 from __future__ import annotations
 
 import faulthandler
-import io
 import json
 import random
 import resource
@@ -19,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from _reader_examples import EXPECTED, JSON_MIN, mat_bytes
+from _reader_examples import EXPECTED, JSON_MIN, mat_bytes, parquet_bytes
 from scipy.sparse import csc_matrix
 
 from pals.readers import read_votes
@@ -42,12 +40,6 @@ ODD: tuple[Any, ...] = (
 )
 
 
-def _parquet(**columns: Any) -> bytes:
-    file = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(file)
-    return file.getvalue()
-
-
 def examples() -> list[tuple[str, str, bytes]]:
     """(format, name of the file, content) of everything that is damaged here."""
     eye = np.eye(3, 4)
@@ -56,9 +48,13 @@ def examples() -> list[tuple[str, str, bytes]]:
         ("mat", "dense.mat", mat_bytes(data=np.zeros((4, 2)), partial_target=eye, target=eye)),
         ("mat", "sparse.mat", mat_bytes(data=np.zeros((4, 2)), partial_target=csc_matrix(eye), target=csc_matrix(eye))),
         ("mat", "packed.mat", mat_bytes(True, data=np.zeros((4, 2)), partial_target=eye, target=csc_matrix(eye))),
-        ("long", "votes.parquet", _parquet(item=["a", "b"], worker=["ann", None], label=["newt", "frog"], weight=[1.0, 2.0])),
-        ("huggingface", "metadata.parquet", _parquet(file_name=["a", "b"], candidates=[["newt", "frog"], ["frog"]])),
-        ("wide", "wide.parquet", _parquet(image=["a", "b"], ann=[1.0, None], bob=[1, 2])),
+        (
+            "long",
+            "votes.parquet",
+            parquet_bytes(item=["a", "b"], worker=["ann", None], label=["newt", "frog"], weight=[1.0, 2.0]),
+        ),
+        ("huggingface", "metadata.parquet", parquet_bytes(file_name=["a", "b"], candidates=[["newt", "frog"], ["frog"]])),
+        ("wide", "wide.parquet", parquet_bytes(image=["a", "b"], ann=[1.0, None], bob=[1, 2])),
     ]
     return [(name, file, text.encode()) for name, (text, file, _) in EXPECTED.items()] + more
 

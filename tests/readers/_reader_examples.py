@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pandas as pd
 from scipy.io import savemat
 
 from pals.readers import Votes
@@ -111,6 +112,12 @@ def answers(votes: Votes) -> list[Row]:
         new = (votes.items[votes.item_R[row]], worker, [])
         found.setdefault(int(votes.answer_R[row]), new)[2].append(votes.class_names[votes.label_R[row]])
     return [(item, worker, tuple(labels)) for item, worker, labels in found.values()]
+
+
+def parquet_bytes(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pd.DataFrame(columns).to_parquet(file)
+    return file.getvalue()
 
 
 def mat_bytes(packed: bool = False, **arrays: Any) -> bytes:

@@ -182,10 +182,10 @@ def parquet(frame: pd.DataFrame) -> bytes:
 
 def test_parquet_with_numbers_gaps_and_lists(write: Write) -> None:
     frame = pd.DataFrame(
-        {"item": ["a.jpg", "a.jpg", "b.jpg"], "annotator": [1, 2, 1], "label": [0.0, np.nan, 2.0], "weight": [1.0, 1.0, 0.5]}
+        {"item": ["a.jpg", "a.jpg", "b.jpg"], "annotator": [1, 2, None], "label": [0.0, np.nan, 2.0], "weight": [1.0, 1.0, 0.5]}
     )
     votes = read_votes(write(parquet(frame), "votes.parquet"))
-    assert answers(votes) == [("a.jpg", "1", ("0",)), ("b.jpg", "1", ("2",))]
+    assert answers(votes) == [("a.jpg", "1", ("0",)), ("b.jpg", None, ("2",))]
     assert votes.weight_R.tolist() == [1.0, 0.5]
     lists = pd.DataFrame({"file_name": ["a.jpg"], "candidates": [np.array(["newt", "frog"], dtype=object)], "image": [b"..."]})
     votes = read_votes(write(parquet(lists), "metadata.parquet"))
@@ -199,14 +199,6 @@ def test_parquet_with_items_as_index(write: Write) -> None:
         frame = pd.DataFrame({"ann": [1, 0], "bob": [0, None]}, index=pd.Index(["a01.jpg", "a02.jpg"], name=name))
         votes = read_votes(write(parquet(frame), "frame.parquet"), format="cleanlab")
         assert answers(votes) == [("a01.jpg", "ann", ("1",)), ("a01.jpg", "bob", ("0",)), ("a02.jpg", "ann", ("0",))]
-
-
-def test_parquet_with_an_unnamed_annotator(write: Write) -> None:
-    frame = pd.DataFrame({"item": ["a.jpg", "b.jpg"], "annotator": ["ann", None], "label": ["newt", "frog"]})
-    assert answers(read_votes(write(parquet(frame), "votes.parquet"))) == [
-        ("a.jpg", "ann", ("newt",)),
-        ("b.jpg", None, ("frog",)),
-    ]
 
 
 def test_parquet_without_pyarrow(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,30 +103,6 @@ def test_a_table_that_does_not_fit(write: Write, monkeypatch: pytest.MonkeyPatch
 # ---- many columns, deep nesting, odd encodings
 
 
-def test_many_columns_are_looked_at_once_each(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names of columns are compared a few times each, not each with all others."""
-    compared = 0
-
-    class Name(str):
-        __slots__ = ()
-
-        def __hash__(self) -> int:
-            nonlocal compared
-            compared += 1
-            return str.__hash__(self)
-
-        def __eq__(self, other: object) -> bool:
-            nonlocal compared
-            compared += 1
-            return str.__eq__(self, other)
-
-    from pals.readers.columns import not_read
-
-    names = [Name(f"w{i}") for i in range(2000)]
-    assert not_read(names, names[:1000]) != ()
-    assert compared < 20 * len(names)
-
-
 @pytest.mark.slow
 def test_a_hundred_thousand_columns(write: Write) -> None:
     names = [f"w{i}" for i in range(100_000)]

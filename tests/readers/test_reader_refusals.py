@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from _reader_examples import COCO, CVAT, DCIC, JSON_MIN, LABEL_STUDIO, LONG, mat_bytes
+from _reader_examples import COCO, CVAT, DCIC, JSON_MIN, LABEL_STUDIO, LONG, mat_bytes, parquet_bytes
 
 from pals.readers import READERS, read_votes
 from pals.util.errors import InputError
@@ -25,12 +23,6 @@ DOCTYPES = (
     '<!DOCTYPE x SYSTEM "http://example.org/x.dtd">',
     '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>',
 )
-
-
-def parquet(**columns: Any) -> bytes:
-    file = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(file)
-    return file.getvalue()
 
 
 Case = tuple[str | bytes, str, dict[str, Any], tuple[str, ...]]
@@ -71,7 +63,7 @@ REFUSED: dict[str, list[Case]] = {  # content, name of the file, options, what t
         (HEADER + 'a,ann,newt\na,bob,"newt\nb,bob,frog\n', "v.csv", {}, ("row 3", "quotation mark", "Close it")),
         ("\n\n\n" + HEADER + 'a,ann,newt\na,bob,"newt\nb,bob,frog\n', "v.csv", {}, ("row 6", "quotation mark")),
         (TWICE_WIDE, "v.csv", {}, ("row 4", "'a'", "'item'", "format='long'")),
-        (parquet(item=[None, "a", "b", "c", "b"], ann=["newt"] * 5), "v.parquet", {"format": "wide"}, ("row 5", "'b'")),
+        (parquet_bytes(item=[None, "a", "b", "c", "b"], ann=["newt"] * 5), "v.parquet", {"format": "wide"}, ("row 5", "'b'")),
         ("item,ann\n,newt\na,newt\nb,newt\nc,newt\nb,newt\n", "v.csv", {"format": "wide"}, ("row 6", "'b'")),
         ("item,label,is_gold\na,newt,perhaps\n", "v.csv", {}, ("row 2", "'perhaps'", "'is_gold'")),
         ('{"item":"a","label":"x","is_gold":"so so"}', "v.jsonl", {}, ("line 1", "'so so'")),

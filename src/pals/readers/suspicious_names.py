@@ -20,38 +20,35 @@ INVISIBLE = frozenset({"Cc", "Cf"})
 def suspicious_names(items: Sequence[str], classes: Sequence[str], workers: Sequence[str]) -> Iterator[str]:
     """One warning per kind of mistake."""
     broken = [name for name in classes if any(unicodedata.category(letter) == "Cc" for letter in name)]
-    if broken:
-        count = how_many(
-            len(broken), "label has a line break or control character", "labels have line breaks or control characters"
-        )
-        yield f"{count} inside ({some(broken, len(broken))}); check the quotes in the file"
-    joined = _joined(classes)
-    if joined:
-        count = how_many(len(joined), "label looks like several labels", "labels look like several labels each")
-        yield f"{count} ({some(joined, len(joined))}); in tables put | between several labels, in JSON make them a list"
     errors = [name for name in classes if name in SPREADSHEET_ERRORS]
-    if errors:
-        count = how_many(len(errors), "label is the error of a spreadsheet", "labels are errors of a spreadsheet")
-        yield f"{count} ({some(errors, len(errors))}); fix these cells and export the file again"
     missing = [name for name in workers if name in MISSING]
-    if missing:
-        count = how_many(len(missing), "annotator is", "annotators are")
-        yield f"{count} called {some(missing, len(missing))}; leave the cell blank where the annotator is not known"
+    for found, one, several, hint in (
+        (broken, "label has a line break or control character inside", "labels have line breaks or control characters inside",
+         "check the quotes in the file"),
+        (_joined(classes), "label looks like several labels", "labels look like several labels each",
+         "in tables put | between several labels, in JSON make them a list"),
+        (errors, "label is the error of a spreadsheet", "labels are errors of a spreadsheet",
+         "fix these cells and export the file again"),
+        (missing, "annotator has a name for a missing value", "annotators have names for missing values",
+         "leave the cell blank where the annotator is not known"),
+    ):  # fmt: skip
+        if found:
+            yield f"{how_many(len(found), one, several)} ({some(found, len(found))}); {hint}"
     numbers = _same_key(classes, [re.sub(r"\A0*([0-9]+)(?:\.0*)?\Z", r"\1", name) for name in classes])
     if numbers:
         yield f"Classes that are the same number, written in different ways: {some(numbers, len(numbers))}"
     for what, names in (("Items", items), ("Classes", classes), ("Annotators", workers)):
         capitals = _same_key(names, [name.casefold() for name in names])
-        if capitals:
-            yield f"{what} that differ in capitals only: {some(capitals, len(capitals))}"
         invisible = _same_key(names, list(map(_visible, names)))
-        if invisible:
-            yield f"{what} that look the same, with other or unseen characters in them: {some(invisible, len(invisible))}"
-        if names is not items:
-            spaces = [re.sub(r"[\s_-]+", " ", name.casefold()) for name in names]
-            spaced = [name for name in _same_key(names, spaces) if name not in {*capitals, *invisible}]
-            if spaced:
-                yield f"{what} that differ in blanks, hyphens or underscores: {some(spaced, len(spaced))}"
+        spaces = [] if names is items else _same_key(names, [re.sub(r"[\s_-]+", " ", name.casefold()) for name in names])
+        spaces = [name for name in spaces if name not in {*capitals, *invisible}]
+        for found, how in (
+            (capitals, "differ in capitals only"),
+            (invisible, "look the same, with other or unseen characters in them"),
+            (spaces, "differ in blanks, hyphens or underscores"),
+        ):
+            if found:
+                yield f"{what} that {how}: {some(found, len(found))}"
 
 
 def _joined(classes: Sequence[str]) -> list[str]:
