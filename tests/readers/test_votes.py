@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _reader_examples import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,23 +180,13 @@ def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
     assert again.class_names == votes.class_names
     assert set(again.items) == set(votes.items)
 
-    def answers(found: Votes) -> list[tuple[str, str, tuple[str, ...], float]]:
-        rows: dict[int, list[int]] = {}
-        for row, answer in enumerate(found.answer_R.tolist()):
-            rows.setdefault(answer, []).append(row)
-        who = (*found.workers, "")
-        return sorted(
-            (
-                found.items[found.item_R[r[0]]],
-                who[found.worker_R[r[0]]],
-                tuple(sorted(found.class_names[found.label_R[row]] for row in r)),
-                float(found.weight_R[r[0]]),
-            )
-            for r in rows.values()
-        )
+    def rows(found: Votes) -> list[tuple[str, str, tuple[str, ...], float]]:
+        weight = [float(found.weight_R[found.answer_R == answer][0]) for answer in dict.fromkeys(found.answer_R.tolist())]
+        pairs = zip(answers(found), weight, strict=True)
+        return sorted((item, worker or "", tuple(sorted(labels)), share) for (item, worker, labels), share in pairs)
 
-    assert answers(again) == answers(votes)
-    assert len(answers(votes)) == 5
+    assert rows(again) == rows(votes)
+    assert len(rows(votes)) == 5
     gold = dict(zip(again.items, again.gold_I.tolist(), strict=True))
     assert gold == {"a.jpg": again.class_names.index("toad"), "b.jpg": -1, "c.jpg": -1}
 
