@@ -16,8 +16,8 @@ import pytest
 from pals.training import run_log as runlog
 
 
-def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool:
-    """Do it in a process of its own; whether that was killed."""
+def forked(work: Callable[[], Any]) -> int:
+    """Do it in a process of its own, whose number is given: it is not waited for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads, of which there is one
         child = os.fork()
@@ -28,6 +28,12 @@ def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool
             code = 0
         finally:
             os._exit(code)
+    return child
+
+
+def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool:
+    """Do it in a process of its own; whether that was killed."""
+    child = forked(work)
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,11 +192,7 @@ def test_a_data_set_brings_its_settings_and_the_user_wins() -> None:
         ({"data": {"noise_rate": 2}}, r"Setting data\.noise_rate = 2"),
         ({"data": {"seed": -1}}, r"Setting data\.seed = -1"),
         ({"seed": "one"}, r"Setting seed = 'one': a seed is a whole number from 0 to 4294967295"),
-        ({"seed": -1}, r"Setting seed = -1: "),
-        ({"seed": 1.5}, r"Setting seed = 1\.5: "),
-        ({"seed": True}, r"Setting seed = True: "),
-        ({"seed": 2**32}, r"Setting seed = 4294967296: "),
-        ({"seed": {"x": 1}}, r"Setting seed = \{'x': 1\}: "),
+        *(({"seed": seed}, re.escape(f"Setting seed = {seed!r}: ")) for seed in (-1, 1.5, True, 2**32, {"x": 1})),
         ({"train": {"epochs": 0}}, r"Setting train\.epochs = 0"),
         ({"train": {"lr": math.inf}}, r"Setting train\.lr = inf"),
         ({"engine": {"precision": "fp8"}}, r"Setting engine\.precision = 'fp8': Input should be 'auto', 'fp32'"),

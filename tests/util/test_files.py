@@ -50,7 +50,7 @@ def test_the_remedy_is_one_for_the_failure(tmp_path: Path, monkeypatch: pytest.M
         write_text(tmp_path / "file", "text")
 
 
-@pytest.mark.parametrize("step", ["mkstemp", "fsync", "replace", "chmod"])
+@pytest.mark.parametrize("step", ["tempfile.mkstemp", "os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), MemoryError()])
 def test_failure_at_any_step_leaves_the_old_file(
     step: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,13 +61,7 @@ def test_failure_at_any_step_leaves_the_old_file(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    owner = {
-        "mkstemp": "tempfile.mkstemp",
-        "fsync": "os.fsync",
-        "replace": "pathlib.Path.replace",
-        "chmod": "pathlib.Path.chmod",
-    }
-    monkeypatch.setattr(owner[step], fail)
+    monkeypatch.setattr(step, fail)
     expected = InputError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected) as caught:
         write_bytes(path, b"new")
@@ -108,12 +102,6 @@ def test_json_round_trip_and_complaints(tmp_path: Path) -> None:
     assert read_json(path) == {"a": [1, 2.5, None], "ö": "é"}
     with pytest.raises(InputError, match=r"missing\.json does not exist"):
         read_json(tmp_path / "missing.json")
-    path.write_text("{")
-    with pytest.raises(InputError, match=r"Cannot read .*value\.json"):
-        read_json(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"Cannot read .*value\.json"):
-        read_json(path)
 
 
 def test_json_lines(tmp_path: Path) -> None:
@@ -123,9 +111,6 @@ def test_json_lines(tmp_path: Path) -> None:
     assert list(read_json_lines(path)) == [{"a": 1}, {"a": 2}]  # the cut-off line is passed over
     path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
     with pytest.raises(InputError, match=r"log\.jsonl, line 2 is not JSON"):
-        list(read_json_lines(path))
-    path.write_bytes(b"\xff")
-    with pytest.raises(InputError, match=r"Cannot read .*log\.jsonl"):
         list(read_json_lines(path))
 
 
@@ -160,14 +145,15 @@ def test_the_nearest_word_is_named() -> None:
     assert str(unknown("colour", "red", [])) == "Unknown colour 'red': Known: none."
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000])
-def test_json_that_python_cannot_hold(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000])
+def test_json_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
+    """Also where it is JSON, but deeper or longer than Python reads."""
     path = tmp_path / "x.json"
-    path.write_text(text)
+    path.write_bytes(content)
     with pytest.raises(InputError, match=r"Cannot read .*x\.json"):
         read_json(path)
-    path.write_text(text + "\n{}\n")
-    with pytest.raises(InputError, match="line 1 is not JSON"):
+    path.write_bytes(content + b"\n{}\n")
+    with pytest.raises(InputError, match=r"line 1 is not JSON|Cannot read .*x\.json"):
         list(read_json_lines(path))
 
 

@@ -23,24 +23,25 @@ def lines(monkeypatch: pytest.MonkeyPatch, calls: list[tuple[float, int, int | N
     return file.getvalue().splitlines()
 
 
-def test_a_line_at_each_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [(0.0, 0, 4000), (1.0, 500, 4000), (2.0, 1000, 4000), (3.0, 1500, 4000), (4.0, 4000, 4000)]
-    assert lines(monkeypatch, calls) == ["items: 1,000 of 4,000, 500/s", "items: 4,000 of 4,000, 1,000/s"]
+@pytest.mark.parametrize(
+    ("calls", "shown"),
+    [
+        (  # a line at each quarter
+            [(0.0, 0, 4000), (1.0, 500, 4000), (2.0, 1000, 4000), (3.0, 1500, 4000), (4.0, 4000, 4000)],
+            ["items: 1,000 of 4,000, 500/s", "items: 4,000 of 4,000, 1,000/s"],
+        ),
+        # a line each minute where the number is unknown
+        ([(0.0, 0, None), (30.0, 300, None), (61.0, 610, None), (90.0, 900, None)], ["items: 610, 10/s"]),
+        ([(0.0, 0, 5), (1.0, 5, 5)], []),  # little is not worth a line
+    ],
+)
+def test_lines(calls: list[tuple[float, int, int | None]], shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines(monkeypatch, calls) == shown
 
 
 def test_what_was_done_before_does_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [(0.0, 3000, 4000), (2.0, 3500, 4000), (4.0, 4000, 4000)]
-    assert lines(monkeypatch, calls)[0] == "Resuming: 3,000 items are done"
-    assert lines(monkeypatch, calls)[-1] == "items: 4,000 of 4,000, 250/s"
-
-
-def test_a_line_each_minute_where_the_number_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[float, int, int | None]] = [(0.0, 0, None), (30.0, 300, None), (61.0, 610, None), (90.0, 900, None)]
-    assert lines(monkeypatch, calls) == ["items: 610, 10/s"]
-
-
-def test_little_is_not_worth_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines(monkeypatch, [(0.0, 0, 5), (1.0, 5, 5)]) == []
+    shown = lines(monkeypatch, [(0.0, 3000, 4000), (2.0, 3500, 4000), (4.0, 4000, 4000)])
+    assert (shown[0], shown[-1]) == ("Resuming: 3,000 items are done", "items: 4,000 of 4,000, 250/s")
 
 
 def test_a_bar_in_a_terminal() -> None:

@@ -10,7 +10,6 @@ import signal
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import pytest
 import torch
 from PIL import Image
 
+from _kills import die, forked
 from pals.util.errors import InputError
 from pals.util.locks import locked
 from pals.vision.images import image_cache as cache_module
@@ -89,7 +89,7 @@ def test_the_second_time_nothing_is_decoded(folder: Path, cache: Path, monkeypat
     assert left_in(cache) == [".json", ".npy"]
 
 
-def test_only_what_is_new_or_changed_is_decoded(folder: Path, cache: Path) -> None:
+def test_only_what_is_new_or_changed_is_decoded_and_what_is_gone_goes(folder: Path, cache: Path) -> None:
     before = load_images(folder, S, cache=cache)
     kept = before.images.clone()
     draw(folder / "1" / "01.png", 100)
@@ -99,17 +99,12 @@ def test_only_what_is_new_or_changed_is_decoded(folder: Path, cache: Path) -> No
     assert after.decoded == 2 and len(after) == 12 and after.names == tuple(list_images(folder))
     assert_right(after, folder)
     assert (before.images == kept).all()  # who has the old images keeps them
-    assert left_in(cache) == [".json", ".npy"]
-    assert load_images(folder, S, cache=cache).decoded == 0
-
-
-def test_files_that_go_away_go_from_the_cache(folder: Path, cache: Path) -> None:
-    load_images(folder, S, cache=cache)
     shutil.rmtree(folder / "0")
-    table = load_images(folder, S, cache=cache)
-    assert table.decoded == 0 and len(table) == 8
-    assert_right(table, folder)
-    assert next(cache.glob("*.npy")).stat().st_size == 128 + 8 * 3 * S * S
+    less = load_images(folder, S, cache=cache)
+    assert less.decoded == 0 and len(less) == 7
+    assert_right(less, folder)
+    assert left_in(cache) == [".json", ".npy"]
+    assert next(cache.glob("*.npy")).stat().st_size == 128 + 7 * 3 * S * S
 
 
 def test_images_that_change_places_are_noticed(folder: Path, cache: Path) -> None:
@@ -126,21 +121,16 @@ def test_images_that_change_places_are_noticed(folder: Path, cache: Path) -> Non
     assert_right(table, folder)
 
 
-def test_each_size_and_way_has_its_own_images(folder: Path, cache: Path) -> None:
+def test_each_size_way_and_folder_has_its_own_images(folder: Path, cache: Path, tmp_path: Path) -> None:
     draw(folder / "wide.png", 5, width=40, height=20)
     for size, how in ((S, "squash"), (4, "squash"), (S, "crop"), (S, "pad")):
         assert_right(load_images(folder, size, cache=cache, how=how), folder, how)
-    assert [load_images(folder, size, cache=cache).decoded for size in (S, 4)] == [0, 0]
-
-
-def test_each_folder_has_its_own_images(folder: Path, cache: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / "images"
     shutil.copytree(folder, other)
     draw(other / "1" / "01.png", 100)
-    load_images(folder, S, cache=cache)
     assert_right(load_images(other, S, cache=cache), other)
     assert_right(load_images(folder, S, cache=cache), folder)
-    assert load_images(other, S, cache=cache).decoded == 0
+    assert [load_images(*of, cache=cache).decoded for of in ((folder, S), (folder, 4), (other, S))] == [0, 0, 0]
 
 
 def test_named_images_in_their_order(folder: Path, cache: Path) -> None:
@@ -355,10 +345,6 @@ def stop() -> None:
     raise KeyboardInterrupt
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.mark.usefixtures("report_always")
 def test_an_interrupted_call_leaves_nothing(folder: Path, cache: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -371,26 +357,11 @@ def test_an_interrupted_call_leaves_nothing(folder: Path, cache: Path) -> None:
     assert load_images(folder, S, cache=cache).decoded == 12 - 4
 
 
-def in_a_child(work: Callable[[], object]) -> int:
-    """Do it in a process of its own, which is not waited for."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
 @pytest.mark.usefixtures("report_always")
 def test_a_killed_process_costs_only_its_own_work(folder: Path, cache: Path) -> None:
     """What it had not published is decoded again, and its files are deleted."""
     load_images(folder, S, cache=cache, names=list_images(folder)[:4])
-    child = in_a_child(lambda: load_images(folder, S, cache=cache, progress=at(9, die)))
+    child = forked(lambda: load_images(folder, S, cache=cache, progress=at(9, die)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert left_in(cache) == [".json", ".npy", ".npy"]
     table = load_images(folder, S, cache=cache)
@@ -404,10 +375,10 @@ def test_processes_at_once_one_of_them_killed(folder: Path, cache: Path) -> None
     def work() -> None:
         assert_right(load_images(folder, S, cache=cache), folder)
 
-    unlucky = in_a_child(lambda: load_images(folder, S, cache=cache, progress=at(7, die)))
+    unlucky = forked(lambda: load_images(folder, S, cache=cache, progress=at(7, die)))
     while not list(cache.glob("*.npy")):
         time.sleep(0.001)
-    children = [in_a_child(work) for _ in range(3)]
+    children = [forked(work) for _ in range(3)]
     work()
     assert os.waitstatus_to_exitcode(os.waitpid(unlucky, 0)[1]) == -signal.SIGKILL
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
