@@ -26,14 +26,10 @@ def test_the_default_encoder_is_here_and_whole() -> None:
     assert (found.name, found.size, found.feature_width, found.licence) == (LITE0, 224, 1280, "Apache-2.0")
     assert found.sha256 == ENCODERS[LITE0].sha256
     assert not found.network.training
+    assert ENCODERS[LITE0].package not in sys.modules  # its code is not run
     assert availability(ENCODERS[LITE0]) == ("here", "")
     normal = [(127 / 255 - mean) / std for mean, std in zip(found.mean, found.std, strict=True)]
     assert normal == [0.0] * 3 and found.std[0] * 255 == 128
-
-
-def test_the_code_of_the_package_is_not_run() -> None:
-    find_encoder(LITE0)
-    assert ENCODERS[LITE0].package not in sys.modules
 
 
 def fake_package(monkeypatch: pytest.MonkeyPatch, path: Path | None) -> None:
@@ -71,10 +67,7 @@ def test_damaged_weights_are_never_loaded(monkeypatch: pytest.MonkeyPatch, tmp_p
         find_encoder(LITE0)
     assert str(path) in str(error.value)
     assert availability(ENCODERS[LITE0]).state == "damaged"
-
-
-def test_a_package_without_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_package(monkeypatch, tmp_path / ENCODERS[LITE0].file)
+    path.unlink()
     with pytest.raises(InputError, match=r"lacks the file.*--force-reinstall"):
         find_encoder(LITE0)
 
@@ -93,24 +86,22 @@ def test_a_file_of_ones_own_is_recognised(tmp_path: Path, name: str) -> None:
         assert torch.equal(found.network.encode(x), network.encode(x))
 
 
-def test_a_file_of_another_network(tmp_path: Path) -> None:
-    path = tmp_path / "other.pth"
-    torch.save(build_network("small-cnn", (3, 32, 32), 5).state_dict(), path)
-    with pytest.raises(InputError, match=r"other\.pth do not belong to any network.*timm:NAME"):
-        find_encoder(str(path))
-
-
 @pytest.mark.parametrize(
     ("name", "options", "text"),
     [
         ("efficientnet-lite9", {}, "did you mean 'efficientnet-lite"),
         ("nowhere/weights.pth", {}, "no weights file"),
+        ("other.pth", {}, r"other\.pth do not belong to any network.*timm:NAME"),
         ("timm:convnext_tiny", {}, "let timm download"),
         (LITE0, {"weights": "x.pth"}, "has weights of its own"),
         ("patches", {}, "images="),
     ],
 )
-def test_what_cannot_be_found(name: str, options: dict[str, str], text: str) -> None:
+def test_what_cannot_be_found(
+    name: str, options: dict[str, str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(build_network("small-cnn", (3, 32, 32), 5).state_dict(), "other.pth")
     with pytest.raises(InputError, match=text):
         find_encoder(name, **options)  # type: ignore[arg-type]
 
@@ -139,10 +130,7 @@ def test_no_connection_for_a_name_of_the_hub(
     monkeypatch.setattr(timm, "create_model", unconnected)
     with caplog.at_level(logging.WARNING), pytest.raises(InputError) as error:
         find_encoder("timm:test_resnet", weights="timm")
-    assert str(error.value) == (
-        "timm could not download the weights of 'test_resnet': Cannot reach the hub. Please check your connection and try "
-        "again. Go online, or download the file elsewhere and give it as --weights FILE."
-    )
+    assert "Cannot reach the hub" in str(error.value) and "--weights FILE" in str(error.value)
     assert not caplog.records
 
 

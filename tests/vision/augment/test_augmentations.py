@@ -233,7 +233,6 @@ def test_vectors_have_another_view_in_place_of_it() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("name", "waits"), [("weak", 0), ("eval", 0), ("strong", 1), ("pico_weak", 1), ("pico_strong", 1)])
 def test_views_wait_for_the_gpu_only_for_the_counts_of_a_policy(name: str, waits: int) -> None:
     images = photos(32, 32, 250).cuda()

@@ -88,18 +88,11 @@ def test_operations_are_drawn_as_often_as_the_table_says(policy: Policy) -> None
 
 def test_each_sub_policy_is_drawn_equally_often_and_its_coins_are_independent() -> None:
     count = 100_000
-    policy = ((PolicyStep("RO", 0.5, 9), PolicyStep("SO", 0.5, 9)),) + (
-        (PolicyStep("IN", 1.0, 0), PolicyStep("IN", 1.0, 0)),
-    ) * 3
+    policy = ((PolicyStep("RO", 0.5, 9), PolicyStep("SO", 0.5, 9)), *[(PolicyStep("IN", 1.0, 0),) * 2] * 3)
     op_B2, _ = draw_policy(count, policy, torch.Generator().manual_seed(2))
     rotate, solarize, invert = (list(OPERATIONS).index(op) for op in ("RO", "SO", "IN"))
-    for pair, share in {
-        (rotate, solarize): 1,
-        (rotate, NONE): 1,
-        (NONE, solarize): 1,
-        (NONE, NONE): 1,
-        (invert, invert): 12,
-    }.items():
+    apart = [(first, second) for first in (rotate, NONE) for second in (solarize, NONE)]
+    for pair, share in (*((pair, 1) for pair in apart), ((invert, invert), 12)):
         found = (op_B2 == torch.tensor(pair)).all(dim=1).double().mean().item()
         assert found == pytest.approx(share / 16, abs=0.004)
 
@@ -236,7 +229,6 @@ def test_squares_of_random_augmentation() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("policy", [CIFAR10_POLICY, IMAGENET_POLICY], ids=["cifar", "imagenet"])
 def test_policies_are_the_same_on_the_gpu(policy: Policy) -> None:
     images = photos(32, 32, 600)
@@ -247,7 +239,6 @@ def test_policies_are_the_same_on_the_gpu(policy: Policy) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_random_operations_are_the_same_on_the_gpu() -> None:
     images = photos(32, 32, 600)
     op_BR, value_BR = draw_operations(len(images), torch.Generator().manual_seed(10), rounds=3)

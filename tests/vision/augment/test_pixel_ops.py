@@ -71,10 +71,8 @@ def test_hand_worked_values() -> None:
     assert pixel_ops.brightness(images, 1.5 * one).flatten().tolist() == [0, 15, 150, 255]
     assert pixel_ops.contrast(images, 0 * one).flatten().tolist() == [91] * 4  # (0 + 10 + 100 + 255) / 4 = 91.25
     assert pixel_ops.autocontrast(images[..., 1:]).flatten().tolist() == [0, 255]
-    assert pixel_ops.autocontrast(images[..., :1]).flatten().tolist() == [
-        0,
-        254,
-    ]  # 100 * (255 / 100) falls short of 255, as in Pillow
+    # 100 * (255 / 100) falls short of 255, as in Pillow
+    assert pixel_ops.autocontrast(images[..., :1]).flatten().tolist() == [0, 254]
     assert geometry.translate_x(images, 0.5 * one).flatten().tolist() == [10, 128, 255, 128]
     assert geometry.rotate(images, 90 * one).flatten().tolist() == [10, 255, 0, 100]  # counter-clockwise
 
@@ -198,10 +196,8 @@ def test_boxes_follow_the_torchvision_rule(H: int, W: int, scale: tuple[float, f
     assert (((made.mean(dim=0) - expected.mean(dim=0)) / error).abs() < 4).all()
     torch.testing.assert_close(made.std(dim=0), expected.std(dim=0), rtol=0.05, atol=0.05)
     top_B, left_B, height_B, width_B = made.unbind(dim=1)
-    assert top_B.min() >= 0
-    assert left_B.min() >= 0
-    assert (top_B + height_B).max() <= H
-    assert (left_B + width_B).max() <= W
+    assert min(top_B.min(), left_B.min()) >= 0
+    assert (top_B + height_B).max() <= H and (left_B + width_B).max() <= W
 
 
 def test_a_box_that_never_fits_falls_back_to_the_middle() -> None:
@@ -219,7 +215,6 @@ def test_impossible_sizes_are_refused() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", IMAGES)
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_operations_are_the_same_on_the_gpu(op: str, kind: str) -> None:
@@ -230,7 +225,6 @@ def test_operations_are_the_same_on_the_gpu(op: str, kind: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_geometry_is_the_same_on_the_gpu() -> None:
     images = photos(40, 64, 30)
     row_B, column_B, side_B = (torch.arange(30) % bound for bound in (9, 8, 20))

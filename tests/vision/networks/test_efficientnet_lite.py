@@ -97,17 +97,3 @@ def test_padding_is_tensorflows(side: int, kernel: int, stride: int) -> None:
         ]
     )
     assert torch.allclose(conv(x)[0, 0], expected, atol=1e-5)
-
-
-def test_names_of_the_published_file() -> None:
-    network = random_network(0)
-    for published, own in (
-        ("_conv_stem.weight", "stem.conv.weight"),
-        ("_bn1.running_mean", "head.norm.running_mean"),
-        ("_blocks.0._depthwise_conv.weight", "blocks.0.depthwise.conv.weight"),
-        ("_blocks.12._bn2.bias", "blocks.12.project.norm.bias"),
-        ("_fc.bias", "classifier.bias"),
-        ("blocks.3.expand.norm.bias", "blocks.3.expand.norm.bias"),  # ours stay as they are
-        ("something.else", "something.else"),
-    ):
-        assert network.own_name(published) == own

@@ -29,6 +29,7 @@ from pals.vision.networks.timm_network import TimmNetwork, build_timm, native_st
 MISSING = [name for name in ("timm", "torchvision") if importlib.util.find_spec(name) is None]
 needs_timm = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 SHAPE = (3, 32, 32)
+COLUMNS = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
 
 
 def pictures(count: int, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Tensor:
@@ -62,6 +63,8 @@ def test_each_view_has_statistics_of_its_own(timm: Any, name: str) -> None:
     views = [pictures(4, seed=1), 3 * pictures(4, seed=2) + 1]
     together, apart, mixed = (network(name).train() for _ in range(3))
     got = together.each(views)
+    torch.stack([output.logits.square().mean() for output in got]).sum().backward()
+    assert all(parameter.grad is not None for parameter in together.parameters())
     expected = [apart(view) for view in views]
     for a, b in zip(got, expected, strict=True):
         assert torch.equal(a.logits, b.logits) and torch.equal(a.features, b.features)
@@ -87,18 +90,11 @@ def test_a_batch_of_one_is_borne(timm: Any) -> None:
 @needs_timm
 @pytest.mark.parametrize(
     ("name", "classes", "suffix"),
-    rest_slow(
-        2,
-        [
-            ("test_resnet", 0, ".pth"),
-            ("test_vit", 7, ".safetensors"),
-            ("test_vit", 0, ".pth"),
-            ("test_resnet", 7, ".pth"),
-            ("test_efficientnet", 7, ".pth"),
-            ("test_convnext", 7, ".safetensors"),
-        ],
-    ),
-)
+    rest_slow(2, [
+        ("test_resnet", 0, ".pth"), ("test_vit", 7, ".safetensors"), ("test_vit", 0, ".pth"), ("test_resnet", 7, ".pth"),
+        ("test_efficientnet", 7, ".pth"), ("test_convnext", 7, ".safetensors"),
+    ]),
+)  # fmt: skip
 def test_local_weights_with_and_without_a_head(timm: Any, tmp_path: Path, name: str, classes: int, suffix: str) -> None:
     torch.manual_seed(5)
     source = timm.create_model(name, num_classes=classes, **({"img_size": (32, 32)} if "vit" in name else {}))
@@ -244,14 +240,6 @@ def test_a_saved_classifier_with_a_timm_network(timm: Any, tmp_path: Path, monke
 
 
 @needs_timm
-def test_every_weight_learns_from_two_views(timm: Any) -> None:
-    made = network().train()
-    loss = torch.stack([output.logits.square().mean() for output in made.each([pictures(4), pictures(4, seed=1)])]).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert all(parameter.grad is not None for parameter in made.parameters())
-
-
-@needs_timm
 @pytest.mark.slow
 def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
     """`pals fit --network timm:NAME --weights FILE`: frozen, saved with the classifier, and predicting without the file."""
@@ -259,10 +247,9 @@ def test_one_command_with_a_local_file(timm: Any, tmp_path: Path, pals: Callable
     torch.manual_seed(0)
     state = timm.create_model("test_resnet", num_classes=1000).state_dict()
     torch.save(state, tmp_path / "test_resnet.pth")
-    columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
     quick = ("--epochs", "1", "--set", "method.neighbors=5", "--device", "cpu", "--cache", tmp_path / "cache")
     chosen = ("--network", "timm:test_resnet", "--weights", tmp_path / "test_resnet.pth")
-    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *quick, *chosen)
     assert answer.code == 0, answer.err
     assert "method pals, mlp on the features of timm:test_resnet" in " ".join(answer.out.split())
     (tmp_path / "test_resnet.pth").unlink()
@@ -299,12 +286,11 @@ def test_train_through_a_local_file(
 def test_an_update_starts_from_the_run_s_own_network(timm: Any, tmp_path: Path, pals: Callable[..., Answer]) -> None:
     """The classifier that a run saved is no file of timm's, though the network is."""
     data = make_pictures(tmp_path / "data", items=30)
-    columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class")
     quick = ("--epochs", "1", "--device", "cpu", "--cache", tmp_path / "cache")
     chosen = ("--network", "timm:test_resnet", "--folds", "0", "--set", "method.neighbors=5")
-    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *columns, *quick, *chosen)
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", "run", *COLUMNS, *quick, *chosen)
     assert answer.code == 0, answer.err
-    answer = pals("update", "run", data / "votes.csv", "--out", "next", *columns, *quick)
+    answer = pals("update", "run", data / "votes.csv", "--out", "next", *COLUMNS, *quick)
     assert answer.code == 0, answer.err
     first = Model.load(tmp_path / "run", "cpu")
     weights = str(tmp_path / "run" / "model.safetensors")

@@ -92,8 +92,12 @@ def assert_same(target: Network, state: State) -> None:
         assert torch.equal(own[name], value), name
 
 
-def save_torch(state: Any, path: Path) -> Path:
-    torch.save(state, path)
+def saved(state: Any, path: Path) -> Path:
+    """As PyTorch or, where the ending tells so, safetensors saves it."""
+    if path.suffix == ".safetensors":
+        pytest.importorskip("safetensors.torch").save_file(state, path)
+    else:
+        torch.save(state, path)
     return path
 
 
@@ -102,12 +106,10 @@ def test_torchvision_checkpoint_keeps_our_classifier(tmp_path: Path) -> None:
     classifier = target.classifier.weight.clone()
     state = as_torchvision(source)
     old_style = {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
-    report = load_weights(target, save_torch(old_style, tmp_path / "r18.pth"))
+    report = load_weights(target, saved(old_style, tmp_path / "r18.pth"))
     assert report.dropped == ("fc.weight", "fc.bias")
-    assert {name for name in report.fresh if not name.endswith("num_batches_tracked")} == {
-        "classifier.weight",
-        "classifier.bias",
-    }
+    fresh = {name for name in report.fresh if not name.endswith("num_batches_tracked")}
+    assert fresh == {"classifier.weight", "classifier.bias"}
     assert len(report.loaded) == len(old_style) - 2
     assert_same(target, {name: value for name, value in old_style.items() if name in report.loaded})
     assert torch.equal(target.classifier.weight, classifier)
@@ -116,12 +118,7 @@ def test_torchvision_checkpoint_keeps_our_classifier(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_own_checkpoint_round_trip(tmp_path: Path, suffix: str) -> None:
     source, target = network(), network(seed=1)
-    path = tmp_path / f"own{suffix}"
-    if suffix == ".pt":
-        torch.save(source.state_dict(), path)
-    else:
-        pytest.importorskip("safetensors.torch").save_file(source.state_dict(), path)
-    report = load_weights(target, str(path))
+    report = load_weights(target, str(saved(source.state_dict(), tmp_path / f"own{suffix}")))
     assert_same(target, source.state_dict())
     assert (report.fresh, report.dropped, set(report.loaded)) == ((), (), set(source.state_dict()))
     x = torch.ones(1, 3, 8, 8)
@@ -148,7 +145,7 @@ def prefixed(prefix: str) -> Callable[[State], Any]:
 def test_wrapped_checkpoints_are_unwrapped(tmp_path: Path, wrap: Callable[[State], Any]) -> None:
     source, target = network(), network(seed=1)
     state = as_torchvision(source)
-    report = load_weights(target, save_torch(wrap(state), tmp_path / "w.pt"))
+    report = load_weights(target, saved(wrap(state), tmp_path / "w.pt"))
     assert set(report.fresh) == {"classifier.weight", "classifier.bias"}
     assert_same(target, {name: state[name] for name in report.loaded})
 
@@ -156,7 +153,7 @@ def test_wrapped_checkpoints_are_unwrapped(tmp_path: Path, wrap: Callable[[State
 def test_half_precision_file_fills_a_full_precision_network(tmp_path: Path) -> None:
     source, target = network(), network(seed=1)
     state = {name: value.half() if value.is_floating_point() else value for name, value in source.state_dict().items()}
-    load_weights(target, save_torch(state, tmp_path / "half.pt"))
+    load_weights(target, saved(state, tmp_path / "half.pt"))
     assert target.classifier.weight.dtype == torch.float32
     assert_same(target, {name: value.float() if value.is_floating_point() else value for name, value in state.items()})
 
@@ -199,7 +196,7 @@ def with_value(name: str, at: int, value: float) -> Callable[[State], State]:
 def test_misfit_is_named_and_changes_nothing(tmp_path: Path, change: Callable[[State], State], message: str) -> None:
     target = network(seed=1)
     before = {name: value.clone() for name, value in target.state_dict().items()}
-    path = save_torch(change(as_torchvision(network())), tmp_path / "bad.pt")
+    path = saved(change(as_torchvision(network())), tmp_path / "bad.pt")
     with pytest.raises(InputError, match=message) as caught:
         load_weights(target, path)
     assert "bad.pt" in str(caught.value)
@@ -208,7 +205,7 @@ def test_misfit_is_named_and_changes_nothing(tmp_path: Path, change: Callable[[S
 
 def test_other_classes(tmp_path: Path) -> None:
     source, target = network(), network(num_classes=7, seed=1)
-    path = save_torch(source.state_dict(), tmp_path / "ten.pt")
+    path = saved(source.state_dict(), tmp_path / "ten.pt")
     with pytest.raises(InputError, match=r"classifier.weight \(10, 64\) instead of \(7, 64\).*classifier=False"):
         load_weights(target, path)
     report = load_weights(target, path, classifier=False)
@@ -219,16 +216,10 @@ def test_other_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 @pytest.mark.parametrize("damage", ["half", "first bytes", "empty", "text"])
 def test_damaged_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
-    path = tmp_path / f"broken{suffix}"
-    state = network().state_dict()
-    if suffix == ".pt":
-        torch.save(state, path)
-    else:
-        pytest.importorskip("safetensors.torch").save_file(state, path)
+    path = saved(network().state_dict(), tmp_path / f"broken{suffix}")
     whole = path.read_bytes()
-    path.write_bytes(
-        {"half": whole[: len(whole) // 2], "first bytes": whole[:5], "empty": b"", "text": b"<html>no</html>"}[damage]
-    )
+    contents = {"half": whole[: len(whole) // 2], "first bytes": whole[:5], "empty": b"", "text": b"<html>no</html>"}
+    path.write_bytes(contents[damage])
     with pytest.raises(InputError, match=r"broken.* is damaged or not a checkpoint"):
         load_weights(network(seed=1), path)
 
@@ -245,7 +236,7 @@ def test_damaged_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None
 )
 def test_file_with_something_else(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"other.pt {message}"):
-        load_weights(network(), save_torch(content, tmp_path / "other.pt"))
+        load_weights(network(), saved(content, tmp_path / "other.pt"))
 
 
 def test_absent_file(tmp_path: Path) -> None:
