@@ -78,13 +78,8 @@ def write_cifar(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[np.ndarr
 def write_npz(path: Path, **changes: Any) -> tuple[np.ndarray, list[int]]:
     images, labels = made_up(7, 10)
     last = images.transpose(0, 2, 3, 1)
-    arrays = {
-        "x_train": last[:4],
-        "y_train": np.array(labels[:4]),
-        "x_test": last[4:],
-        "y_test": np.array(labels[4:]),
-    } | changes
-    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    arrays = {"x_train": last[:4], "y_train": np.array(labels[:4]), "x_test": last[4:], "y_test": np.array(labels[4:])}
+    np.savez(path, **{key: value for key, value in (arrays | changes).items() if value is not None})
     return images, labels
 
 
@@ -171,9 +166,7 @@ def test_a_missing_file_is_named(tmp_path, write_cifar):
     folder = tmp_path / "cifar-10-batches-py"
     (folder / "data_batch_4").unlink()
     for place in (tmp_path, folder):
-        with pytest.raises(
-            InputError, match=rf"{folder} lacks data_batch_4\. Run `pals data fetch cifar10 --data-dir {tmp_path}`"
-        ):
+        with pytest.raises(InputError, match=rf"{folder} lacks data_batch_4\..*fetch cifar10 --data-dir {tmp_path}`"):
             load_dataset("cifar10", data_dir=place)
 
 
@@ -194,16 +187,9 @@ def test_only_the_published_files_are_unpickled(tmp_path, write_cifar):
     path = folder / "data_batch_3"
     whole = path.read_bytes()
     mine = {b"data": images[:3].reshape(-1, 3072), b"labels": [1, 2, 3]}
-    others = [
-        b"",
-        whole[:-1],
-        whole + b"\0",
-        pickle.dumps(mine, protocol=2),
-        pickle.dumps(Calls(os.mkdir, str(trace)), protocol=2),
-        (folder / "data_batch_2").read_bytes(),
-        (folder / "test_batch").read_bytes(),
-    ]
-    for content in others:
+    pickles = [pickle.dumps(value, protocol=2) for value in (mine, Calls(os.mkdir, str(trace)))]
+    others = [(folder / name).read_bytes() for name in ("data_batch_2", "test_batch")]
+    for content in (b"", whole[:-1], whole + b"\0", *pickles, *others):
         path.write_bytes(content)
         with pytest.raises(InputError, match=rf"{path} is not the published file.*pals data fetch cifar10 .*cifar10\.npz"):
             load_dataset("cifar10", data_dir=tmp_path)
@@ -216,10 +202,7 @@ def test_only_the_published_files_are_unpickled(tmp_path, write_cifar):
     ("changes", "found"),
     [
         ({"x_test": None}, "it holds no 'x_test' but x_train, y_train, y_test"),
-        (
-            {"x_train": np.zeros((4, 3, 32, 32), np.uint8)},
-            r"uint8 of shape \(4, 3, 32, 32\), not uint8 of shape N x 32 x 32 x 3",
-        ),
+        ({"x_train": np.zeros((4, 3, 32, 32), np.uint8)}, r"uint8 of shape \(4, 3, 32, 32\), not uint8 of shape N x 32"),
         ({"x_train": np.zeros((4, 32, 32, 3))}, "its images are float64"),
         ({"y_train": np.zeros(3, np.int64)}, "4 images and 3 labels"),
         ({"y_train": np.zeros(4)}, "not one whole number per image"),
@@ -276,8 +259,7 @@ def test_votes_agree_with_a_slow_count(tmp_path):
     slow = CandidateSets.from_votes(
         [(ids[i], CIFAR10_CLASSES[c]) for i in range(40) for c in answer[i]], class_names=CIFAR10_CLASSES, ids=ids
     )
-    assert votes.ids == slow.ids
-    assert votes.class_names == slow.class_names
+    assert (votes.ids, votes.class_names) == (slow.ids, slow.class_names)
     assert torch.equal(votes.allowed_NC, slow.allowed_NC)
     torch.testing.assert_close(votes.frequency_NC, slow.frequency_NC)
     assert votes.allowed_NC[0].nonzero().flatten().tolist() == [3]

@@ -55,9 +55,7 @@ def test_the_archive_is_read_in_its_own_order(tmp_path: Path) -> None:
         assert items.inputs.shape == (len(numbers), 3, 256, 256)
         for row, name in enumerate(items.ids):
             np.testing.assert_array_equal(items.inputs[row].numpy(), decode(root / name, 256, how="torchvision-crop"))
-    assert len(birds.train) == 25
-    assert len(birds.test) == 5
-    assert birds.votes is None
+    assert (len(birds.train), len(birds.test), birds.votes) == (25, 5, None)
 
 
 def test_the_set_may_be_named_itself_and_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,10 +153,14 @@ def test_damaged_lists_are_named(tmp_path: Path, file: str, text: str | None, me
         load_dataset("cub200", data_dir=tmp_path)
 
 
-def test_an_absent_or_damaged_picture_is_named(tmp_path: Path) -> None:
+def test_an_absent_set_or_an_absent_or_damaged_picture_is_named(tmp_path: Path) -> None:
     root = make_cub(tmp_path / "CUB_200_2011", items=6)
     absent = root / "images" / BIRDS[1] / "Bird_0001_1.png"
     moved = absent.rename(tmp_path / "away.png")
+    with pytest.raises(InputError, match=r"No CUB-200-2011 in .*CUB_200_2011/, cub200/ is images.txt or train. Get CUB_200"):
+        load_dataset("cub200", data_dir=tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="PALS_DATA is not set"):
+        load_dataset("cub200")
     with pytest.raises(InputError, match=rf"{absent.name} cannot be used: the file does not exist\. Unpack the data set again"):
         load_dataset("cub200", data_dir=tmp_path)
     moved.rename(absent)
@@ -166,13 +168,6 @@ def test_an_absent_or_damaged_picture_is_named(tmp_path: Path) -> None:
     victim.write_bytes(victim.read_bytes()[:100])
     with pytest.raises(InputError, match=f"{victim.name} cannot be used: .* Unpack the data set again"):
         load_dataset("cub200", data_dir=tmp_path)
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"No CUB-200-2011 in .*CUB_200_2011/, cub200/ is images.txt or train. Get CUB_200"):
-        load_dataset("cub200", data_dir=tmp_path)
-    with pytest.raises(InputError, match="PALS_DATA is not set"):
-        load_dataset("cub200")
 
 
 @pytest.mark.slow
@@ -190,11 +185,8 @@ def test_a_short_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(run.candidates.allowed_NC, expected.candidates.allowed_NC)
     made: list[int] = []
     views = run.trainer.views
-    monkeypatch.setitem(
-        vars(views),
-        "make",
-        lambda name, inputs, generator: made.append(len(inputs)) or Views.make(views, name, inputs, generator),
-    )
+    counted = lambda name, inputs, generator: made.append(len(inputs)) or Views.make(views, name, inputs, generator)  # noqa: E731
+    monkeypatch.setitem(vars(views), "make", counted)
     records = list(run.epochs())
     assert max(made) == 8  # large pictures, so one batch at a time
     assert records[0]["steps"] == 4  # 25 pictures in batches of 8, the last one filled

@@ -26,6 +26,8 @@ def test_shapes_and_types(digits):
         assert (items.inputs % 15 == 0).all()
     assert digits.class_names == tuple("0123456789")
     assert digits.group_C is None
+    train_C, test_C = (torch.bincount(truth.label_N, minlength=10) for truth in (digits.truth, digits.test_truth))
+    assert ((test_C - 0.2 * (train_C + test_C)).abs() <= 1).all()  # a fifth of each class is held out
 
 
 def test_every_digit_is_used_once_with_its_own_label(digits):
@@ -38,13 +40,10 @@ def test_every_digit_is_used_once_with_its_own_label(digits):
         np.testing.assert_array_equal(items.inputs[:, 0].numpy(), source.images[number] * 15)
 
 
-def test_a_fifth_of_each_class_is_held_out(digits):
-    train_C = torch.bincount(digits.truth.label_N, minlength=10)
-    test_C = torch.bincount(digits.test_truth.label_N, minlength=10)
-    assert ((test_C - 0.2 * (train_C + test_C)).abs() <= 1).all()
-
-
 def test_the_split_does_not_depend_on_the_seed_of_the_run(digits):
+    assert load_dataset("digits").train.ids == digits.train.ids
+    with pytest.raises(InputError, match="did you mean 'digits'"):
+        load_dataset("digit")
     torch.manual_seed(7)
     again = load_digits_data(seed=7)
     assert again.test.ids == digits.test.ids
@@ -56,9 +55,3 @@ def test_eval_view_is_normalised_by_the_training_part(digits):
     assert view.mean().abs() < 1e-5
     assert (view.std(correction=0) - 1).abs() < 1e-5
     assert digits.views.make("eval", digits.test.inputs, torch.Generator()).mean().abs() > 1e-5
-
-
-def test_by_name(digits):
-    assert load_dataset("digits").train.ids == digits.train.ids
-    with pytest.raises(InputError, match="did you mean 'digits'"):
-        load_dataset("digit")

@@ -88,12 +88,11 @@ def offer(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | None = None
     monkeypatch.setitem(ARCHIVES, "toy", Archive(site.url, sha256 or right, "toy-folder", ("one",), ("two",)))
 
 
-class Bar:
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, int | None]] = []
+class Bar(list[tuple[int, int | None]]):
+    """The calls of a progress bar."""
 
     def __call__(self, done: int, total: int | None) -> None:
-        self.calls.append((done, total))
+        self.append((done, total))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -110,11 +109,9 @@ def test_download_check_unpack(tmp_path, site):
     assert folder == tmp_path / "new" / "data" / "toy-folder"
     assert names_in(folder.parent) == WHOLE  # no archive, no .part, no temporary folder left
     size = len(site.content)
-    assert bar.calls[0] == (0, size)
-    assert bar.calls[-1] == (size, size)
-    steps = [done for done, _ in bar.calls]
-    assert steps == sorted(steps)
-    assert len(steps) > 5
+    assert bar[0] == (0, size)
+    assert bar[-1] == (size, size)
+    assert bar == sorted(bar) and len(bar) > 5
 
 
 def test_a_complete_folder_is_left_alone(tmp_path, site):
@@ -144,24 +141,17 @@ def test_a_folder_that_lacks_files_is_fetched_anew(tmp_path, site, lacking):
     assert {path.name: path.read_text() for path in aside.iterdir()} == dict.fromkeys(mine, "mine")
     fetch("toy", tmp_path, Bar(), said.append)
     assert (len(site.asked), len(said)) == (1, 1)
-
-
-def test_what_was_kept_is_never_written_over(tmp_path, site):
-    for content in ("first", "second"):
-        for name in ("one", "two"):
-            (tmp_path / "toy-folder" / name).unlink(missing_ok=True)
-        (tmp_path / "toy-folder").mkdir(exist_ok=True)
-        (tmp_path / "toy-folder" / "one").write_text(content)
-        fetch("toy", tmp_path, Bar())
-    assert (tmp_path / "toy-folder.incomplete" / "one").read_text() == "first"
-    assert (tmp_path / "toy-folder.incomplete-2" / "one").read_text() == "second"
+    (folder / "one").unlink()
+    fetch("toy", tmp_path, Bar(), said.append)  # what was kept is never written over
+    assert {path.name for path in aside.iterdir()} == mine
+    assert names_in(tmp_path / "toy-folder.incomplete-2") == ["two"]
 
 
 def test_a_failed_download_leaves_the_incomplete_folder_as_it_is(tmp_path, site):
     (tmp_path / "toy-folder").mkdir()
     (tmp_path / "toy-folder" / "one").write_text("mine")
     site.status = 404
-    with pytest.raises(InputError, match="refused"):
+    with pytest.raises(InputError, match=r"refused http://.*404.*save http://.* as .*toy.tar.gz by other means"):
         fetch("toy", tmp_path, Bar())
     assert names_in(tmp_path) == ["toy-folder", "toy-folder/one"]
     assert (tmp_path / "toy-folder" / "one").read_text() == "mine"
@@ -193,18 +183,19 @@ def test_a_download_that_broke_off_goes_on_where_it_stopped(tmp_path, site):
     bar = Bar()
     fetch("toy", tmp_path, bar)
     assert site.asked == [None, "bytes=10000-"]
-    assert bar.calls[0] == (10_000, len(site.content))
-    assert bar.calls[-1] == (len(site.content), len(site.content))
+    assert bar[0] == (10_000, len(site.content))
+    assert bar[-1] == (len(site.content), len(site.content))
     assert names_in(tmp_path) == WHOLE
 
 
-def test_a_server_without_ranges_sends_everything_again(tmp_path, site):
-    site.knows_ranges = False
-    (tmp_path / "toy.tar.gz.part").write_bytes(b"x" * 10_000)
-    bar = Bar()
+@pytest.mark.parametrize(("lacks", "asked"), [("knows_ranges", "bytes=10000-"), ("tells_length", None)])
+def test_a_server_without_ranges_or_lengths_sends_everything(tmp_path, site, lacks, asked):
+    setattr(site, lacks, False)
+    (tmp_path / "toy.tar.gz.part").write_bytes(b"x" * (10_000 if asked else 0))
+    bar, size = Bar(), len(site.content)
     fetch("toy", tmp_path, bar)
-    assert site.asked == ["bytes=10000-"]
-    assert bar.calls[0] == (0, len(site.content))
+    assert site.asked == [asked]
+    assert (bar[0], bar[-1]) == (((0, size), (size, size)) if asked else ((0, None), (size, None)))
     assert names_in(tmp_path) == WHOLE
 
 
@@ -223,18 +214,9 @@ def test_a_server_that_sends_the_wrong_piece(tmp_path, site):
     assert (tmp_path / "toy.tar.gz.part").stat().st_size == 10_000
 
 
-def test_without_a_length(tmp_path, site):
-    site.tells_length = False
-    bar = Bar()
-    fetch("toy", tmp_path, bar)
-    assert bar.calls[-1] == (len(site.content), None)
-
-
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(tmp_path, site, monkeypatch):
     offer(monkeypatch, site, sha256="0" * 64)
-    with pytest.raises(
-        InputError, match=r"toy.tar.gz.part was damaged.*should be 0{64}.*It was deleted; run the same command again"
-    ):
+    with pytest.raises(InputError, match=r"toy.tar.gz.part was damaged.*should be 0{64}.*It was deleted; run the same"):
         fetch("toy", tmp_path, Bar())
     assert names_in(tmp_path) == []
 
@@ -273,12 +255,6 @@ def test_a_bad_archive_leaves_no_folder(tmp_path, site, monkeypatch, content, fo
     with pytest.raises(InputError, match=rf"{found}.*Delete it and run the same command again|toy.tar.gz {found}"):
         fetch("toy", data, Bar())
     assert names_in(tmp_path) == ["data", "data/toy.tar.gz"]
-
-
-def test_the_server_refuses(tmp_path, site):
-    site.status = 404
-    with pytest.raises(InputError, match=r"refused http://.*404.*save http://.* as .*toy.tar.gz by other means"):
-        fetch("toy", tmp_path, Bar())
 
 
 def test_no_server(tmp_path, monkeypatch):
@@ -352,10 +328,8 @@ def test_weights_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA, the folder of data and weights, is"):
         find_weights(name)
     data = tmp_path / "data"
-    official = (
-        rf"{data}/{name}, {data}/weights/{name}\. Get it with `pals data fetch resnet18-weights --data-dir {data}` or from "
-    )
-    with pytest.raises(InputError, match=rf"{official}https://download.pytorch.org/models/{name}"):
+    official = rf"{data}/{name}, {data}/weights/{name}\. .*fetch resnet18-weights --data-dir {data}` or from https://.*/{name}"
+    with pytest.raises(InputError, match=official):
         find_weights(name, data)
     with pytest.raises(InputError, match=r"There is no weights file mine\.pt; .* Check the path; weights are never downloaded"):
         find_weights("mine.pt", data)

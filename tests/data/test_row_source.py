@@ -116,7 +116,7 @@ def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
         source[5:9]
 
 
-def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
+def test_an_array_that_is_cut_off_or_cannot_be_read_row_by_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, np.zeros((100, 50), dtype=np.float32))
     whole = path.read_bytes()
@@ -136,14 +136,9 @@ def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         open_array(path)
     path.write_text("no array")  # numpy would advise to unpickle it
-    with pytest.raises(
-        InputError, match=r"of numbers \(no numbers, but perhaps Python objects, which are never loaded\)\. Rewrite"
-    ):
+    with pytest.raises(InputError, match=r"no numbers, but perhaps Python objects, which are never loaded"):
         open_array(path)
-
-
-@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))])
-def test_an_array_that_cannot_be_read_row_by_row(array: np.ndarray, tmp_path: Path) -> None:
-    np.save(tmp_path / "odd.npy", array)
-    with pytest.raises(InputError, match=r"odd\.npy holds .*; rows of uint8 or floats"):
-        open_array(tmp_path / "odd.npy")
+    for array in (np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))):
+        np.save(path, array)
+        with pytest.raises(InputError, match=r"rows\.npy holds .*; rows of uint8 or floats"):
+            open_array(path)

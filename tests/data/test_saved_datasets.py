@@ -70,6 +70,8 @@ def test_any_row_of_a_saved_data_set(saved: Path) -> None:
     assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
     row_M = torch.randperm(len(NUMBERS), generator=torch.Generator().manual_seed(0))
     assert torch.equal(source[row_M], pixels(NUMBERS)[row_M])
+    assert tuple(names_in(str(saved))) == source.names
+    assert shards_of(str(saved.parent / "nothing")) is None
 
 
 def test_a_saved_data_set_streams_and_is_shared_out(saved: Path) -> None:
@@ -79,11 +81,8 @@ def test_a_saved_data_set_streams_and_is_shared_out(saved: Path) -> None:
     shares = [n for i in (1, 2) for stretch in stream.share(i, 2).parts(9) for n in stretch.chunk.names]
     assert whole == shares == [f"{number:04}.png" for number in NUMBERS]
     assert stream.fingerprint() == Stream.of(saved).fingerprint()
-
-
-def test_fit_finds_the_pictures(saved: Path) -> None:
-    assert names_in(str(saved)) == [f"{number:04}.png" for number in NUMBERS]
-    assert shards_of(str(saved.parent / "nothing")) is None
+    with pytest.raises(InputError, match="a saved Hugging Face data set"):
+        Stream.of(saved.parent / "nothing")
 
 
 def test_rows_that_were_selected_and_named(ponds: Any, tmp_path: Path) -> None:
@@ -119,8 +118,3 @@ def test_saved_data_sets_that_cannot_be_read(hf: Any, ponds: Any, tmp_path: Path
     assert SavedShard(cut).count() == 0
     (stretch,) = Stream.of(cut).parts(9, skip_bad=True)
     assert stretch.bad[0].name == str(cut)
-
-
-def test_predicting_a_saved_data_set_asks_for_one_that_exists(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a saved Hugging Face data set"):
-        Stream.of(tmp_path / "nothing")
