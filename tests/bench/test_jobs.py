@@ -85,12 +85,9 @@ def test_a_plan_has_each_run_once_with_equal_kinds_together(grid: Path, tmp_path
     assert [job.seed for job in jobs[:4]] == [1, 1, 2, 2]
 
 
-def test_extra_settings_win_and_are_named(grid: Path, tmp_path: Path) -> None:
+def test_extra_settings_win_and_shortened_runs_are_kept_apart(grid: Path, tmp_path: Path) -> None:
     job = plan(read_grid(grid), [1], None, tmp_path, {"train": {"lr": 0.7}, "engine": {"device": "auto"}})[0]
     assert (job.config.train.lr, job.config.train.batch_size, job.changed) == (0.7, 512, ("train.lr",))
-
-
-def test_shortened_runs_are_kept_apart(grid: Path, tmp_path: Path) -> None:
     full, short, same = (plan(read_grid(grid), [1], epochs, tmp_path)[0] for epochs in (None, 1, 2))
     assert (short.folder.parent.name, short.config.train.epochs) == ("epochs-1", 1)
     assert full.folder == same.folder
@@ -126,16 +123,9 @@ def test_a_folder_with_other_settings_is_named(whole: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "visible", "name", "expected"),
-    [
-        (0, None, "auto", ()),
-        (2, None, "auto", ("0", "1")),
-        (2, None, "cuda", ("0", "1")),
-        (2, None, "cpu", ()),
-        (2, None, "cuda:1", ()),
-        (2, "4, 6", "auto", ("4", "6")),
-        (1, "GPU-aa", "auto", ("GPU-aa",)),
-    ],
-)
+    [(0, None, "auto", ()), (2, None, "auto", ("0", "1")), (2, None, "cuda", ("0", "1")), (2, None, "cpu", ()),
+     (2, None, "cuda:1", ()), (2, "4, 6", "auto", ("4", "6")), (1, "GPU-aa", "auto", ("GPU-aa",))],
+)  # fmt: skip
 def test_gpus_to_spread_over(
     count: int, visible: str | None, name: str, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

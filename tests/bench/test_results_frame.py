@@ -134,8 +134,12 @@ def test_a_length_that_all_rows_have_is_the_full_schedule(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("of_the_run", "of_the_table"), [(50, None), (500, 50), (30, 50)])
-def test_schedules_are_never_mixed(of_the_run: int, of_the_table: int | None, made: Callable[..., Any]) -> None:
+def test_schedules_are_never_mixed_nor_two_records_of_one_run(
+    of_the_run: int, of_the_table: int | None, made: Callable[..., Any]
+) -> None:
     """Also where the folder of a run and its settings contradict each other."""
+    with pytest.raises(InputError, match="two records"):
+        made("1", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
     with pytest.raises(InputError, match="never mixed"):
         made("1", replace(record(PALS_CELL, epochs=of_the_table), epochs=of_the_run), epochs=of_the_table)
 
@@ -209,15 +213,12 @@ def test_links_lead_to_any_folder(name: str, expected: str, tmp_path: Path) -> N
     assert link(tmp_path / name, tmp_path / "page.md") == expected
 
 
-def test_two_records_of_one_run_are_refused(made: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match="two records"):
-        made("1", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))
-
-
 # ------------------------------------------------------------------------------------------------ commands
 
 
 def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
+    plain = pals("table", "2")  # the paper's numbers alone
+    assert plain.code == 0 and "81.46 ± 0.13" in plain.out and "ours" not in plain.out
     runs = write(tmp_path / "r.jsonl", record(PALS_CELL, accuracy=96.3))
     common = ("--runs", runs, "--methods", "PALS", "--cells", "cifar10-q0.1-*")
     assert "96.30 (1)" in pals("table", "1", *common).out
@@ -243,11 +244,6 @@ def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
         assert words in " ".join(answer.err.split()), arguments
 
 
-def test_without_runs_the_papers_numbers_are_shown(pals: Pals) -> None:
-    answer = pals("table", "2")
-    assert answer.code == 0 and "81.46 ± 0.13" in answer.out and "ours" not in answer.out
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 300])
 def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     from pals.cli import base
@@ -260,8 +256,7 @@ def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.
 
 
 def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:
-    names = ["noisy-comparison/cifar10-q0.3-eta0.3/pals", BASELINE_RUN]
-    runs = write(tmp_path / "r.jsonl", *[record(name) for name in names])
+    runs = write(tmp_path / "r.jsonl", record(f"{STUDY}/pals"), record(BASELINE_RUN))
     assert pals("figure", "speed", "--runs", runs, "--out", "s.svg").code == 0
     assert "PALS" in (tmp_path / "s.svg").read_text(encoding="utf-8")
     assert pals("figure", "ablation", "K", "--runs", RECORDS, "--out", "k.svg").code == 0
@@ -276,18 +271,16 @@ def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path)
     for arguments, said in (
         (("figure", "speed", "--table", "timing", "--runs", times), "has no accuracies to draw"),
         (("table", "figure2", "--runs", runs, "--out", "f.png"), "pals figure selected RUN"),
+        (("figure", "speed", "--table", "2"), "no runs with times"),
     ):
         answer = pals(*arguments)
         assert (answer.code, said in " ".join(answer.err.split())) == (2, True)
-    answer = pals("figure", "speed", "--table", "2")
-    assert (answer.code, "no runs with times" in " ".join(answer.err.split())) == (2, True)
 
 
 def test_curves_are_named_by_what_tells_them_apart(whole: Path) -> None:
     runs = sorted(whole.glob("*/pals/full/seed-*"))
     assert len(runs) == 4
-    names = [curve.name for curve in read_curves(runs)]
-    assert names == ["/".join(run.parts[-4:]) for run in runs]
+    assert [curve.name for curve in read_curves(runs)] == ["/".join(run.parts[-4:]) for run in runs]
     assert [curve.name for curve in read_curves(runs[:2])] == ["seed-1", "seed-2"]
     assert [curve.name for curve in read_curves(runs[:1])] == ["seed-1"]
 
@@ -322,9 +315,7 @@ def test_the_kept_records_are_of_experiments_and_lead_to_their_pages() -> None:
         assert (one.method, one.network) == (experiment.method, experiment.config(one.seed).network.name)
         if one.folder:
             page = (RECORDS.parent / one.folder).read_text(encoding="utf-8")
-            assert f"**{one.accuracy:.2f}**" in page
-            assert f"`{one.commit}`" in page
-            assert one.command in page
+            assert all(text in page for text in (f"**{one.accuracy:.2f}**", f"`{one.commit}`", one.command))
             curve = read_curve((RECORDS.parent / one.folder).with_suffix(".csv"))
             assert (curve.epochs[-1], round(curve.accuracy[-1], 2)) == (one.epochs, one.accuracy)
 

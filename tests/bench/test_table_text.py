@@ -221,14 +221,10 @@ def test_latex_is_well_formed(standalone: bool) -> None:
     text = to_latex([WIDE, ABLATION, STUDY], standalone)
     tables = ["table", "tabular"] * 3
     assert environments(text) == (["document", *tables] if standalone else tables)
-    counts = columns_of(text)
-    assert counts
-    assert all(filled == there for filled, there in counts)
+    assert columns_of(text) and all(filled == there for filled, there in columns_of(text))
     assert text.startswith("\\documentclass" if standalone else "% needs \\usepackage{booktabs}")
-    assert text.isascii()
-    assert "../r/seed-1" not in text
-    assert r"A \& B: 100\%" in text
-    assert r"Set\_1" in text
+    assert text.isascii() and "../r/seed-1" not in text
+    assert r"A \& B: 100\%" in text and r"Set\_1" in text
 
 
 @pytest.mark.skipif(not (shutil.which("tectonic") or shutil.which("pdflatex")), reason="no LaTeX on this machine")

@@ -127,26 +127,23 @@ def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, m
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "torchrun", "said"),
     [
-        (("--launcher", "cloud"), "Known: local, ray, slurm"),
-        (("--cluster", "a=1"), "The local launcher has no options"),
-        (("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"), "cannot be divided evenly among 2 nodes"),
+        (("--launcher", "cloud"), False, "Known: local, ray, slurm"),
+        (("--cluster", "a=1"), False, "The local launcher has no options"),
+        (("--launcher", "slurm", "--processes", "3", "--cluster", "nodes=2"), False, "cannot be divided evenly among 2 nodes"),
+        (("--launcher", "slurm"), True, "--launcher slurm, but torchrun has started 2 processes."),
     ],
 )
 @needs_submitit
-def test_wrong_options_are_a_sentence(arguments: tuple[str, ...], said: str, pals: Pals) -> None:
+def test_wrong_options_are_a_sentence(
+    arguments: tuple[str, ...], torchrun: bool, said: str, pals: Pals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables(0, 2, 29500).items() if torchrun else ():
+        monkeypatch.setenv(name, value)
     answer = pals(*DIGITS, *arguments, "--out", "run")
     assert answer.code == 2
     assert said in answer.err
-
-
-def test_launchers_exclude_each_other(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in variables(0, 2, 29500).items():
-        monkeypatch.setenv(name, value)
-    answer = pals(*DIGITS, "--launcher", "slurm", "--out", "run")
-    assert answer.code == 2
-    assert "--launcher slurm, but torchrun has started 2 processes." in answer.err
 
 
 def test_a_cluster_with_too_few_cores_is_a_sentence() -> None:
