@@ -72,8 +72,7 @@ def test_end_to_end(pals: Pals, grid: Path, whole: Path) -> None:
 
 
 def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
-    some_of(whole, Path("bench"), FOLDERS[:3])
-    shutil.copytree(whole / FOLDERS[3], Path("bench") / FOLDERS[3])
+    some_of(whole, Path("bench"), FOLDERS[:4])
     (Path("bench") / FOLDERS[3] / "summary.json").unlink()
     files = sorted(Path("bench").rglob("*"))
     answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench", "--dry-run")
@@ -196,11 +195,8 @@ def test_interrupted_and_continued_is_the_same_as_not(
 
 
 def test_one_failure_does_not_stop_the_others(pals: Pals, grid: Path) -> None:
-    grid.write_text(
-        GRID.replace("Average: {", "Wild: {train: {lr: 1.0e+30}, ").replace(
-            "PALS: {", "Average: {method: {name: average}}\n  PALS: {"
-        )
-    )
+    wild = GRID.replace("Average: {", "Wild: {train: {lr: 1.0e+30}, ")
+    grid.write_text(wild.replace("PALS: {", "Average: {method: {name: average}}\n  PALS: {"))
     answer = pals("bench", "--grid", grid, "--cells", "few", "--out", "bench")
     assert answer.code == 1
     assert re.search(r"Failed: toy/few/wild seed 1: The loss is \S+ in epoch 1: training has diverged\.", answer.err)
@@ -290,17 +286,9 @@ def test_only_the_command_acts_on_requests_to_end() -> None:
     assert worker.exitcode == 7
 
 
-@pytest.mark.parametrize(
-    ("launcher", "jobs", "runs", "options", "expected"),
-    [
-        ("local", 2, 5, {}, 2),
-        ("local", 2, 1, {}, 1),
-        ("slurm", 16, 20, {}, 1),
-        ("slurm", 16, 20, {"cluster": "local"}, 20),
-    ],
-)
-def test_runs_that_share_a_device(launcher: str, jobs: int, runs: int, options: dict[str, str], expected: int) -> None:
-    assert _at_a_time(launcher, jobs, runs, options) == expected
+def test_runs_that_share_a_device() -> None:
+    assert [_at_a_time("local", 2, runs, {}) for runs in (5, 1)] == [2, 1]
+    assert [_at_a_time("slurm", 16, 20, options) for options in ({}, {"cluster": "local"})] == [1, 20]
 
 
 class FakePool:

@@ -100,20 +100,14 @@ class TestFromLists:
 
 
 class TestFromVotes:
-    def test_counts_become_shares(self) -> None:
-        candidates = CandidateSets.from_votes([("a", "dog"), ("b", "cat"), ("a", "cat"), ("a", "dog"), ("a", "dog")])
-        assert candidates.ids == ("a", "b")
-        assert sets(candidates) == [{"cat", "dog"}, {"cat"}]
-        assert candidates.frequency_NC is not None
-        assert candidates.frequency_NC.tolist() == [[0.25, 0.75], [1, 0]]
-        assert candidates.frequency_NC.dtype == torch.float32
-
-    def test_weights(self) -> None:
-        votes = [("a", 0, 3.0), ("a", 1, 0.0), ("a", 2), ("b", 1, 1e-3), ("b", 1, 1e-3)]
+    def test_weights_become_shares(self) -> None:
+        votes = [("a", "cat", 3.0), ("a", "dog", 0.0), ("b", "dog", 1e-3), ("a", "eel"), ("b", "dog", 1e-3)]
         candidates = CandidateSets.from_votes(votes)
-        assert sets(candidates) == [{"0", "2"}, {"1"}], "a vote of weight 0 is no vote"
+        assert candidates.ids == ("a", "b")
+        assert sets(candidates) == [{"cat", "eel"}, {"dog"}], "a vote of weight 0 is no vote"
         assert candidates.frequency_NC is not None
         assert candidates.frequency_NC.tolist() == [[0.75, 0, 0.25], [0, 1, 0]]
+        assert candidates.frequency_NC.dtype == torch.float32
 
     def test_ids_fix_the_order_and_the_items(self) -> None:
         votes = [("a", "dog"), ("c", "cat")]

@@ -11,19 +11,9 @@ import pytest
 from pals.labels.taxonomy import NO_NODE, Taxonomy, TaxonomyNode
 from pals.util.errors import InputError
 
-BIRDS = Taxonomy.from_parents(
-    {
-        "birds": None,
-        "gulls": "birds",
-        "herring gull": "gulls",
-        "kittiwake": "gulls",
-        "terns": "birds",
-        "arctic tern": "terns",
-        "common tern": "terns",
-        "mammals": None,
-        "seal": "mammals",
-    }
-)
+BELOW = {None: ("birds", "mammals"), "birds": ("gulls", "terns"), "gulls": ("herring gull", "kittiwake"),
+         "terns": ("arctic tern", "common tern"), "mammals": ("seal",)}  # fmt: skip
+BIRDS = Taxonomy.from_parents({name: parent for parent, names in BELOW.items() for name in names})
 TABLE = """label,parent
 birds,
 gulls,birds

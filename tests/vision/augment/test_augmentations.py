@@ -191,10 +191,9 @@ def test_vector_views() -> None:
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    with pytest.raises(InputError, match="did you mean 'strong'"):
-        CIFAR.make("stron", photos(32, 32, 20), seeded())
-    with pytest.raises(InputError, match="made for 3"):
-        CIFAR.make("eval", digits(2), seeded())
+    for name, images, message in (("stron", photos(32, 32, 20), "did you mean 'strong'"), ("eval", digits(2), "made for 3")):
+        with pytest.raises(InputError, match=message):
+            CIFAR.make(name, images, seeded())
     with pytest.raises(InputError, match="Unknown strong view 'cifr'"):
         image_views(MEAN, STD, pad=4, flip=True, strong="cifr")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs a size"):
