@@ -134,9 +134,7 @@ def test_a_length_that_all_rows_have_is_the_full_schedule(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("of_the_run", "of_the_table"), [(50, None), (500, 50), (30, 50)])
-def test_schedules_are_never_mixed_nor_two_records_of_one_run(
-    of_the_run: int, of_the_table: int | None, made: Callable[..., Any]
-) -> None:
+def test_neither_schedules_nor_records_are_mixed(of_the_run: int, of_the_table: int | None, made: Callable[..., Any]) -> None:
     """Also where the folder of a run and its settings contradict each other."""
     with pytest.raises(InputError, match="two records"):
         made("1", record(PALS_CELL), record(PALS_CELL, accuracy=80.0))

@@ -63,13 +63,18 @@ class TestClosedForms:
         assert noise.effective_rate == near(noise.expected_rate)
 
     @pytest.mark.parametrize(
-        ("protocol", "expected"), [("g1", 0.3 * (1 - 0.8**7) / (1 - 0.3 * 0.8**7)), ("g2", 0.3), ("g3", 0.3), ("g4", 0.3 * 0.8)]
-    )
-    def test_rates_on_many_draws(self, protocol: Protocol, expected: float) -> None:
+        ("protocol", "expected", "size"),
+        [("g1", 0.3 * (1 - 0.8**7) / (1 - 0.3 * 0.8**7), (0.7 + 7 * 0.2) / (1 - 0.3 * 0.8**7)), ("g2", 0.3, 1 + 7 * 0.2),
+         ("g3", 0.3, None), ("g4", 0.3 * 0.8, None)],
+    )  # fmt: skip
+    def test_rates_and_sizes_on_many_draws(self, protocol: Protocol, expected: float, size: float | None) -> None:
         noise = make(truth_of(MANY, 8), 0.2, 0.3, protocol)
         assert noise.expected_rate == pytest.approx(expected, abs=1e-5)  # g2: full sets, 0.3 * 0.2^7
         assert noise.effective_rate == near(expected)
         assert (noise.protocol, noise.partial_rate, noise.noise_rate) == (protocol, 0.2, 0.3)
+        size_N = noise.candidates.size_N.double()
+        assert noise.mean_size == float(size_N.mean())
+        assert size is None or noise.mean_size == pytest.approx(size, abs=5 * float(size_N.std()) / math.sqrt(MANY))
 
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     @pytest.mark.parametrize("q", [0.05, 0.6])
@@ -77,15 +82,6 @@ class TestClosedForms:
         group_C = torch.tensor([7, 7, -2, 7, -2, 7]) if protocol == "g3" else torch.tensor([7, 7, -2, 7, -2, 0])
         noise = make(truth_of(MANY, 6), q, 0.4, protocol, group_C=group_C)
         assert noise.effective_rate == near(noise.expected_rate)
-
-    @pytest.mark.parametrize(
-        ("protocol", "q", "eta", "expected"),
-        [("g1", 0.1, 0.5, (0.5 + 9 * 0.1) / (1 - 0.5 * 0.9**9)), ("g2", 0.3, 0.25, 1 + 0.3 * 9)],
-    )
-    def test_mean_size(self, protocol: Protocol, q: float, eta: float, expected: float) -> None:
-        noise = make(truth_of(MANY, 10), q, eta, protocol)
-        size_N = noise.candidates.size_N.double()
-        assert noise.mean_size == float(size_N.mean()) == pytest.approx(expected, abs=5 * float(size_N.std()) / math.sqrt(MANY))
 
 
 # --- every set of a small problem, with its probability, straight from the words of each recipe -----------------------
@@ -158,9 +154,7 @@ class TestDistribution:
     @pytest.mark.parametrize("protocol", PROTOCOLS)
     @pytest.mark.parametrize(("q", "eta"), [(0.3, 0.4), (0.1, 0.9), (0.9, 0.2), (1.0, 0.5), (0.02, 0.0), (0.3, 1.0)])
     @pytest.mark.parametrize("group", [[0, 0, 0, 0], [1, 0, 1, 1, 0]])
-    def test_every_set_is_as_likely_as_the_recipe_says(
-        self, protocol: Protocol, q: float, eta: float, group: list[int]
-    ) -> None:
+    def test_every_set_is_as_likely_as_the_recipe(self, protocol: Protocol, q: float, eta: float, group: list[int]) -> None:
         y = 2
         truth = Truth.of(torch.full((20_000,), y), default_names(len(group)))
         noise = make(truth, q, eta, protocol, group_C=torch.tensor(group))
@@ -204,9 +198,7 @@ class TestProperties:
         group=st.lists(st.integers(0, 3), min_size=2, max_size=9),
         seed=st.integers(0, 2**40),
     )
-    def test_sets_are_never_empty_and_stay_in_their_group(
-        self, protocol: Protocol, q: float, eta: float, group: list[int], seed: int
-    ) -> None:
+    def test_sets_hold_some_of_their_group(self, protocol: Protocol, q: float, eta: float, group: list[int], seed: int) -> None:
         truth = truth_of(40, len(group))
         group_C = torch.tensor(group)
         alone = min(group.count(g) for g in group) == 1

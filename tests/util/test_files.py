@@ -52,7 +52,7 @@ def test_the_remedy_is_one_for_the_failure(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("step", ["tempfile.mkstemp", "os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), MemoryError()])
-def test_failure_at_any_step_leaves_the_old_file(
+def test_a_failure_leaves_the_old_file(
     step: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"

@@ -97,7 +97,7 @@ def test_a_file_of_ones_own_is_recognised(tmp_path: Path, name: str) -> None:
         ("patches", {}, "images="),
     ],
 )
-def test_what_cannot_be_found(
+def test_what_is_not_there(
     name: str, options: dict[str, str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,9 +116,7 @@ def test_a_network_of_timms_from_a_file(timm: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="not installed: timm")
-def test_no_connection_for_a_name_of_the_hub(
-    timm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_connection_to_the_hub(timm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     create = timm.create_model
 
     def unconnected(name: str, pretrained: bool = False, **options: Any) -> Any:

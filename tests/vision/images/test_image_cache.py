@@ -68,7 +68,7 @@ def left_in(cache: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [None, 1, 5])
-def test_a_folder_becomes_a_table(folder: Path, cache: Path, workers: int | None) -> None:
+def test_a_folder_becomes_a_table_once(folder: Path, cache: Path, workers: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(folder / "large.bmp", 50, width=30, height=17)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -78,14 +78,10 @@ def test_a_folder_becomes_a_table(folder: Path, cache: Path, workers: int | None
     assert table.images.shape == (14, 3, S, S) and table.bad == () and table.decoded == 14
     assert table.size_N2[-2:].tolist() == [[30, 17], [17, 30]]
     assert_right(table, folder)
-
-
-def test_the_second_time_nothing_is_decoded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_images(folder, S, cache=cache)
     monkeypatch.setattr(folder_module, "read_image", lambda *_: pytest.fail("decoded again"))
     again = load_images(str(folder), S, cache=cache)
-    assert again.decoded == 0 and again.names == first.names
-    assert (again.images == first.images).all() and (again.size_N2 == first.size_N2).all()
+    assert again.decoded == 0 and again.names == table.names
+    assert (again.images == table.images).all() and (again.size_N2 == table.size_N2).all()
     assert left_in(cache) == [".json", ".npy"]
 
 
@@ -242,25 +238,19 @@ def spoil(folder: Path, count: int = 2) -> list[str]:
     return names
 
 
-def test_bad_images_are_an_error_that_names_them(folder: Path, cache: Path) -> None:
-    spoil(folder, 7)
+def test_bad_images_are_named_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = spoil(folder, 7)
     with pytest.raises(InputError) as caught:
         load_images(folder, S, cache=cache)
     text = str(caught.value)
     assert text.startswith(f"7 of 19 images in {folder} cannot be read ('0/bad.png': the file is empty; '1/bad.png'")
     assert "'4/bad.png'" in text and "'5/bad.png'" not in text and "and 2 more" in text and "--skip-bad" in text
-
-
-def test_bad_images_are_skipped_and_remembered(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = spoil(folder)
-    with pytest.raises(InputError, match="--skip-bad"):
-        load_images(folder, S, cache=cache)
     monkeypatch.setattr(folder_module, "read_image", lambda *_: pytest.fail("decoded again"))
     table = load_images(folder, S, cache=cache, skip_bad=True)
     assert table.bad == tuple(BadImage(name, "the file is empty") for name in names)
     assert len(table) == 12 and table.decoded == 0
     assert_right(table, folder)
-    with pytest.raises(InputError, match="2 of 14"):
+    with pytest.raises(InputError, match="7 of 19"):
         load_images(folder, S, cache=cache)
     assert load_images(folder, S, cache=cache, names=["0/00.png"]).bad == ()
     monkeypatch.undo()
@@ -441,9 +431,7 @@ def test_a_lock_keeps_others_out_until_it_is_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("report_always")
-def test_without_locks_no_file_of_another_process_is_deleted(
-    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_no_file_of_others_is_deleted(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def no_lock(path: Path) -> Iterator[bool]:
         yield False

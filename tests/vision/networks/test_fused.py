@@ -68,19 +68,13 @@ def test_a_norm_moves_into_the_weights(bias: bool) -> None:
 
 @pytest.mark.parametrize(
     ("make", "adds"),
-    rest_slow(
-        2,
-        [
-            (resnet20, True),
-            (two_blocks(SqueezeExciteBottleneck), False),  # its gate comes before the sum
-            (two_blocks(Bottleneck), True),
-            (imagenet_resnet18, True),
-        ],
-    ),
-)
-def test_one_operation_is_as_near_to_full_precision_as_several(
-    make: Callable[[int, int], Network], adds: bool, calls: list[bool]
-) -> None:
+    rest_slow(2, [
+        (resnet20, True), (two_blocks(SqueezeExciteBottleneck), False),  # its gate comes before the sum
+        (two_blocks(Bottleneck), True), (imagenet_resnet18, True),
+    ]),
+)  # fmt: skip
+def test_one_operation_is_as_near_as_several(make: Callable[[int, int], Network], adds: bool, calls: list[bool]) -> None:
+    """As near to full precision."""
     network, x = lived_in(make)
     with torch.autocast("cpu", torch.bfloat16):
         several = network(x).features.float()

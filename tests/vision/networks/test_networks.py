@@ -244,7 +244,7 @@ def test_batch_of_one_in_training(name: str) -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs", "tail"), [(BatchNorm1d, nn.BatchNorm1d, ()), (BatchNorm2d, nn.BatchNorm2d, (1, 1))])
-def test_norm_of_a_single_value_uses_the_running_statistics(
+def test_norm_of_one_value_uses_running_statistics(
     ours: type[nn.Module], theirs: type[nn.Module], tail: tuple[int, ...]
 ) -> None:
     norm, reference = ours(3), theirs(3)
