@@ -28,7 +28,11 @@ DOCTYPES = (
 Case = tuple[str | bytes, str, dict[str, Any], tuple[str, ...]]
 REFUSED: dict[str, list[Case]] = {  # content, name of the file, options, what the message holds
     "columns": [
-        (HEADERLESS, "v.tsv", {}, ("'Species seen'", "item and label")),
+        (HEADERLESS, "v.tsv", {}, ("the answer: Species seen?", "--label-column 'Species seen'")),
+        ("image,who,top,second,percent\na,ann,newt,frog,90\n", "v.csv", {}, ("the answer: top, second?", "--label-column top")),
+        ("image,who,first,second\na,ann,90,10\n", "v.csv", {}, ("the answer: first, second?", "columns={'label': 'first'}")),
+        ("foto,who,label\na,ann,newt\n", "v.csv", {}, ("the image's name: foto?", "--item-column foto")),
+        ("foto,who,top\na,ann,newt\n", "v.csv", {}, ("'foto'", "item and label")),
         (HEADERLESS, "v.tsv", {"columns": {"label": "species"}}, ("no column 'species'", "'label'", "'when'")),
         (HEADERLESS, "v.tsv", {"format": "long", "columns": {"lable": "Who"}}, ("'lable'", "did you mean 'label'")),
         (HEADERLESS, "v.tsv", {"format": "long"}, ("no column for 'label'", "--label-column", "columns={'label'")),

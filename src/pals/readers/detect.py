@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from pals.readers.column_types import names_in
 from pals.readers.columns import KNOWN, Columns, plain
 from pals.readers.formats.wide import columns_unlike_others
 from pals.readers.source import Source
 from pals.util.errors import InputError
-from pals.util.words import listed, quoted
+from pals.util.words import in_short, listed, quoted
 
 OTHER_FILES = (  # first bytes, what it is, hint
     (b"PK\x03\x04", "a ZIP or Excel file", "Unpack it, or save the sheet as CSV (UTF-8)."),
@@ -20,6 +25,10 @@ OTHER_FILES = (  # first bytes, what it is, hint
 )
 PICKLE_FILE = "a pickle, which could run any program and is never loaded"
 EXPECTED_FORMATS = "Looked for: a table with columns item and label, one column per annotator, and all else in docs/formats.md."
+
+COLUMN_ROLES = {"item": "the image's name", "label": "the answer"}
+MAX_LISTED_COLUMNS = 6
+"""Columns that the question for one of them names."""
 
 
 def detect(source: Source, columns: Columns | None = None) -> str:
@@ -106,7 +115,31 @@ def _table(source: Source, columns: Columns) -> str:
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"annotator", "label", "candidates"}:
         _check_wide(source, columns)
         return "wide"
+    missing = {"item", "label"} - has
+    if len(missing) == 1:
+        _ask_for_column(source, columns, *missing)
     raise _cannot_tell(source.path, f"a table with the columns {listed(source.header, 4)}")
+
+
+def _ask_for_column(source: Source, columns: Columns, role: str) -> None:
+    """Ask which column holds the items or the answers, if any can: columns of text, or of numbers if there are no others."""
+    taken = {word for words in KNOWN.values() for word in words}
+    names = [name for name in source.names if plain(name) not in taken and name not in (*columns.values(), *source.repeated)]
+    if not source.is_parquet:  # whose columns may hold more than names
+        names = [name for name in names if not _is_numeric(names_in(source, name).names)] or names
+    if names:
+        more = ", ..." if len(names) > MAX_LISTED_COLUMNS else ""
+        among, first = ", ".join(in_short(name, 40) for name in names[:MAX_LISTED_COLUMNS]), quoted(names[0], 40)
+        source.refuse(
+            f"which column holds {COLUMN_ROLES[role]}: {among}{more}?",
+            f"Add --{role}-column {shlex.quote(in_short(names[0], 40))} (columns={{{role!r}: {first}}}).",
+        )
+
+
+def _is_numeric(names: np.ndarray) -> bool:
+    """Whether all texts that are not blank are numbers."""
+    cells = pd.Series(names, dtype=object).str.strip()
+    return bool(pd.to_numeric(cells[cells != ""], errors="coerce").notna().all())
 
 
 def _check_wide(source: Source, columns: Columns) -> None:

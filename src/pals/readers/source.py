@@ -69,10 +69,10 @@ class Source:
         """Raise an `InputError` that names the file.
 
         Args:
-            found: What is wrong, with its place in the file; no full stop.
+            found: What is wrong, with its place in the file, without a full stop, or a question.
             remedy: What to do, in whole sentences.
         """
-        raise InputError(f"{self.path}: {found}. {remedy}")
+        raise InputError(f"{self.path}: {found}{'' if found.endswith('?') else '.'} {remedy}")
 
     @cached_property
     def data(self) -> bytes:
