@@ -365,7 +365,6 @@ def test_from_a_real_process(tmp_path: Path) -> None:
 
 
 SLIPS = [
-    ("votes.csv", "Name a folder for the results"),
     ("gone.csv --out run", "gone.csv does not exist. Check the name of the file with the answers."),
     ("votes.csv --out run --truth gone.csv", "gone.csv does not exist. Check the name of the file for --truth."),
     ("votes.csv --out run --taxonomy pipe", "pipe: this is a pipe or a device, not a file."),

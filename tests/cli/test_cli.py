@@ -72,17 +72,34 @@ def test_help_of_everything(pals: Pals) -> None:
     assert re.fullmatch(r"pals \S+\n", pals("--version").out)
 
 
-def test_help_groups_the_commands(pals: Pals) -> None:
-    """Each of them once, in this order, and none outside."""
+def panels_of(help_text: str, entry: str) -> dict[str, list[str]]:
+    """The entries of each panel of a help text, in its order."""
     shown, panel = dict[str, list[str]](), ""
-    for line in pals("--help").out.splitlines():
+    for line in help_text.splitlines():
         if title := re.match(r"╭─ (.+?) ─+╮", line):
             panel = title[1]
-        elif (entry := re.match(r"│ (\w+) ", line)) and panel != "Options":
-            shown.setdefault(panel, []).append(entry[1])
+        elif found := re.match(entry, line):
+            shown.setdefault(panel, []).append(found[1])
+    return shown
+
+
+def test_help_of_fit_begins_with_ten_everyday_options(pals: Pals) -> None:
+    text = pals("fit", "--help").out
+    shown = panels_of(text, r"│ (?:\* +)?--([\w-]+)")
+    assert list(shown) == ["Options", "Answers", "Images", "Model", "Output", "Advanced"]
+    assert len(shown["Options"]) == 11 and {"out", "label-column", "truth", "trust", "no-images", "help"} <= set(
+        shown["Options"]
+    )
+    assert "Required: " in text
+    assert list(panels_of(pals("update", "--help").out, r"│ --([\w-]+)")) == list(shown)
+
+
+def test_help_groups_the_commands(pals: Pals) -> None:
+    """Each of them once, in this order, and none outside."""
+    shown = panels_of(pals("--help").out, r"│ (\w+) ")
     assert list(shown) == list(PANELS)
     assert {panel: sorted(names) for panel, names in shown.items()} == {p: sorted(names) for p, names in PANELS.items()}
-    assert next(iter(shown.values())) == ["fit", "review", "update", "predict", "report"]
+    assert next(iter(shown.values())) == ["fit", "review", "update", "predict", "export"]
     assert {command.split()[0] for command in COMMANDS} == {name for names in PANELS.values() for name in names}
 
 

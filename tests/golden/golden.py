@@ -47,8 +47,8 @@ LABELING = {"pseudo": "pseudo_N", "posterior": "posterior_NC", "selected": "sele
 RENAMED: dict[str, str] = {"belief": "posterior", "worker": "annotator"}
 """Recorded name of a column, key, file or cell, and its name now: `{"worker": "annotator"}`; `{"right: ": "correct: "}` for the
 beginning of `right: dark`."""
-LEFT_OUT = {"seconds", "created", "version", "title", "command", "settings", "thumbs"}
-"""Keys that are not recorded: times, paths, versions, and compressed images."""
+LEFT_OUT = {"seconds", "created", "version", "title", "command", "settings", "thumbs", "sentences"}
+"""Keys that are not recorded: times, paths, versions, compressed images, and the sentences that report.json has too."""
 SENTENCES = {"headline", "summary", "warnings", "sentence"}
 """Keys below which text may be reworded: only the numbers in it are compared."""
 RECORDED = Path(__file__).parent / "recorded"

@@ -12,6 +12,7 @@ from PIL import Image
 
 from _example import make_example
 from _toy import Answer
+from pals.cli.fit import _default_folder
 from pals.data.example import example
 
 Pals = Callable[..., Answer]
@@ -36,7 +37,7 @@ def test_one_option_shows_the_whole_path(pals: Pals) -> None:
     labels = pd.read_csv("runs/example/labels.csv", dtype=str).set_index("item")["label"]
     truth = pd.read_csv(example().truth, dtype=str).set_index("picture")["label"]
     assert (labels == truth.loc[labels.index]).mean() >= 0.95
-    assert Path("runs/example/report.html").is_file() and "Against the truth" in said.out + said.err
+    assert Path("runs/example/report.html").is_file() and "of the labels are right" in said.out
 
 
 @pytest.mark.parametrize("more", [("photos", "votes.csv"), ("--truth", "truth.csv"), ("--no-images",)])
@@ -50,6 +51,29 @@ def test_without_files_it_is_named(pals: Pals) -> None:
     assert said.code != 0 and "--example" in said.err
 
 
-def test_a_folder_for_the_results_is_asked_for(pals: Pals) -> None:
-    said = pals("fit", "photos", "votes.csv")
-    assert said.code != 0 and "--out" in said.err
+def write_answers(path: Path, labels: str) -> None:
+    rows = [f"{item},{name},{labels[item % 2]}\n" for item in range(20) for name in ("ann", "bob", "cho")]
+    path.write_text("".join(["item,annotator,label\n", *rows]))
+
+
+def test_the_folder_of_the_results_has_a_default(pals: Pals, tmp_path: Path) -> None:
+    """It is named after the answers, or after the images; the same command resumes, and other answers are refused."""
+    write_answers(tmp_path / "spring.csv", "xy")
+    command = ("fit", "--no-images", "spring.csv")
+    assert pals(*command).code == 0 and Path("runs/spring/summary.json").is_file()
+    assert "exists: keeping its settings" in pals(*command).out
+    write_answers(tmp_path / "spring.csv", "yx")
+    other = pals(*command)
+    assert other.code == 2 and "runs/spring" in other.err and "--out" in other.err
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("photos", "photos"), (".", "ponds"), ("photos/part-{000..009}.tar", "photos"), ("photos/part.tar", "part")],
+)
+def test_the_default_folder_is_named_after_the_images(
+    source: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ponds" / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "ponds")
+    assert _default_folder(Path(source)) == Path("runs", name)

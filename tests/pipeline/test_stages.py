@@ -287,7 +287,7 @@ SUMMARY = {
     *("format", "items", "answers", "annotators", "classes", "doubtful_answers", "status", "asking", "answers_wrong"),
     *("labels_wrong", "labels_wrong_interval", "krippendorff_alpha", "fleiss_kappa", "agreement_by_class", "flags"),
     *("none_of_these", "taxonomy", "temperature", "held_out", "grades", "training"),
-    *("earlier_labels_wrong", "earlier_labels_wrong_interval"),
+    *("earlier_labels_wrong", "earlier_labels_wrong_interval", "sentences"),
 }
 TRAINING = {"method", "data", "seed", "items", "mean_set_size", "engine", "epochs"}
 

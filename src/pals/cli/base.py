@@ -57,11 +57,15 @@ errors = Console(stderr=True)
 
 Out = Annotated[Path | None, typer.Option(help="Run folder. Run the same command again to resume.")]
 Device = Annotated[str | None, typer.Option(help="Device to use: auto, cpu, cuda, cuda:1 or mps.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Override any setting, e.g. --set method.delta=0.5. Repeatable.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", rich_help_panel="Advanced", help="Override any setting, e.g. --set method.delta=0.5. Repeatable."),
+]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin",
+        rich_help_panel="Advanced",
         is_eager=True,
         callback=lambda paths: _load_plugins(paths),
         help="Python file that adds a method, data set, reader, network or encoder (docs/plugins.md). Repeatable.",

@@ -52,6 +52,7 @@ def _parameters(cls: type[Any]) -> Iterator[inspect.Parameter]:
 def _typer_info(name: str, kind: Any, default: Any, option: Option) -> Any:
     """A switch that is off by default has no --no-x; one that is on, or chosen for the user, has."""
     common: dict[str, Any] = {"help": option.help, "min": option.min, "max": option.max, "metavar": option.metavar}
+    common["rich_help_panel"] = option.panel
     if option.complete:
         common["autocompletion"] = getattr(completion, option.complete)
     if option.argument:

@@ -17,14 +17,16 @@ from pals.cli.options import FitOptions, Run, Sure, UpdateOptions, run_settings
 from pals.pipeline.progress import AfterEpoch, Count, Monitor, selected_words
 from pals.util.display import Reporter, showing_count
 from pals.util.errors import InputError
-from pals.util.files import refuse_unwritable
-from pals.util.words import duration, how_many
+from pals.util.files import PATTERN, refuse_unwritable
+from pals.util.words import how_many
 
 if TYPE_CHECKING:
     from pals.pipeline import Findings
     from pals.runs.run import Run as TrainingRun
 
-EXAMPLE_RUN = Path("runs/example")
+RUNS = Path("runs")
+"""Folder of all runs that are given none."""
+EXAMPLE_RUN = RUNS / "example"
 """Default folder of the results of `pals fit --example`."""
 
 
@@ -34,11 +36,18 @@ def fit(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="IMAGES VOTES...",
-            help="Folder of images or shards, then one or more answer files. With --no-images: answer files only.",
+            metavar="IMAGES ANSWERS",
+            help="Required: the folder of images or shards, then one or more files of answers. With --no-images or --features: "
+            "files of answers only.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder. Run the same command again to resume.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Output folder (default: runs/NAME, of the folder of images or else of the answers). Run the same command "
+            "again to resume."
+        ),
+    ] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Try it on the sixty bundled images with simulated answers.")
     ] = False,
@@ -51,7 +60,9 @@ def fit(
 
     Images and a file of answers are all you need. Other settings are chosen for you and shown.
 
-    Example:  pals fit photos/ answers.csv --out runs/ponds
+    Example:  pals fit photos/ answers.csv
+
+    Example:  pals fit photos/ answers.csv --out runs/ponds --trust ana
 
     Example:  pals fit --example
     """
@@ -67,8 +78,7 @@ def fit(
         options = replace(options, truth=truth, mirror=bool(options.mirror))
         out = out or EXAMPLE_RUN
     images, votes = _sources(paths or [], options)
-    if out is None:
-        raise InputError("Name a folder for the results, e.g. --out runs/ponds.")
+    out = out or _default_folder(images or votes[0])
     settings = merge(run_settings(options), override({}, set_ or []))
     files = {name: getattr(options, name) for name in ("features", "names", "truth", "taxonomy")}
     check_files(votes, images=images, **files)
@@ -93,7 +103,7 @@ def fit(
 @expand_options
 def update(
     run: Run,
-    votes: Annotated[list[Path] | None, typer.Argument(help="Files with new answers.")] = None,
+    votes: Annotated[list[Path] | None, typer.Argument(metavar="ANSWERS", help="Files with new answers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
     *,
     options: UpdateOptions,
@@ -148,10 +158,10 @@ class Terminal(Monitor):
 
 
 def _show(findings: Findings, started: float) -> None:
-    for line in findings.summary:
+    from pals.pipeline.short_summary import short_summary
+
+    for line in short_summary(findings, time.perf_counter() - started):
         say(line)
-    say(f"Finished in {duration(time.perf_counter() - started)}.")
-    say(f"Everything is in {findings.folder}; open {findings.folder / 'report.html'}")
 
 
 @app.command()
@@ -246,6 +256,13 @@ def report(run: Run) -> None:
     from pals.report.render import write_report
 
     say(str(write_report(run)))
+
+
+def _default_folder(source: Path) -> Path:
+    """`runs/NAME` for a folder NAME, a file NAME.csv, or a pattern of files in a folder NAME."""
+    place = source.resolve()
+    name = place.parent.name if PATTERN.search(place.name) else place.name if source.is_dir() else place.stem
+    return RUNS / name
 
 
 def _sources(paths: list[Path], options: FitOptions) -> tuple[Path | None, list[Path]]:

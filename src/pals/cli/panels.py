@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 PANELS = {
-    "Clean labels and a classifier": ("fit", "review", "update", "predict", "report"),
-    "More about your images": ("relabel", "export"),
+    "Clean labels and a classifier": ("fit", "review", "update", "predict", "export"),
+    "More about your images": ("relabel", "report"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
     "Set-up": ("demo", "doctor", "encoders", "data"),
 }

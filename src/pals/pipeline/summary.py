@@ -1,4 +1,4 @@
-"""The result in words and numbers: the lines at the end of a fit, the head of the report, and `summary.json`.
+"""The result in words and numbers: the summary of the findings, the head of the report, and `summary.json`.
 
 Krippendorff's alpha is graded as he proposes (Content Analysis, 2019, doi:10.4135/9781071878781): from 0.8 on reliable, from
 2/3 on fit for tentative conclusions.

@@ -28,6 +28,7 @@ class Option:
         complete: Name of the function in `pals.cli.completion` that lists its values.
         argument: Whether it is a positional argument.
         metavar: Name of its value in `--help`.
+        panel: Panel of `--help` that shows it; by default the first, with the everyday options.
     """
 
     help: str
@@ -38,6 +39,7 @@ class Option:
     complete: str = ""
     argument: bool = False
     metavar: str | None = None
+    panel: str | None = None
 
 
 def options_of(cls: type[Any]) -> Iterator[tuple[str, Any, Option]]:

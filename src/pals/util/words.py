@@ -30,6 +30,19 @@ def duration(seconds: float | None, *, exact: bool = False) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7170 else f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
 
 
+def percent(share: float, width: float) -> str:
+    """A share in percent, with as many digits as are known: one decimal if its 95% interval is narrower than ten points.
+
+    Args:
+        share: From 0 to 1.
+        width: Width of its 95% interval, from 0 to 1.
+
+    >>> percent(0.849, 0.04), percent(0.849, 0.2)
+    ('84.9%', '85%')
+    """
+    return f"{100 * share:.{1 if width < 0.1 else 0}f}%"
+
+
 def pip_install(extra: str) -> str:
     """The command that installs an extra of this package, quoted because brackets are a pattern in some shells."""
     return f"pip install 'pals-learn[{extra}]'"

@@ -31,7 +31,7 @@ class Findings(Analysis):
         summary: The result in a few sentences.
         page_summary: Those sentences that the report does not show in another form.
         warnings: What to check before the result is used.
-        numbers: The result in numbers, the content of `summary.json`.
+        numbers: The result in numbers, and `summary` as `sentences`: the content of `summary.json`.
     """
 
     summary: list[str]
@@ -99,4 +99,6 @@ def find(trained: Trained) -> Findings:
     found = analyse(trained)
     warnings, numbers = fit_warnings(found), summary_numbers(found)
     summary, page_summary = summary_sentences(found, numbers, warnings)
-    return Findings(**vars(found), summary=summary, page_summary=page_summary, warnings=warnings, numbers=numbers)
+    return Findings(
+        **vars(found), summary=summary, page_summary=page_summary, warnings=warnings, numbers={**numbers, "sentences": summary}
+    )
