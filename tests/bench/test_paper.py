@@ -39,9 +39,6 @@ def configs() -> dict[str, RunConfig]:
     return {experiment.name: experiment.config(1) for experiment in ALL}
 
 
-# ---- the printed numbers ----
-
-
 def test_numbers_are_those_of_the_paper() -> None:
     for place, mean, std in BY_HAND["numbers"]:
         assert published(*place) == (None if mean is None else (mean, std)), place
@@ -75,9 +72,6 @@ def test_table_6_repeats_the_plain_numbers_of_pico_but_for_one() -> None:
     plain = {column: places.get(("1", "PiCO", column)) or places["3", "PiCO", column] for column in repeated}
     other = [(column, repeated[column], plain[column]) for column in plain if repeated[column] != plain[column]]
     assert other == [("CIFAR-100, q=0.05, eta=0.3", (58.18, 0.60), (58.18, 0.65))]
-
-
-# ---- every number has its experiment ----
 
 
 def test_every_printed_number_has_one_experiment() -> None:
@@ -133,9 +127,6 @@ def test_all_methods_of_a_cell_see_the_same_data(configs: dict[str, RunConfig]) 
             seen[experiment.cell].add(json.dumps(configs[experiment.name].to_dict()["data"]))
     assert all(len(found) == 1 for found in seen.values())
     assert len(set().union(*seen.values())) == len(seen) == 9 + 9 + 3 + 2 + 5 + 6 + 1  # the last: a study without noise
-
-
-# ---- settings ----
 
 
 def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
@@ -251,9 +242,6 @@ def test_config_and_folder() -> None:
         experiment.config(1, 0)
 
 
-# ---- choosing ----
-
-
 def test_select() -> None:
     assert [len(select(table)) for table in (1, "7", None)] == [198, 46, len(ALL)]
     chosen = select(1, ["PALS", "alim-scale"], ["cifar10-*"])
@@ -280,9 +268,6 @@ def test_unknown_names(wanted: dict[str, Any], words: str) -> None:
         select(**wanted)
     with pytest.raises(InputError, match=r"did you mean 'table1/cifar10-q0.1-eta0.1/pals'"):
         find("table1/cifar10-q0.1-eta0.1/palz")
-
-
-# ---- the command ----
 
 
 def test_command_as_json(pals: Pals) -> None:

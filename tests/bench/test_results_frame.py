@@ -68,9 +68,6 @@ def entry_of(made: Any, row: str, column: str = "CIFAR-10, q=0.1, eta=0.1") -> A
     return found
 
 
-# ------------------------------------------------------------------------------------------------ the toy grid
-
-
 def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_path: Path) -> None:
     """Means and deviations are those of the run folders."""
     (tmp_path / "bench").symlink_to(whole)
@@ -94,9 +91,6 @@ def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_p
         assert f"**{mean:.2f} ± {std:.2f}** (seeds [1]({folders[0]}), [2]({folders[1]}))" in markdown
         assert rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)" in latex
         assert f"{mean:.2f} ± {std:.2f} (2)" in screen
-
-
-# ------------------------------------------------------------------------------------------------ what a table is made of
 
 
 def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., Any]) -> None:
@@ -211,9 +205,6 @@ def test_links_lead_to_any_folder(name: str, expected: str, tmp_path: Path) -> N
     assert link(tmp_path / name, tmp_path / "page.md") == expected
 
 
-# ------------------------------------------------------------------------------------------------ commands
-
-
 def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
     plain = pals("table", "2")  # the paper's numbers alone
     assert plain.code == 0 and "81.46 ± 0.13" in plain.out and "ours" not in plain.out
@@ -299,9 +290,6 @@ def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals:
     ):
         answer = pals("figure", "selected", *arguments)
         assert (answer.code, words in " ".join(answer.err.split())) == (2, True), arguments
-
-
-# ------------------------------------------------------------------------------------------------ what is reproduced
 
 
 def test_the_kept_records_are_of_experiments_and_lead_to_their_pages() -> None:

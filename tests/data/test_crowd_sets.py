@@ -43,7 +43,7 @@ def slow_counts(said: dict[str, list[str | None]]) -> tuple[list[str], list[str]
     return names, classes, np.array([[Counter(said[name])[label] for label in classes] for name in names])
 
 
-def test_slices_folds_and_truth(tmp_path: Path) -> None:
+def test_slices_folds_truth_and_ties(tmp_path: Path) -> None:
     said = make_crowd(tmp_path / "Benthic", BENTHIC)
     names, classes, count_NC = slow_counts(said)
     read = read_counts(BENTHIC, tmp_path / "Benthic" / "annotations.json")
@@ -56,15 +56,11 @@ def test_slices_folds_and_truth(tmp_path: Path) -> None:
             assert items.ids == tuple(names[row] for row in rows)
             assert truth.label_N.tolist() == [int(count_NC[row].argmax()) for row in rows]
             assert items.inputs.shape == (len(rows), 3, 112, 112)
-
-
-def test_ties_go_to_the_first_class(tmp_path: Path) -> None:
-    said = make_crowd(tmp_path / "Benthic", BENTHIC)
     tied = next(name for name in said if "/fold1/" in name and "nobody" not in name)
     said[tied] = ["worm", "star", "sponge", "star", "sponge", None]
     write_annotations(tmp_path / "Benthic", said)
     crowd = load_dataset("benthic", data_dir=tmp_path)
-    assert crowd.class_names[int(crowd.truth.label_N[crowd.train.ids.index(tied)])] == "sponge"
+    assert crowd.class_names[int(crowd.truth.label_N[crowd.train.ids.index(tied)])] == "sponge"  # the first class
 
 
 @pytest.mark.parametrize("answers", [1, 3, 10])

@@ -68,22 +68,19 @@ def test_the_set_may_be_named_itself_and_comes_from_the_cache(tmp_path: Path, mo
     assert torch.equal(first.test.inputs, again.test.inputs)
 
 
-def test_class_folders(tmp_path: Path) -> None:
-    make_folders(tmp_path / "cub200")
+def test_class_folders_and_those_that_do_not_fit(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "cub200")
     birds = load_dataset("cub200", data_dir=tmp_path)
     assert birds.class_names == BIRDS
     assert birds.train.ids[0] == f"train/{BIRDS[0]}/0.png"
     assert list(birds.train.ids) == sorted(birds.train.ids)
     assert birds.truth.label_N.tolist() == birds.test_truth.label_N.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_class_folders_that_do_not_fit(tmp_path: Path) -> None:
-    root = make_folders(tmp_path / "cub200")
-    (root / "test" / "004.Groove_billed_Ani").mkdir()
-    (root / "test" / BIRDS[0] / "0.png").rename(root / "test" / "004.Groove_billed_Ani" / "0.png")
+    other = root / "test" / "004.Groove_billed_Ani"
+    other.mkdir()
+    (root / "test" / BIRDS[0] / "0.png").rename(other / "0.png")
     with pytest.raises(InputError, match=r"004.Groove_billed_Ani holds images of a class that is not in .*train \(3 classes"):
         load_dataset("cub200", data_dir=tmp_path)
-    (root / "test" / "004.Groove_billed_Ani" / "0.png").rename(root / "test" / "0.png")
+    (other / "0.png").rename(root / "test" / "0.png")
     with pytest.raises(InputError, match=r"test/0\.png is in no class folder"):
         load_dataset("cub200", data_dir=tmp_path)
 

@@ -172,9 +172,6 @@ def test_memory_does_not_grow_with_a_tar_file(tmp_path: Path) -> None:
     assert min(peak(3000) for _ in range(3)) < 300_000  # what tarfile remembers of them would be more than 1 MB
 
 
-# ---- Parquet
-
-
 def test_names_and_columns_of_a_parquet_file(tmp_path: Path) -> None:
     data = [png(number) for number in range(3)]
     cells = [{"bytes": data[0], "path": "a.png"}, {"bytes": data[1], "path": None}, {"bytes": None, "path": "c.png"}]
@@ -234,9 +231,6 @@ def test_without_pyarrow_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"Reading Parquet needs the package pyarrow: pip install 'pals-learn\[parquet\]'"):
         items(shard)
-
-
-# ---- streams
 
 
 def names_of(stream: Stream, size: int = 3, **options: Any) -> list[str]:

@@ -23,15 +23,8 @@ def sets(candidates: CandidateSets) -> list[set[str]]:
 class TestTruth:
     @pytest.mark.parametrize(
         "labels",
-        [
-            [2, 0, 1],
-            (2, 0, 1),
-            iter([2, 0, 1]),
-            np.array([2, 0, 1], dtype=np.uint8),
-            np.array([2.0, 0.0, 1.0]),
-            np.array([2, 0, 1], dtype=object),
-            torch.tensor([2, 0, 1], dtype=torch.int32),
-        ],
+        [[2, 0, 1], (2, 0, 1), iter([2, 0, 1]), torch.tensor([2, 0, 1], dtype=torch.int32)]
+        + [np.array([2, 0, 1], dtype=kind) for kind in (np.uint8, np.float64, object)],
     )
     def test_takes_whole_numbers_in_any_container(self, labels: Any) -> None:
         truth = Truth.of(labels)

@@ -107,15 +107,6 @@ def test_what_is_not_there(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="not installed: timm")
-def test_a_network_of_timms_from_a_file(timm: Any, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    body = timm.create_model("test_resnet", num_classes=7)
-    torch.save(body.state_dict(), tmp_path / "t.pth")
-    found = find_encoder("timm:test_resnet", weights=str(tmp_path / "t.pth"))
-    assert found.size == body.pretrained_cfg["input_size"][1] and found.feature_width == body.num_features
-
-
-@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="not installed: timm")
 def test_no_connection_to_the_hub(timm: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     create = timm.create_model
 

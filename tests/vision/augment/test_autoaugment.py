@@ -229,21 +229,12 @@ def test_squares_of_random_augmentation() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("policy", [CIFAR10_POLICY, IMAGENET_POLICY], ids=["cifar", "imagenet"])
-def test_policies_are_the_same_on_the_gpu(policy: Policy) -> None:
-    images = photos(32, 32, 600)
-    op_B2, value_B2 = draw_policy(len(images), policy, torch.Generator().manual_seed(5))
-    applied = [operation.apply for operation in OPERATIONS.values()]
-    made = apply_ops(images.cuda(), applied, op_B2.cuda(), value_B2.cuda())
-    assert torch.equal(made.cpu(), apply_ops(images, applied, op_B2, value_B2))
-
-
-@pytest.mark.gpu
-def test_random_operations_are_the_same_on_the_gpu() -> None:
-    images = photos(32, 32, 600)
-    op_BR, value_BR = draw_operations(len(images), torch.Generator().manual_seed(10), rounds=3)
-    applied = [entry.apply for entry in RANGES.values()]
-    made = apply_ops(images.cuda(), applied, op_BR.cuda(), value_BR.cuda())
-    assert torch.equal(made.cpu(), apply_ops(images, applied, op_BR, value_BR))
+def test_policies_and_random_operations_are_the_same_on_the_gpu() -> None:
+    images, generator = photos(32, 32, 600), torch.Generator().manual_seed(5)
+    of_policies, of_random = ([one.apply for one in table.values()] for table in (OPERATIONS, RANGES))
+    drawn = [(of_policies, draw_policy(len(images), policy, generator)) for policy in (CIFAR10_POLICY, IMAGENET_POLICY)]
+    for applied, (op_BS, value_BS) in (*drawn, (of_random, draw_operations(len(images), generator, rounds=3))):
+        made = apply_ops(images.cuda(), applied, op_BS.cuda(), value_BS.cuda())
+        assert torch.equal(made.cpu(), apply_ops(images, applied, op_BS, value_BS))
     turn_B = torch.linspace(-0.5, 0.5, len(images), dtype=torch.float64)
     assert torch.equal(pixel_ops.hue(images.cuda(), turn_B.cuda()).cpu(), pixel_ops.hue(images, turn_B))

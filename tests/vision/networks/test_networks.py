@@ -166,9 +166,6 @@ def test_small_networks_take_any_size(side: int) -> None:
         assert on_meta(name, 3, (3, side, side))(torch.empty(2, 3, side, side, device="meta")).logits.shape == (2, 3)
 
 
-# initialisation
-
-
 @pytest.mark.parametrize(
     ("name", "layer", "std", "most", "zero_bias"),
     [
@@ -193,9 +190,6 @@ def test_wrn_28_2_settings() -> None:
     assert {m.momentum for m in modules if isinstance(m, BatchNorm2d)} == {0.001}
     assert {m.negative_slope for m in modules if isinstance(m, nn.LeakyReLU)} == {0.1}
     assert not any(isinstance(m, nn.ReLU) for m in modules)
-
-
-# blocks, by what they do
 
 
 def test_preact_shortcut_reads_the_activated_input_only_where_the_shape_changes() -> None:
@@ -230,9 +224,6 @@ def test_convnet9_dropout_rests_at_evaluation() -> None:
     assert torch.equal(network(x).logits, network(x).logits)
     network.train()
     assert not torch.equal(network(x).logits, network(x).logits)
-
-
-# a single item
 
 
 @pytest.mark.parametrize("name", ["mlp", "small-cnn", "resnet20"])
@@ -282,9 +273,6 @@ def test_norm_in_parts_is_the_same_compiled(shape: tuple[int, ...]) -> None:
 def test_norm_without_momentum_is_refused() -> None:
     with pytest.raises(InputError, match="momentum None"):
         BatchNorm2d(3, momentum=None)
-
-
-# errors
 
 
 @pytest.mark.parametrize(
