@@ -33,7 +33,9 @@ COLUMNS = ("--item-column", "photo", "--annotator-column", "who", "--label-colum
 
 
 def say(run: Path, person: str, label: str, *items: str) -> None:
+    """An answer that counts like any other."""
     store = AnswerStore(run)
+    store.trust_answers(False)
     store.add(person, [NewAnswer(item, "label", (label,)) for item in items], f"{person}-{label}-{'-'.join(items)}")
     store.close()
 

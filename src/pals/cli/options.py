@@ -12,6 +12,8 @@ from pals.util.option import Option, settings_from
 
 SURE_HELP = "With a taxonomy: report the deepest node above this probability (default: 0.9)."
 TRUST_HELP = "Annotator whose answers are always taken as correct. Repeatable."
+TRUST_REVIEW_HELP = "Whether answers given in `pals review` are final (default: yes); the choice is kept."
+TRUST_REVIEW_FLAG = "--trust-review/--no-trust"
 
 Run = Annotated[Path, typer.Argument(help="Run folder written by `pals fit`.")]
 Sure = Annotated[float | None, typer.Option(help=SURE_HELP)]
@@ -128,6 +130,7 @@ class FitOptions(AnswerOptions):
 class UpdateOptions(AnswerOptions):
     """What `pals update` is given besides files and folders; None: not given."""
 
+    trust_review: Annotated[bool | None, Option(TRUST_REVIEW_HELP, key="data.trust_review", flag=TRUST_REVIEW_FLAG)] = None
     add_class: Annotated[str | None, Option("Add a class; requires --items.")] = None
     items: Annotated[Path | None, Option("With --add-class: text file with its items, one per line.")] = None
 

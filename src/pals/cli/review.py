@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pals.cli.base import Plugin, app, say
-from pals.cli.options import Run, Trust
+from pals.cli.options import TRUST_REVIEW_FLAG, TRUST_REVIEW_HELP, Run, Trust
 
 
 @app.command()
@@ -21,6 +21,7 @@ def review(
     name: Annotated[str, typer.Option(help="Your name as annotator (default: the page asks).")] = "",
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")] = True,
     trust: Trust = None,
+    trust_review: Annotated[bool | None, typer.Option(TRUST_REVIEW_FLAG, help=TRUST_REVIEW_HELP)] = None,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Also show images that are links to outside the image folder.")
     ] = False,
@@ -44,6 +45,7 @@ def review(
             name=" ".join(name.split()),
             browser=browser,
             trust=trust or (),
+            trust_review=trust_review,
             follow_links=follow_links,
             say=say,
         )

@@ -113,7 +113,8 @@ def update(
 ) -> Findings:
     """Update a finished run with new answers or a new class, like the command `pals update`. The old run does not change.
 
-    The answers given in `pals review` are always used; each replaces the same annotator's earlier answer to the item.
+    The answers given in `pals review` are always used; each replaces the same annotator's earlier answer to the item. They are
+    trusted (never overruled) unless the setting `data.trust_review` is False; the review keeps that choice for later updates.
 
     Args:
         run: Folder of the finished run.
@@ -123,8 +124,8 @@ def update(
         items: A text file with items known to belong to that class, one per line.
         taxonomy: A file with another tree over the classes; default: that of the run.
         truth: A file with known labels, used for grading alone.
-        settings: Settings by section: of `data` columns, class_names, encoding, trusted, sure and skip_bad; `train.epochs`
-            (default: a third of the run's), `engine.device`, and `files`.
+        settings: Settings by section: of `data` columns, class_names, encoding, trusted, trust_review, sure, skip_bad;
+            `train.epochs` (default: a third of the run's), `engine.device`, and `files`.
         progress: A function that is called with each line the command would print, or a `Monitor`.
         old: Keywords of version 0.2; they warn and name the setting that replaces them.
 
@@ -153,7 +154,8 @@ def update(
         raise InputError(f"Nothing to update {folder} with: {none}give files with new answers, or --add-class and --items.")
     warn_of_later_answers(folder, monitor)
     trusted = tuple(dict.fromkeys((*review.trusted, *values["data"]["trusted"])))
-    changes = {"trusted": trusted, "added": added, "reviewed": review.rows_for(place, monitor)}
+    rows, trust_review = review.rows_for(place, monitor), review.choose_trust(given["data"].get("trust_review"))
+    changes = {"trusted": trusted, "added": added, "reviewed": rows, "trust_review": rows > 0 and trust_review}
     values = merge(values, {"data": changes})
     refuse_sure_without_taxonomy(given, values["data"])
     if added:

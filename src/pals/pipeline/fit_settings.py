@@ -136,7 +136,7 @@ def update_settings(run: Path, votes: Sequence[str], given: Mapping[str, Any]) -
     Raises:
         InputError: The folder is no finished run, or a setting cannot be changed by an update.
     """
-    known = {"data.taxonomy", *OLD_KEYWORDS["update"].values()}
+    known = {"data.taxonomy", "data.trust_review", *OLD_KEYWORDS["update"].values()}
     for section, values in given.items():
         for key in values if isinstance(values, Mapping) else ("",):
             if f"{section}.{key}".strip(".") not in known:
@@ -150,6 +150,7 @@ def update_settings(run: Path, votes: Sequence[str], given: Mapping[str, Any]) -
     values["data"] |= {
         "earlier": str((run / "votes.csv").resolve()),
         "reviewed": 0,
+        "trust_review": False,
         "votes": tuple(votes),
         "columns": {},
         "format": None,

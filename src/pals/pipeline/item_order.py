@@ -17,6 +17,8 @@ from pals.util.words import quoted
 
 TRUST = 0.75
 """Weight of the result's own confidence; the rest is estimated from the answers alone."""
+DISAGREEMENT = "disagreement"
+"""Status of an item about which trusted answers differ: these items come first."""
 SPREAD = 200
 """Items over which the classes share evenly: as many as `pals relabel` lists by default."""
 
@@ -25,7 +27,7 @@ Columns = Mapping[str, Sequence[str]]
 
 
 def item_order(labels: Columns) -> np.ndarray:
-    """Rows of labels.csv, the item first whose label another answer is most likely to improve.
+    """Rows of labels.csv, the item first whose label another answer is most likely to improve, after disagreements to settle.
 
     Args:
         labels: The columns item, label, confidence, votes, agreement and status of labels.csv.
@@ -40,7 +42,8 @@ def item_order(labels: Columns) -> np.ndarray:
     confidence_M, votes_M = column_of_numbers(asked, "confidence"), column_of_numbers(asked, "votes")
     benefit_M = expected_benefit(confidence_M, votes_M, column_of_numbers(asked, "agreement", missing=0.0))
     order: np.ndarray = row_M[spread_over_classes(benefit_M, np.array(asked["label"], dtype=object))]
-    return order
+    settled = [labels["status"][row] != DISAGREEMENT for row in order.tolist()]
+    return order[np.argsort(settled, kind="stable")]
 
 
 def expected_benefit(confidence_N: np.ndarray, votes_N: np.ndarray, agreement_N: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -25,13 +25,15 @@ class Review(NamedTuple):
         run: The run.
         upto: The last row of review.sqlite.
         standing: Standing answers, with "none of these" but without skipped items.
-        trusted: Annotators who are never overruled.
+        trusted: Annotators all of whose answers are trusted, in the run as well.
+        trusts_answers: Whether the answers of the review are trusted, whoever gave them.
     """
 
     run: Path
     upto: int = 0
     standing: tuple[ReviewAnswer, ...] = ()
     trusted: tuple[str, ...] = ()
+    trusts_answers: bool = True
 
     @property
     def answers(self) -> list[ReviewAnswer]:
@@ -45,7 +47,26 @@ class Review(NamedTuple):
             return cls(run)
         with closing(AnswerStore(run)) as store:
             last, standing = store.snapshot(upto)
-            return cls(run, last, tuple(answer for answer in standing if answer.kind != "skip"), store.trusted())
+            return cls(
+                run,
+                last,
+                tuple(answer for answer in standing if answer.kind != "skip"),
+                store.trusted(),
+                store.trusts_answers(),
+            )
+
+    @property
+    def none_of_these(self) -> frozenset[str]:
+        """The items that are marked as none of the classes."""
+        return frozenset(answer.item for answer in self.standing if answer.kind == "none-of-these")
+
+    def choose_trust(self, chosen: bool | None) -> bool:
+        """Whether the answers are trusted. A choice is stored with the review, for later updates; None: as stored."""
+        if chosen is None or not has_answers(self.run):
+            return self.trusts_answers if chosen is None else chosen
+        with closing(AnswerStore(self.run)) as store:
+            store.trust_answers(chosen)
+        return chosen
 
     def rows_for(self, place: Path, monitor: Monitor) -> int:
         """The last row whose answers an update into the folder `place` uses: the last of all or, if the update was begun
@@ -85,32 +106,83 @@ class Earlier(NamedTuple):
         sources: The run's own answers, and those of its review.
         reviewed: Number of answers of the review.
         class_names: Classes of the run, also those that no answer names any more.
+        trusted: Item and annotator of each trusted answer.
+        settled: Items about which an answer of the review settled a disagreement.
     """
 
     sources: list[Path | Source]
     reviewed: int = 0
     class_names: tuple[str, ...] = ()
+    trusted: tuple[tuple[str, str], ...] = ()
+    settled: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, votes: Path, upto: int, separator: str | None) -> Earlier:
+    def of(cls, votes: Path, upto: int, separator: str | None, trust_review: bool = False) -> Earlier:
         """The answers of a run, and of its review up to a row of review.sqlite. An answer there replaces the same annotator's
-        earlier answer to the item."""
-        run = votes.parent
+        earlier answer to the item.
+
+        Args:
+            votes: votes.csv of the run.
+            upto: The last row of review.sqlite that is used; 0: none.
+            separator: Text between the labels in a cell of votes.csv.
+            trust_review: Whether the answers of the review are trusted.
+        """
+        run, before = votes.parent, _trusted_before(votes)
         review = Review.of(run, upto) if upto else Review(run)
         if not review.standing:
-            return cls([votes])
-        sources = _without(votes, review.standing)
+            return cls([votes], trusted=tuple(before))
+        sources = _without(votes, review.standing, review.none_of_these if trust_review else frozenset())
         if review.answers:
             sources.append(_in_memory(votes.with_name("review.sqlite"), answers_csv(review.answers, separator)))
         names = () if (run / TAXONOMY).is_file() else tuple(read_columns(run, "classes.csv")["class"])
-        return cls(sources, len(review.answers), names)
+        replaced = {(answer.item, answer.annotator) for answer in review.standing}
+        trusted, settled = [pair for pair in before if pair not in replaced], frozenset[str]()
+        if trust_review:
+            settled = frozenset(answer.item for answer in review.standing if answer.settles)
+            trusted = [pair for pair in trusted if pair[0] not in settled]
+            trusted += [(answer.item, answer.annotator) for answer in review.answers]
+        return cls(sources, len(review.answers), names, tuple(trusted), settled)
 
 
-def _without(votes: Path, reviewed: Sequence[ReviewAnswer]) -> list[Path | Source]:
-    """The run's own answers that were not replaced in the review."""
+def marked_none_of_these(earlier: str | None, reviewed: int, trust_review: bool) -> frozenset[str]:
+    """The items that trusted answers of reviews mark as none of the classes: in the review of the run that an update begins
+    with, and in those before it, unless a later one answers the item.
+
+    Args:
+        earlier: votes.csv of that run.
+        reviewed: The last row of its review.sqlite that is used.
+        trust_review: Whether the answers of its review are trusted.
+    """
+    if earlier is None:
+        return frozenset()
+    run = Path(earlier).parent
+    data = data_of(run)
+    before = marked_none_of_these(data.get("earlier"), data.get("reviewed", 0), data.get("trust_review", False))
+    if not (reviewed and trust_review):
+        return before
+    review = Review.of(run, reviewed)
+    return (before - {answer.item for answer in review.standing}) | review.none_of_these
+
+
+def _trusted_before(votes: Path) -> list[tuple[str, str]]:
+    """Item and annotator of the answers of a run that are trusted and not gold."""
+    with votes.open(encoding="utf-8-sig") as file:
+        if "trusted" not in file.readline():
+            return []
+    table = read_columns(votes.parent, votes.name)
+    rows = zip(table["item"], table["annotator"], table.get("trusted", ()), strict=False)
+    return [(item, annotator) for item, annotator, trusted in rows if trusted.casefold() == "true"]
+
+
+def _without(votes: Path, reviewed: Sequence[ReviewAnswer], not_gold: Collection[str]) -> list[Path | Source]:
+    """The run's own answers that were not replaced in the review, and its gold labels but those of the items `not_gold`."""
     table = read_table(votes.parent, votes.name)
     replaced = {(answer.item, answer.annotator) for answer in reviewed}
-    keep = [pair not in replaced for pair in zip(table["item"], table["annotator"], strict=True)]
+    rows = zip(table["item"], table["annotator"], table["is_gold"], strict=True)
+    keep = [
+        (item, annotator) not in replaced and not (item in not_gold and gold.casefold() in ("true", "1"))
+        for item, annotator, gold in rows
+    ]
     if all(keep):
         return [votes]
     return [_in_memory(votes, csv_text(table[keep]))] if any(keep) else []

@@ -17,6 +17,7 @@ from pals.crowd.agreement import Agreement, Measured
 from pals.crowd.result import NO_ANSWER
 from pals.pipeline.asking_state import count_decisions
 from pals.pipeline.finished_run import UNNAMED
+from pals.pipeline.item_order import DISAGREEMENT
 from pals.pipeline.none_of_these import group_sentences, next_step
 from pals.pipeline.stages.analysis import Analysis
 from pals.pipeline.tables.flag_columns import BETWEEN
@@ -49,7 +50,7 @@ def summary_numbers(found: Analysis) -> dict[str, Any]:
         "annotators": int((tables["annotators"]["annotator"] != UNNAMED).sum()),
         "classes": len(votes.class_names),
         "doubtful_answers": len(tables["doubtful"]),
-        "status": {name: int(status.get(name, 0)) for name in STATUS},
+        "status": {name: int(status.get(name, 0)) for name in (*STATUS, DISAGREEMENT)},
         "asking": count_decisions(tables["next"]),
         "none_of_these": None if found.result.none_N is None else sum(len(group.item_G) for group in found.groups),
         "answers_wrong": noise.answers_wrong,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,7 @@ class Votes:
         unknown_worker_U: Annotator of each "don't know"; -1 where none is named.
         time_R: When the answer was given, in seconds since 1970; NaN if unknown; empty: all unknown.
         seconds_R: How many seconds the answer took; NaN if unknown; empty: all unknown.
+        trusted_R: True where the answer is trusted (`trusting`): it is never called wrong; empty: none is.
 
     Raises:
         InputError: An array has another length or a value out of its range.
@@ -86,6 +87,7 @@ class Votes:
     unknown_worker_U: np.ndarray = field(default_factory=_empty)
     time_R: np.ndarray = field(default_factory=_empty)
     seconds_R: np.ndarray = field(default_factory=_empty)
+    trusted_R: np.ndarray = field(default_factory=_empty)
 
     __repr__ = in_brief
 
@@ -106,11 +108,12 @@ class Votes:
             object.__setattr__(self, name, values)
             if values.shape != (count,) or (count and not low <= values.min() <= values.max() < high):
                 raise InputError(f"{name} of the votes must hold {count} numbers from {low} to {high - 1}.")
-        if not len(self.sure_R):
-            object.__setattr__(self, "sure_R", np.ones(rows, dtype=bool))
-        object.__setattr__(self, "sure_R", np.asarray(self.sure_R, dtype=bool))
-        if self.sure_R.shape != (rows,):
-            raise InputError(f"sure_R of the votes must hold {rows} times true or false; it has shape {self.sure_R.shape}.")
+        for name, default in (("sure_R", True), ("trusted_R", False)):
+            given = getattr(self, name)
+            marks = np.asarray(given, dtype=bool) if len(given) else np.full(rows, default)
+            object.__setattr__(self, name, marks)
+            if marks.shape != (rows,):
+                raise InputError(f"{name} of the votes must hold {rows} times true or false; it has shape {marks.shape}.")
         for name, end, what in (
             ("weight_R", np.inf, "finite numbers that are not negative"),
             ("time_R", MAX_TIME, "times in seconds since 1970, NaN where it is not known"),
@@ -144,7 +147,7 @@ class Votes:
         Args:
             rows: Numbers of rows, or a mask.
         """
-        columns = {name: getattr(self, name)[rows] for name in ROW_COLUMNS}
+        columns = {name: getattr(self, name)[rows] for name in (*ROW_COLUMNS, "trusted_R")}
         return replace(self, **{**columns, "answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
@@ -218,7 +221,7 @@ class Votes:
         Returns:
             The columns item, annotator, label, weight and is_gold; answer_id if item and annotator do not show which rows are
             one answer; sure if any answer is unsure, or a name could be read as marked, missing or a whole number
-            with a point; time and seconds if any are known.
+            with a point; trusted if any answer is; time and seconds if any are known.
         """
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
@@ -244,6 +247,8 @@ class Votes:
             more["answer_id"] = self.answer_R, ""
         if not self.sure_R.all() or any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names):
             more["sure"] = self.sure_R, True
+        if self.trusted_R.any():
+            more["trusted"] = self.trusted_R, False
         for name, column_R, value in (("time", self.time_R, ""), ("seconds", self.seconds_R, np.nan)):
             if not np.isnan(column_R).all():
                 more[name] = column_R, value
@@ -312,14 +317,25 @@ class Votes:
         order = np.lexsort((answer, code))
         return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
 
-    def trusting(self, annotators: Sequence[str]) -> Votes:
-        """The same votes with the answers of trusted annotators as gold.
+    def trusting(
+        self,
+        annotators: Sequence[str] = (),
+        answers: Iterable[tuple[str, str]] = (),
+        *,
+        settled: Collection[str] = (),
+        unsettled: Collection[str] = (),
+    ) -> Votes:
+        """The same votes with trusted answers as gold.
 
-        If all sure answers of these annotators to an item have exactly one label in common, that label becomes the item's gold
-        label, replacing any earlier one, and the answers are no longer votes. Otherwise they stay votes.
+        If all sure trusted answers to an item have exactly one label in common, that label becomes the item's gold label,
+        replacing any earlier one, and the answers are no longer votes. Otherwise they stay votes, marked in `trusted_R`, and an
+        earlier gold label that not all of them allow is removed.
 
         Args:
-            annotators: Names of the trusted annotators.
+            annotators: Names of annotators all of whose answers are trusted.
+            answers: Item and annotator of single answers that are trusted; pairs without an answer have no effect.
+            settled: Items whose trusted answers are those of `answers` alone: they settle a disagreement.
+            unsettled: Items that get no gold label.
 
         Raises:
             InputError: There is no annotator of this name.
@@ -327,17 +343,36 @@ class Votes:
         for name in annotators:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
+        trusted_R = self._rows_of(answers)
+        named_R = np.isin(self.worker_R, [self.workers.index(name) for name in annotators])
+        trusted_R |= named_R & ~self._rows_about(settled)
         sure_R = np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0
-        trusted = np.flatnonzero(np.isin(self.worker_R, [self.workers.index(name) for name in annotators]) & sure_R)
+        trusted = np.flatnonzero(trusted_R & sure_R & ~self._rows_about(unsettled))
         rows = {"item": self.item_R[trusted], "label": self.label_R[trusted], "answer": self.answer_R[trusted]}
-        answers = pd.DataFrame(rows)
-        shared = answers.groupby(["item", "label"], as_index=False)["answer"].nunique()
-        shared = shared[shared["answer"] == shared["item"].map(answers.groupby("item")["answer"].nunique())]
+        frame = pd.DataFrame(rows)
+        shared = frame.groupby(["item", "label"], as_index=False)["answer"].nunique()
+        shared = shared[shared["answer"] == shared["item"].map(frame.groupby("item")["answer"].nunique())]
+        gold_I, answered = self.gold_I.copy(), np.unique(rows["item"])
+        allowed = (shared["item"] * len(self.class_names) + shared["label"]).to_numpy()
+        gold_I[answered[~np.isin(answered * len(self.class_names) + gold_I[answered], allowed)]] = -1
         shared = shared.drop_duplicates("item", keep=False)
-        gold_I = self.gold_I.copy()
         gold_I[shared["item"]] = shared["label"]
         kept = np.delete(np.arange(len(self.item_R)), trusted[np.isin(rows["item"], shared["item"])])
-        return replace(self.take(kept), gold_I=gold_I)
+        return replace(self, trusted_R=trusted_R, gold_I=gold_I).take(kept)
+
+    def _rows_of(self, answers: Iterable[tuple[str, str]]) -> np.ndarray:
+        """The rows (mask) of answers that are given by item and annotator."""
+        place = {name: number for number, name in enumerate(self.items)}
+        worker = {name: number for number, name in enumerate(self.workers)}
+        wanted = [place[item] * len(worker) + worker[name] for item, name in answers if item in place and name in worker]
+        return np.isin(self.item_R * len(worker) + self.worker_R, wanted) & (self.worker_R >= 0)
+
+    def _rows_about(self, items: Collection[str]) -> np.ndarray:
+        """The rows (mask) of these items."""
+        if not items:
+            return np.zeros(len(self.item_R), dtype=bool)
+        names = frozenset(items)
+        return np.array([name in names for name in self.items], dtype=bool)[self.item_R]
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
         """The votes with the image files as their items, in the order of `files`.

@@ -7,6 +7,7 @@ from typing import Any
 
 from pals.pipeline.finished_run import UNNAMED
 from pals.pipeline.item_answers import Below, ItemAnswer, itself
+from pals.pipeline.item_order import DISAGREEMENT
 
 
 def queue_reason(
@@ -15,6 +16,7 @@ def queue_reason(
     answers: Sequence[ItemAnswer],
     doubt: Mapping[str, Any] | None = None,
     below: Below = itself,
+    status: str = "",
 ) -> str:
     """Why another answer helps, the strongest reason first.
 
@@ -24,7 +26,10 @@ def queue_reason(
         answers: All answers to the item.
         doubt: The item's first row of doubtful.csv, if it has one.
         below: With a taxonomy, the classes below a node: an answer that names a node counts for each of them.
+        status: The item's status in labels.csv.
     """
+    if status == DISAGREEMENT:
+        return "trusted answers differ"
     given = [answer for answer in answers if not (answer.gold or answer.unknown)]
     if not given:
         return "nobody answered"

@@ -47,7 +47,7 @@ def relabel_queue(run: Path | str, top: int = 200, paid: Collection[str] = ()) -
     for rank, row in enumerate(chosen.to_dict("records"), start=1):
         answers = answers_of_rows(rows_of.get(row["item"], ()), separator)
         confidence, below = float(row["confidence"]), itself if tree is None else tree.below
-        reason = queue_reason(row["label"], confidence, answers, doubt_of.get(row["item"]), below)
+        reason = queue_reason(row["label"], confidence, answers, doubt_of.get(row["item"]), below, row["status"])
         queue.append((rank, row["item"], row["label"], confidence, row["second"], reason, in_words(answers)))
     return pd.DataFrame(queue, columns=list(QUEUE_COLUMNS))
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from pals import __version__
 from pals.data.row_source import Inputs
 from pals.pipeline.item_answers import answers_of_votes
-from pals.pipeline.item_order import item_order
+from pals.pipeline.item_order import DISAGREEMENT, item_order
 from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.summary import contradiction, headline
@@ -40,7 +40,7 @@ NUM_NEIGHBORS = 5
 MAX_PROBABILITY = 0.999999  # an estimate is never certain
 THUMBNAIL_SIDE = 96  # pixels
 MAX_LOSSLESS_SIDE = 48  # pixels up to which a thumbnail is a PNG
-SHOWN_STATUSES = ("corrected", "unsure")  # items of the gallery, with those that have a doubtful answer
+SHOWN_STATUSES = ("corrected", "unsure", DISAGREEMENT)  # items of the gallery, with those that have a doubtful answer
 CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
 """Lines of the training charts: key in report.json, and name in the log of the run."""
 

@@ -40,6 +40,7 @@ STATUS_WORDS = {
     "unsure": "too close to call",
     "no-answer": "no answer that counts; the classifier's label",
     "none-of-these": "may belong to a missing class",
+    "disagreement": "trusted answers differ: to settle",
 }
 
 

@@ -52,6 +52,7 @@ class WebApp:
             Route("/choices", self.choices),
             Route("/answer", self.answer, methods=["POST"]),
             Route("/undo", self.undo, methods=["POST"]),
+            Route("/trust", self.trust, methods=["POST"]),
             Route("/update", self.update, methods=["POST"]),
             Route("/events", self.events),
             Route("/answers.csv", self.answers_csv),
@@ -164,16 +165,29 @@ class WebApp:
         if len(found) < len(numbers):
             raise InputError("One of these items is not in this run.")
         if kind == "as-suggested":
-            return [NewAnswer(view.items[item], "label", (str(view.label_N[item]),)) for item in found]
-        return [NewAnswer(view.items[item], kind, tuple(labels), body.get("sure") is not False) for item in found]
+            return [NewAnswer(view.items[item], "label", (self.session.suggestion(item),)) for item in found]
+        sure, settles = body.get("sure") is not False, body.get("settles") is True
+        return [NewAnswer(view.items[item], kind, tuple(labels), sure, settles) for item in found]
 
     async def undo(self, request: Request) -> Response:
         body = await _json(request)
         key = body.get("key")
         if not isinstance(key, str) or not 8 <= len(key) <= MAX_KEY_LENGTH:
             raise InputError("Each undo needs a key of its own.")
-        taken = await run_in_threadpool(self.session.store.undo, self._who(request), key)
+        keys, view = body.get("items", []), self.session.run_state().view
+        if not _texts(keys) or len(keys) > MAX_ITEMS_AT_ONCE or not all(item in view.number for item in keys):
+            raise InputError("One of these items is not in this run.")
+        items = [view.items[view.number[item]] for item in dict.fromkeys(keys)]
+        taken = await run_in_threadpool(self.session.store.undo, self._who(request), key, items)
         return JSONResponse({"undone": undone_values(self.session, taken)})
+
+    async def trust(self, request: Request) -> Response:
+        """Choose whether the answers given here are trusted, for the updates to come."""
+        trusted = (await _json(request)).get("trusted")
+        if not isinstance(trusted, bool):
+            raise InputError("Answers are trusted (true) or not (false).")
+        await run_in_threadpool(self.session.store.trust_answers, trusted)
+        return JSONResponse({"trusted": trusted})
 
     async def update(self, request: Request) -> Response:
         await _json(request)

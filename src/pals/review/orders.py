@@ -9,11 +9,12 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from pals.review.final_answers import verdict
 from pals.review.run_view import ENOUGH, RunView
 from pals.review.store import AnswerStore, ReviewAnswer
 from pals.util.errors import unknown
 
-OrderKind = Literal["queue", "everything", "doubtful", "class", "annotator", "search", "answered", "alike"]
+OrderKind = Literal["queue", "everything", "doubtful", "class", "annotator", "search", "answered", "alike", "disagreement"]
 ORDER_KINDS: tuple[OrderKind, ...] = get_args(OrderKind)
 MAX_SIMILAR_ITEMS = 60  # items that are gone through with one
 MAX_CACHED_ORDERS = 32  # orders that are not computed again
@@ -69,6 +70,8 @@ class ItemOrders:
         if order.kind == "search":
             words = order.value.casefold()
             chosen_N = np.fromiter((words in item.casefold() for item in view.items), dtype=bool, count=len(view.items))
+        if order.kind == "disagreement":
+            chosen_N = view.disagree_N
         if order.kind == "alike":
             return self._alike(order.value)
         found: np.ndarray = queue[chosen_N[queue]]
@@ -97,21 +100,33 @@ def _items_of(table: Mapping[str, Sequence[str]], annotator: str) -> Iterator[st
 
 
 class ReviewProgress:
-    """Which items are done: answered since the last update, or answered or skipped by this annotator."""
+    """Which items are done: answered since the last update, or answered or skipped by this annotator. Where trusted answers
+    differ, an item is done once that is settled."""
 
     def __init__(self, view: RunView, store: AnswerStore, upto: int) -> None:
         self._view, self._store, self._upto = view, store, upto
         self._lock = threading.Lock()
         self._seen = 0
         self._fresh_N = np.zeros(len(view.items), dtype=bool)
+        self._disagree_N = view.disagree_N.copy()
         self._by: dict[str, np.ndarray] = {}
+        self._skipped: dict[str, set[int]] = {}
         self._last: dict[str, dict[int, int]] = {}  # of each annotator and item the last answer
 
     def done_N(self, annotator: str) -> np.ndarray:
         with self._lock:
             self._catch_up()
             found: np.ndarray = self._fresh_N | self._by.get(annotator, False)
+            if self._store.trusts_answers():
+                found &= ~self._disagree_N
+            found[list(self._skipped.get(annotator, ()))] = True
             return found
+
+    def disagreements(self) -> np.ndarray:
+        """The items whose trusted answers differ, in the order of their numbers; none where answers are not trusted."""
+        with self._lock:
+            self._catch_up()
+            return np.flatnonzero(self._disagree_N & self._store.trusts_answers())
 
     def answered(self, annotator: str) -> np.ndarray:
         """The items that this annotator answered or skipped, the last first."""
@@ -136,10 +151,23 @@ class ReviewProgress:
 
     def _set(self, number: int, standing: list[ReviewAnswer]) -> None:
         self._fresh_N[number] = any(answer.id > self._upto and answer.kind != "skip" for answer in standing)
+        self._disagree_N[number] = self._disagree(number, standing)
+        for skipped in self._skipped.values():
+            skipped.discard(number)
         for mine_N in self._by.values():
             mine_N[number] = False
         for last in self._last.values():
             last.pop(number, None)
         for answer in standing:
+            if answer.kind == "skip":
+                self._skipped.setdefault(answer.annotator, set()).add(number)
             self._last.setdefault(answer.annotator, {})[number] = answer.id
             self._by.setdefault(answer.annotator, np.zeros(len(self._view.items), dtype=bool))[number] = True
+
+    def _disagree(self, number: int, standing: list[ReviewAnswer]) -> bool:
+        """Whether trusted answers differ: those given here or, where these agree, those that the last update used, unless one
+        given here settles that or replaces one of them."""
+        if verdict(standing, self._view.below).disagree:
+            return True
+        changed = len(standing) > 1 and any(answer.id > self._upto for answer in standing)
+        return bool(self._view.disagree_N[number]) and not changed and not any(answer.settles for answer in standing)

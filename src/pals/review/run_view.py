@@ -14,7 +14,7 @@ import numpy as np
 
 from pals.pipeline.finished_run import SEVERAL, UNNAMED, data_of, read_columns, taxonomy_of
 from pals.pipeline.item_answers import TOGETHER, ItemAnswer, answers_of_rows, itself
-from pals.pipeline.item_order import column_of_numbers, item_order
+from pals.pipeline.item_order import DISAGREEMENT, column_of_numbers, item_order
 from pals.pipeline.run_arrays import ItemNeighbors
 from pals.relabel.queue_reasons import queue_reason
 from pals.runs.run_json import refuse_strange
@@ -76,12 +76,14 @@ class RunView:
         self.votes_of, self.doubts_of = (RowsByItem.of(table, self.place) for table in (self.votes, self.doubtful))
         self.label_N = np.array(self.labels["label"], dtype=object)
         self.confidence_N = column_of_numbers(self.labels, "confidence")
+        self.disagree_N = np.array(self.labels["status"], dtype=object) == DISAGREEMENT
         for table, column, missing in ((self.doubtful, "probability_wrong", None), (self.votes, "weight", 1.0)):
             column_of_numbers(table, column, missing)  # checked now, not when the item is opened
         self.decision_N, self.gain_N = self._decisions()
         self.neighbors = ItemNeighbors.load(folder)
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
         self.taxonomy = taxonomy_of(folder)
+        self.below = itself if self.taxonomy is None else self.taxonomy.below
         self.numbers = read_object(folder / "summary.json")
 
     def _decisions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -166,8 +168,14 @@ class RunView:
 
     def _reason(self, item: int) -> str:
         surest = next(iter(self.doubts_of[item]), None)  # the first
-        below = itself if self.taxonomy is None else self.taxonomy.below
-        return queue_reason(self.label_N[item], float(self.confidence_N[item]), self._answers(item), surest, below)
+        return queue_reason(
+            self.label_N[item],
+            float(self.confidence_N[item]),
+            self._answers(item),
+            surest,
+            self.below,
+            self.labels["status"][item],
+        )
 
     def _said(self, item: int) -> list[dict[str, Any]]:
         """The answers to an item, with the probability that each is wrong where known. Doubts are matched by annotator and

@@ -28,6 +28,7 @@ def serve(
     name: str = "",
     browser: bool = True,
     trust: Sequence[str] = (),
+    trust_review: bool | None = None,
     follow_links: bool = False,
     say: Callable[[str], None],
 ) -> None:
@@ -39,7 +40,8 @@ def serve(
         port: Port; 0 picks a free one.
         name: Annotator's name; "" lets the page ask.
         browser: Whether to open the page in a browser.
-        trust: Annotators whose answers are never overruled.
+        trust: Annotators all of whose answers are trusted, those in the run as well.
+        trust_review: Whether the answers given here are trusted; None: as chosen before (at first: yes).
         follow_links: Also show images that are links to outside the image folder.
         say: Receives the lines to print, once the server answers.
 
@@ -54,7 +56,7 @@ def serve(
     except ImportError as error:
         raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
     with (
-        closing(ReviewSession(run, follow_links=follow_links, trust=trust)) as session,
+        closing(ReviewSession(run, follow_links=follow_links, trust=trust, trust_review=trust_review)) as session,
         closing(_listening(host, port)) as listening,
     ):
         token, number = secrets.token_urlsafe(24), listening.getsockname()[1]
@@ -83,7 +85,13 @@ def serve(
 
 def _words(session: ReviewSession, host: str, address: str) -> list[str]:
     """The lines to print at the start."""
-    lines = [f"Reviewing {session.run} at {address}", "Every answer is saved immediately. Press Ctrl-C to stop the server."]
+    trusted = "Answers given here are final: an update never overrules them (--no-trust turns this off)."
+    counted = "Answers given here count like any others: an update may overrule them (--trust-review makes them final)."
+    lines = [
+        f"Reviewing {session.run} at {address}",
+        trusted if session.store.trusts_answers() else counted,
+        "Every answer is saved immediately. Press Ctrl-C to stop the server.",
+    ]
     images = session.images
     if images is None:
         lines.insert(1, "This run has no images: items are shown by name, with what is known about them.")

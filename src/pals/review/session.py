@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pals.review.answers_csv import answers_csv, none_of_these
+from pals.review.final_answers import Verdict, verdict
 from pals.review.image_files import ImageFiles
 from pals.review.image_shards import ImageShards, is_of_shards
 from pals.review.orders import ItemOrder, ItemOrders, OrderKind, ReviewProgress
@@ -47,13 +48,17 @@ class NextItem(NamedTuple):
 class ReviewSession:
     """A run, its answers, and the annotators who review it."""
 
-    def __init__(self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = ()) -> None:
+    def __init__(
+        self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = (), trust_review: bool | None = None
+    ) -> None:
         base = base_of(run)
         if base is not None:
             raise InputError(f"{run} is the result of reviewing {base}. Review that run instead: pals review {base}")
         before = RunView(run)
         self.run, self.store = run, AnswerStore(run, MAX_WRITE_WAIT)
         self.store.trust(trust)
+        if trust_review is not None:
+            self.store.trust_answers(trust_review)
         self._opening = threading.Lock()
         self._seen = max((done.number for done in self.store.rounds()), default=0)
         self._run_state = self._opened(before)
@@ -89,7 +94,7 @@ class ReviewSession:
         """The first item of the order, or after the item `after`, that needs an answer and that no other annotator has open. It
         is reserved for this annotator."""
         state = self.run_state()
-        items = state.orders.items(order)
+        items = self._items(state, order)
         open_, free = self._open(state, annotator, items)
         numbers = len(open_), len(open_) - len(free), len(items)
         for item in _from(items, free, after)[:MAX_CLAIM_TRIES].tolist():
@@ -104,9 +109,17 @@ class ReviewSession:
         if order.kind in BROWSED_KINDS:
             items = state.progress.answered(annotator) if order.kind == "answered" else state.orders.items(order)
             return items[:GRID_ITEMS].tolist(), len(items)
-        open_, free = self._open(state, annotator, state.orders.items(order))
+        open_, free = self._open(state, annotator, self._items(state, order))
         got = self.store.claim([state.view.items[item] for item in free[:GRID_ITEMS].tolist()], annotator)
         return [state.view.place[item] for item in got], len(open_)
+
+    def _items(self, state: ReviewState, order: ItemOrder) -> np.ndarray:
+        """All items of an order. In the queue, items whose trusted answers differ come first."""
+        items = state.orders.items(order)
+        if order.kind not in ("queue", "disagreement"):
+            return items
+        first = state.progress.disagreements()
+        return first if order.kind == "disagreement" else np.concatenate([first, items[~np.isin(items, first)]])
 
     def _open(self, state: ReviewState, annotator: str, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The items of these that need an answer, and those of them that no other annotator has open."""
@@ -126,6 +139,15 @@ class ReviewSession:
             view.refuse_strange(one.labels)
         return self.store.add(annotator, said, key)
 
+    def verdict(self, item: int) -> Verdict:
+        """What the trusted answers given here to an item come to; nothing where answers are not trusted."""
+        view = self.run_state().view
+        return verdict(self.store.of(view.items[item]), view.below) if self.store.trusts_answers() else Verdict()
+
+    def suggestion(self, item: int) -> str:
+        """The class that trusted answers give the item, else its label in the run."""
+        return self.verdict(item).label or str(self.run_state().view.label_N[item])
+
     # ---- how far it is
 
     def overview(self, annotator: str) -> dict[str, Any]:
@@ -141,7 +163,9 @@ class ReviewSession:
             "decisions": _decisions(state.view),
             "rounds": self._estimates(),
             "none_of_these": len(none_of_these(answers)),
-            "left": int((~state.progress.done_N(annotator)[state.orders.items(ItemOrder())]).sum()),
+            "left": len(self._open(state, annotator, self._items(state, ItemOrder()))[0]),
+            "disagreements": len(state.progress.disagreements()),
+            "trusted": self.store.trusts_answers(),
             "update": self.update.state,
             "lines": list(self.update.lines),
         }

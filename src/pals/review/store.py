@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pals.util.errors import InputError
 
 STORE_FILE = "review.sqlite"
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 CLAIM_SECONDS = 15 * 60.0
 """Seconds for which an item is kept for the annotator to whom it is shown."""
 WRITE_WAIT = 10.0  # seconds to wait while another process writes
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS answers (
     at REAL NOT NULL,            -- seconds since 1970
     batch TEXT NOT NULL,         -- what was sent together; if it comes again, it is known by this
     undoes INTEGER,              -- for an undo: which answer it takes back
+    settles INTEGER NOT NULL DEFAULT 0,  -- settles a disagreement: earlier answers to the item no longer count
     UNIQUE (batch, item)
 );
 CREATE TABLE IF NOT EXISTS claims (item TEXT PRIMARY KEY, person TEXT NOT NULL, until REAL NOT NULL);
@@ -48,6 +49,7 @@ CREATE TABLE IF NOT EXISTS rounds (
     share REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL
 );
 CREATE TABLE IF NOT EXISTS trusted (person TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS choices (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 
 
@@ -62,6 +64,7 @@ class ReviewAnswer(NamedTuple):
     sure: bool
     at: float
     undoes: int | None = None
+    settles: bool = False
 
 
 class Round(NamedTuple):
@@ -89,6 +92,7 @@ class NewAnswer:
     kind: AnswerKind
     labels: tuple[str, ...] = ()
     sure: bool = True
+    settles: bool = False
 
 
 class AnswerStore:
@@ -104,6 +108,7 @@ class AnswerStore:
             self._answers = self._connect("FULL")
             with self._answers:
                 self._answers.executescript(STORE_SCHEMA)
+            self._add_columns()
             self._claims = self._connect("NORMAL", CLAIM_WRITE_WAIT)  # a reservation may be lost in a power cut
             self._reader = self._connect("NORMAL")
         except sqlite3.Error as error:
@@ -128,14 +133,16 @@ class AnswerStore:
             if known:
                 return known
             now = time.time()
-            rows = [(one.item, annotator, one.kind, json.dumps(one.labels), one.sure, now, batch, None) for one in said]
+            rows = [
+                (one.item, annotator, one.kind, json.dumps(one.labels), one.sure, now, batch, None, one.settles) for one in said
+            ]
             ids = [_insert(write, row) for row in rows]
             write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", [(one.item, annotator) for one in said])
         return ids
 
-    def undo(self, annotator: str, key: str) -> list[ReviewAnswer]:
-        """Take back the last answer of this annotator, with all that was saved together with it; returns what was taken
-        back."""
+    def undo(self, annotator: str, key: str, items: Collection[str] = ()) -> list[ReviewAnswer]:
+        """Take back the last answer of this annotator, with all that was saved together with it, or, where items are given,
+        the annotator's answers to them; returns what was taken back."""
         batch = f"{annotator}/{key}"
         with self._writing(self._answers) as write:
             known = [row.undoes for row in _batch(write, batch)]
@@ -144,11 +151,14 @@ class AnswerStore:
             with self._reading_lock:
                 log = self._refreshed(write)
                 last, same_batch = log.last(annotator), "batch = (SELECT batch FROM answers WHERE id = ?)"
-                together = (
-                    [] if last is None else [answer for answer in _select(write, same_batch, last.id) if log.stands(answer)]
-                )
+                if items:
+                    together = [answer for item in items for answer in log.of(item) if answer.annotator == annotator]
+                elif last is None:
+                    together = []
+                else:
+                    together = [answer for answer in _select(write, same_batch, last.id) if log.stands(answer)]
             for answer in together:
-                _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id))
+                _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id, False))
         return together
 
     def current(self) -> list[ReviewAnswer]:
@@ -238,7 +248,28 @@ class AnswerStore:
         with self._reading():
             return tuple(row[0] for row in self._reader.execute("SELECT person FROM trusted ORDER BY person"))
 
+    def trust_answers(self, trusted: bool) -> None:
+        """Choose whether the answers of this review are trusted, for all updates to come."""
+        with self._writing(self._answers) as write:
+            write.execute("INSERT OR REPLACE INTO choices VALUES ('trusted', ?)", (trusted,))
+
+    def trusts_answers(self) -> bool:
+        """Whether the answers of this review are trusted: yes, unless chosen otherwise."""
+        with self._reading():
+            found = self._reader.execute("SELECT value FROM choices WHERE name = 'trusted'").fetchone()
+            return found is None or bool(found[0])
+
     # ---- the file
+
+    def _add_columns(self) -> None:
+        """Add the column that a file of format 1 lacks."""
+        columns = [row[1] for row in self._answers.execute("PRAGMA table_info(answers)")]
+        if "settles" not in columns:
+            try:
+                self._answers.execute("ALTER TABLE answers ADD COLUMN settles INTEGER NOT NULL DEFAULT 0")
+            except sqlite3.OperationalError as error:
+                if "duplicate column" not in str(error):  # which another process has just added
+                    raise
 
     def _connect(self, synchronous: str, wait: float | None = None) -> sqlite3.Connection:
         found = sqlite3.connect(
@@ -323,32 +354,40 @@ class AnswerLog:
         return answer.id in self._of_annotator.get(answer.annotator, {})
 
     def of(self, item: str) -> list[ReviewAnswer]:
-        return [given[-1] for given in self._given.get(item, {}).values() if given]
+        """The standing answers to an item. One that settles a disagreement replaces the earlier ones of all annotators."""
+        given = [_last(answers) for answers in self._given.get(item, {}).values() if answers]
+        settled = max((answer.id for answer in given if answer.settles), default=0)
+        return [answer for answer in given if answer.id >= settled or answer.kind == "skip"]
 
     def current(self) -> list[ReviewAnswer]:
-        standing = (given[-1] for people in self._given.values() for given in people.values() if given)
+        standing = (answer for item in self._given for answer in self.of(item))
         return sorted(standing, key=lambda answer: answer.id)
 
 
+def _last(answers: Sequence[ReviewAnswer]) -> ReviewAnswer:
+    """The last of one annotator's answers to one item; skipping the item later does not take an answer back."""
+    return next((answer for answer in reversed(answers) if answer.kind != "skip"), answers[-1])
+
+
 def _insert(write: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    columns = "item, person, kind, labels, sure, at, batch, undoes"
-    return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+    columns = "item, person, kind, labels, sure, at, batch, undoes, settles"
+    return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
 
 
 def _select(connection: sqlite3.Connection, where: str, value: object) -> list[ReviewAnswer]:
-    columns = "id, item, person, kind, labels, sure, at, undoes"
+    columns = "id, item, person, kind, labels, sure, at, undoes, settles"
     return [_answer(row) for row in connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))]
 
 
 def _answer(row: tuple[Any, ...]) -> ReviewAnswer:
     """SQLite accepts any value in any column: rows changed by another program are checked."""
-    number, item, annotator, kind, text, sure, at, undoes = row
+    number, item, annotator, kind, text, sure, at, undoes, settles = row
     try:
         labels = json.loads(text)
         datetime.fromtimestamp(at, UTC)
         good = all(isinstance(part, str) for part in (item, annotator, *labels)) and kind in (*ANSWER_KINDS, UNDO)
         if good and isinstance(labels, list) and isinstance(undoes, int | None):
-            return ReviewAnswer(number, item, annotator, kind, tuple(labels), bool(sure), at, undoes)
+            return ReviewAnswer(number, item, annotator, kind, tuple(labels), bool(sure), at, undoes, bool(settles))
     except (TypeError, ValueError, OverflowError, OSError):
         pass
     raise sqlite3.DatabaseError(f"row {number} of its answers is malformed")

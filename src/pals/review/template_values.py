@@ -28,6 +28,7 @@ def common_values(session: ReviewSession, annotator: str) -> dict[str, Any]:
         "classes": state.view.class_names,
         "annotators": state.view.annotators[:500],
         "images": session.images is not None and session.images.there,
+        "trusted": session.store.trusts_answers(),
     }
 
 
@@ -37,11 +38,18 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
     facts = view.facts(item)
     name = facts["item"]
     standing = {answer.annotator: answer for answer in session.store.of(name)}
+    final, disagree = session.verdict(item).label, item in session.run_state().progress.disagreements()
+    if final:
+        facts |= {"label": final, "reason": ""}
+    if session.store.trusts_answers():
+        facts["said"] = [vote | ({"wrong": None} if vote["who"] in standing else {}) for vote in facts["said"]]
     facts["said"] += [_page_answer(answer) for other, answer in standing.items() if other != annotator]
     many = view.taxonomy is not None or len(view.class_names) > MAX_BUTTONS
     mine = standing.get(annotator)
     return {
         "facts": facts,
+        "final": bool(final),
+        "disagree": disagree,
         "mine": None if mine is None else in_words(mine),
         "many": many,
         "choices": _choices(facts, view.class_names, many),
@@ -54,9 +62,12 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
 def tile_values(session: ReviewSession, items: Sequence[int], annotator: str) -> list[dict[str, Any]]:
     """What the grid shows of these items."""
     view, tiles = session.run_state().view, []
+    disagreements = set(session.run_state().progress.disagreements().tolist())
     for item in items:
         mine = next((answer for answer in session.store.of(view.items[item]) if answer.annotator == annotator), None)
-        tiles.append({**view.brief(item), "mine": None if mine is None else in_words(mine)})
+        final = session.verdict(item).label
+        values = {"label": final or view.label_N[item], "final": bool(final), "disagree": item in disagreements}
+        tiles.append({**view.brief(item), **values, "mine": None if mine is None else in_words(mine)})
     return tiles
 
 

@@ -69,6 +69,8 @@ class VotesConfig:
     "The answers of the run that this one continues (its votes.csv), read before the others."
     reviewed: int = Field(default=0, ge=0)
     "The last row of that run's review.sqlite (the answers given in `pals review`) that is used; 0: none."
+    trust_review: bool = False
+    "Whether these answers are trusted: never overruled, and never called wrong."
     images: str | None = None
     "Folder of the images."
     features: str | None = None

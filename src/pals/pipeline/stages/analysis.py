@@ -19,6 +19,7 @@ from pals.labels.covering import read_agreement
 from pals.pipeline.asking_state import AskingState, default_next_table
 from pals.pipeline.evaluate import grade
 from pals.pipeline.none_of_these import MissingClass, missing_classes, none_of_these_N
+from pals.pipeline.reviewed_answers import marked_none_of_these
 from pals.pipeline.stages.trained import Trained
 from pals.pipeline.stages.warm_start import earlier_estimate, earlier_labels
 from pals.pipeline.tables.result_tables import (
@@ -32,6 +33,7 @@ from pals.pipeline.tables.result_tables import (
 )
 from pals.pipeline.tables.taxonomy_columns import TaxonomyResult, with_taxonomy
 from pals.pipeline.tables.unsure_columns import with_marks
+from pals.pipeline.trusted_answers import TrustedItems, without_trusted
 from pals.pseudo_labels.knn import nearest
 
 NUM_COMPARED_NEIGHBORS = 15
@@ -87,12 +89,15 @@ def analyse(trained: Trained) -> Analysis:
         posterior_NC = posterior_NC.copy()
         posterior_NC[unknown_N] = trained.predicted_NC[unknown_N]
     neighbor_NK, similarity_NK = _neighbors(trained)
-    result = Result(votes, posterior_NC, none_N=none_of_these_N(trained, posterior_NC, neighbor_NK))
+    data = trained.plan.data
+    trusted = TrustedItems.of(votes, marked_none_of_these(data.earlier, data.reviewed, data.trust_review))
+    posterior_NC = trusted.restrict(posterior_NC)
+    result = Result(votes, posterior_NC, none_N=trusted.mark_none(none_of_these_N(trained, posterior_NC, neighbor_NK)))
     noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, trained.plan.data.earlier))
-    measured, doubts, counts = agreement(votes), rank_doubts(result), confusion_counts(result)
+    measured, doubts, counts = agreement(votes), without_trusted(rank_doubts(result), result), confusion_counts(result)
     asking = AskingState.of(fusion, result, noise.labels_wrong)
     tables = {
-        "labels": labels_table(result, consensus),
+        "labels": trusted.mark_statuses(labels_table(result, consensus)),
         "doubtful": doubtful_table(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)),
         "annotators": annotators_table(result, counts),
         "confusion": confusion_table(result, counts),

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pals.pipeline.new_class import add_classes
-from pals.pipeline.reviewed_answers import Earlier
+from pals.pipeline.reviewed_answers import Earlier, marked_none_of_these
 from pals.pipeline.stages.images import names_in
 from pals.pipeline.stages.vectors import row_names
 from pals.readers import NO_ANSWER, Match, Votes, read_votes
@@ -58,9 +58,15 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     """
     earlier = None
     if config.earlier is not None and given is None:
-        earlier = Earlier.of(Path(config.earlier), config.reviewed, config.separator)
+        earlier = Earlier.of(Path(config.earlier), config.reviewed, config.separator, config.trust_review)
     before = None if earlier is None else _read(replace(config, votes=()), earlier)
-    votes = (_with_news(_read(config, earlier), before, config) if given is None else given).trusting(config.trusted)
+    votes = _with_news(_read(config, earlier), before, config) if given is None else given
+    votes = votes.trusting(
+        config.trusted,
+        () if earlier is None else earlier.trusted,
+        settled=() if earlier is None else earlier.settled,
+        unsettled=marked_none_of_these(config.earlier, config.reviewed, config.trust_review),
+    )
     if config.answers_only:
         _refuse_too_little(config, votes)
         (read, *remarks) = votes.summary.lines()
@@ -203,6 +209,8 @@ def fingerprint(votes: Votes) -> str:
     if votes.marked:
         for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
             digest.update(np.ascontiguousarray(column).tobytes())
+    if votes.trusted_R.any():
+        digest.update(np.ascontiguousarray(votes.trusted_R).tobytes())
     for column in (votes.time_R, votes.seconds_R):
         if not np.isnan(column).all():
             digest.update(np.ascontiguousarray(column).tobytes())

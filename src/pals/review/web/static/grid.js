@@ -11,7 +11,7 @@ function press(tile, on) { tile.setAttribute("aria-pressed", on); }
 function tell() {
   const number = chosen().length;
   find("#chosen").textContent = number ? `${number} selected` : "None selected";
-  for (const id of ["#confirm", "#name"]) find(id).disabled = !number;
+  for (const id of ["#confirm", "#name", "#take-back"]) if (find(id)) find(id).disabled = !number;
 }
 
 async function answer(body) {
@@ -25,8 +25,8 @@ async function answer(body) {
   location.reload();
 }
 
-async function undo() {
-  const done = await post("undo", { key: key() });
+async function undo(items = []) {
+  const done = await post("undo", { items, key: key() });
   if (!done) return;
   if (done.undone) location.reload(); else say("There is nothing to undo");
 }
@@ -45,7 +45,7 @@ document.addEventListener("click", (event) => {
     return;
   }
   const id = event.target.closest("button")?.id;
-  ({ all, confirm, undo, name: () => answer({ kind: "label", labels: [find("#as").value] }) })[id]?.();
+  ({ all, confirm, undo: () => undo(), "take-back": () => undo(chosen().map((tile) => tile.dataset.key)), name: () => answer({ kind: "label", labels: [find("#as").value] }) })[id]?.();
 });
 
 document.addEventListener("keydown", (event) => {

@@ -51,7 +51,7 @@ const answer = (kind, labels = []) => once(async () => {
   const item = card().dataset.key;
   if (!item) return;
   const words = labels.length ? labels.map((label) => label + (unsure ? "?" : "")).join(" + ") : { "dont-know": "don't know", "none-of-these": "none of these", skip: "skipped" }[kind];
-  const saved = await post("answer", { items: [item], kind, labels, sure: !unsure, key: key() });
+  const saved = await post("answer", { items: [item], kind, labels, sure: !unsure, settles: "settles" in card().dataset, key: key() });
   if (!saved) return;
   say(`Saved: ${words}`);
   await next();

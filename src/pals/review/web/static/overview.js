@@ -10,6 +10,11 @@ find("#update").addEventListener("click", async () => {
   await post("update", {});
 });
 
+find("#trust").addEventListener("change", async (event) => {
+  await post("trust", { trusted: event.target.checked });
+  location.reload();
+});
+
 follow((state) => {
   if (state.round !== round) { location.reload(); return; }
   find("#waiting").textContent = state.waiting.toLocaleString("en");
