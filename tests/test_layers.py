@@ -35,6 +35,7 @@ LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
 EXCEPTIONS: dict[str, tuple[str, ...]] = {  # imports against the table, to be removed: file -> modules
     "pipeline/write_results.py": ("report.data", "report.render"),  # a fit writes its report: the caller of both should
     "pipeline/reviewed_answers.py": (
+        "review.answer_log",
         "review.answers_csv",
         "review.rounds",
         "review.store",

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from pals.pipeline.finished_run import TAXONOMY, data_of, read_columns, read_table
 from pals.pipeline.progress import Monitor
 from pals.readers import Source
+from pals.review.answer_log import ReviewAnswer
 from pals.review.answers_csv import answers_csv
 from pals.review.rounds import base_of, has_answers
-from pals.review.store import AnswerStore, ReviewAnswer
+from pals.review.store import AnswerStore
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
 from pals.util.words import how_many

@@ -343,36 +343,31 @@ class Votes:
         for name in annotators:
             if name not in self.workers:
                 raise unknown("annotator", name, self.workers)
-        trusted_R = self._rows_of(answers)
         named_R = np.isin(self.worker_R, [self.workers.index(name) for name in annotators])
-        trusted_R |= named_R & ~self._rows_about(settled)
-        sure_R = np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0
-        trusted = np.flatnonzero(trusted_R & sure_R & ~self._rows_about(unsettled))
-        rows = {"item": self.item_R[trusted], "label": self.label_R[trusted], "answer": self.answer_R[trusted]}
-        frame = pd.DataFrame(rows)
+        trusted_R = self._rows_of(answers) | (named_R & ~self._rows_about(settled))
+        sure_R = (np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0) & ~self._rows_about(unsettled)
+        trusted = np.flatnonzero(trusted_R & sure_R)
+        frame = pd.DataFrame({name: getattr(self, f"{name}_R")[trusted] for name in ("item", "label", "answer")})
         shared = frame.groupby(["item", "label"], as_index=False)["answer"].nunique()
         shared = shared[shared["answer"] == shared["item"].map(frame.groupby("item")["answer"].nunique())]
-        gold_I, answered = self.gold_I.copy(), np.unique(rows["item"])
+        gold_I, answered = self.gold_I.copy(), frame["item"].unique()
         allowed = (shared["item"] * len(self.class_names) + shared["label"]).to_numpy()
         gold_I[answered[~np.isin(answered * len(self.class_names) + gold_I[answered], allowed)]] = -1
         shared = shared.drop_duplicates("item", keep=False)
         gold_I[shared["item"]] = shared["label"]
-        kept = np.delete(np.arange(len(self.item_R)), trusted[np.isin(rows["item"], shared["item"])])
+        kept = np.delete(np.arange(len(self.item_R)), trusted[frame["item"].isin(shared["item"])])
         return replace(self, trusted_R=trusted_R, gold_I=gold_I).take(kept)
 
     def _rows_of(self, answers: Iterable[tuple[str, str]]) -> np.ndarray:
         """The rows (mask) of answers that are given by item and annotator."""
-        place = {name: number for number, name in enumerate(self.items)}
-        worker = {name: number for number, name in enumerate(self.workers)}
+        place, worker = ({name: number for number, name in enumerate(names)} for names in (self.items, self.workers))
         wanted = [place[item] * len(worker) + worker[name] for item, name in answers if item in place and name in worker]
         return np.isin(self.item_R * len(worker) + self.worker_R, wanted) & (self.worker_R >= 0)
 
     def _rows_about(self, items: Collection[str]) -> np.ndarray:
         """The rows (mask) of these items."""
-        if not items:
-            return np.zeros(len(self.item_R), dtype=bool)
         names = frozenset(items)
-        return np.array([name in names for name in self.items], dtype=bool)[self.item_R]
+        return np.isin(self.item_R, [number for number, name in enumerate(self.items) if name in names])
 
     def match(self, files: Sequence[str | Path]) -> tuple[Votes, Match]:
         """The votes with the image files as their items, in the order of `files`.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pals.labels.cells import DONT_KNOW, join_labels
-from pals.review.store import ReviewAnswer
+from pals.review.answer_log import ReviewAnswer
 
 ANSWER_COLUMNS = ("item", "annotator", "label", "sure", "time", "remark")
 NONE_OF_THESE_REMARK = "none of these"

@@ -17,11 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from pals.review.answer_log import ANSWER_KINDS
 from pals.review.image_files import NoImageError
 from pals.review.orders import ItemOrder
 from pals.review.security import TOO_LARGE, AccessControl, App, TooLargeError
 from pals.review.session import ReviewSession
-from pals.review.store import ANSWER_KINDS, LockedError, NewAnswer
+from pals.review.store import LockedError, NewAnswer
 from pals.review.template_values import card_values, common_values, tile_values, undone_values
 from pals.review.web.page import STATIC, page, static_file
 from pals.util.errors import InputError

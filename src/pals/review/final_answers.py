@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from pals.review.store import ReviewAnswer
+from pals.review.answer_log import ReviewAnswer
 
 
 class Verdict(NamedTuple):

@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from pals.review.answer_log import ReviewAnswer
 from pals.review.final_answers import verdict
 from pals.review.run_view import ENOUGH, RunView
-from pals.review.store import AnswerStore, ReviewAnswer
+from pals.review.store import AnswerStore
 from pals.util.errors import unknown
 
 OrderKind = Literal["queue", "everything", "doubtful", "class", "annotator", "search", "answered", "alike", "disagreement"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pals.review.answer_log import ReviewAnswer
 from pals.review.answers_csv import answers_csv, none_of_these
 from pals.review.final_answers import Verdict, verdict
 from pals.review.image_files import ImageFiles
@@ -17,7 +18,7 @@ from pals.review.image_shards import ImageShards, is_of_shards
 from pals.review.orders import ItemOrder, ItemOrders, OrderKind, ReviewProgress
 from pals.review.rounds import UpdateProcess, base_of, newest
 from pals.review.run_view import ENOUGH, RunView
-from pals.review.store import AnswerStore, NewAnswer, ReviewAnswer, Round
+from pals.review.store import AnswerStore, NewAnswer, Round
 from pals.util.errors import InputError
 
 BROWSED_KINDS: tuple[OrderKind, ...] = ("answered", "search")  # on the grid

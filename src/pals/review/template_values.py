@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pals.pipeline.item_answers import ItemAnswer
+from pals.review.answer_log import UNDO, ReviewAnswer
 from pals.review.image_files import NoImageError
 from pals.review.session import ReviewSession
-from pals.review.store import UNDO, ReviewAnswer
 
 MAX_BUTTONS = 20  # with more classes a search field replaces the buttons
 NUM_LIKELY = 6  # buttons for the likeliest classes then
