@@ -56,11 +56,11 @@ class Case(NamedTuple):
 
 
 def case_of(votes: Votes, features_ND: torch.Tensor) -> Case:
-    long = pd.DataFrame({"task": votes.item_R, "worker": votes.worker_R, "label": votes.label_R})
-    wide_NW = np.full((len(votes.items), len(votes.workers)), np.nan)
-    wide_NW[votes.item_R, votes.worker_R] = votes.label_R
+    long = pd.DataFrame({"task": votes.item_R, "worker": votes.annotator_R, "label": votes.label_R})
+    wide_NW = np.full((len(votes.items), len(votes.annotators)), np.nan)
+    wide_NW[votes.item_R, votes.annotator_R] = votes.label_R
     by_item: dict[int, dict[int, int]] = {item: {} for item in range(len(votes.items))}
-    for item, worker, label in zip(votes.item_R.tolist(), votes.worker_R.tolist(), votes.label_R.tolist(), strict=True):
+    for item, worker, label in zip(votes.item_R.tolist(), votes.annotator_R.tolist(), votes.label_R.tolist(), strict=True):
         by_item[item][worker] = label
     return Case(votes, long, wide_NW, by_item, features_ND)
 
@@ -72,14 +72,14 @@ def simulated(seed: int) -> tuple[Votes, np.ndarray, torch.Tensor]:
     mean_CD = np.stack([pixel_ND[truth_N == label].mean(axis=0) for label in range(10)])
     alike_C3 = np.square(mean_CD[:, None] - mean_CD[None]).sum(axis=2).argsort(axis=1)[:, 1:4]
     skill_W = rng.beta(*SKILL, size=PEOPLE)
-    worker_R = np.concatenate([rng.choice(PEOPLE, ANSWERS, replace=False) for _ in truth_N])
+    annotator_R = np.concatenate([rng.choice(PEOPLE, ANSWERS, replace=False) for _ in truth_N])
     item_R = np.repeat(np.arange(len(truth_N)), ANSWERS)
     mistake_R = alike_C3[truth_N[item_R], rng.integers(3, size=len(item_R))]
-    label_R = np.where(rng.random(len(item_R)) < skill_W[worker_R], truth_N[item_R], mistake_R)
+    label_R = np.where(rng.random(len(item_R)) < skill_W[annotator_R], truth_N[item_R], mistake_R)
     names = [tuple(map(str, range(count))) for count in (len(truth_N), PEOPLE, 10)]
     rows = np.arange(len(item_R))
     summary = ReadSummary((), "simulated", len(rows), len(rows), len(truth_N), PEOPLE, 10, 0)
-    votes = Votes(*names, item_R, worker_R, label_R, rows, np.ones(len(rows)), np.full(len(truth_N), -1), summary)
+    votes = Votes(*names, item_R, annotator_R, label_R, rows, np.ones(len(rows)), np.full(len(truth_N), -1), summary)
     return votes, truth_N, torch.from_numpy(pixel_ND).float()
 
 
@@ -108,7 +108,7 @@ def by_peerannot(name: str) -> Callable[[Case], Labels]:
     def aggregate(case: Case) -> Labels:
         from peerannot import models
 
-        sizes = {"n_workers": len(case.votes.workers), "n_classes": len(case.votes.class_names)}
+        sizes = {"n_workers": len(case.votes.annotators), "n_classes": len(case.votes.class_names)}
         model = getattr(models, name)(case.by_item, **sizes)
         model.run()
         return np.asarray(model.get_answers())
@@ -159,7 +159,7 @@ def main() -> None:
         features_ND = read_features(args, votes.items)
     else:
         votes, truth_N, features_ND = simulated(args.seed)
-    sizes = f"{len(votes.items):,} items, {len(votes.item_R):,} answers by {len(votes.workers)} people"
+    sizes = f"{len(votes.items):,} items, {len(votes.item_R):,} answers by {len(votes.annotators)} people"
     right = (votes.label_R == truth_N[votes.item_R]).mean()
     print(f"{sizes}, {len(votes.class_names)} classes; {100 * right:.2f}% of the answers are right.\n")
     compare(case_of(votes, features_ND), truth_N, args.seed)

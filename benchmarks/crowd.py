@@ -41,17 +41,17 @@ def simulate(crowd: Crowd, items: int, seed: int) -> tuple[Votes, np.ndarray, np
     skill_W = rng.beta(*crowd.skill, size=crowd.people)
     wrong_CC = rng.dirichlet(np.full(crowd.classes, 0.3), size=crowd.classes) * (1 - np.eye(crowd.classes))
     wrong_CC /= wrong_CC.sum(axis=1, keepdims=True)
-    worker_R = np.concatenate([rng.choice(crowd.people, 3, replace=False) for _ in range(items)])
+    annotator_R = np.concatenate([rng.choice(crowd.people, 3, replace=False) for _ in range(items)])
     item_R = np.repeat(np.arange(items), 3)
     drawn_RC = wrong_CC[truth_N[item_R]].cumsum(axis=1)
     mistake_R = (rng.random(3 * items)[:, None] < drawn_RC).argmax(axis=1)
-    label_R = np.where(rng.random(3 * items) < skill_W[worker_R], truth_N[item_R], mistake_R)
+    label_R = np.where(rng.random(3 * items) < skill_W[annotator_R], truth_N[item_R], mistake_R)
     logits_NC = rng.normal(size=(items, crowd.classes))
     logits_NC[np.arange(items), truth_N] += 3.0
     names = [tuple(map(str, range(count))) for count in (items, crowd.people, crowd.classes)]
     rows, gold_I = np.arange(3 * items), np.full(items, -1)
     summary = ReadSummary((), "simulated", len(rows), len(rows), items, crowd.people, crowd.classes, 0)
-    votes = Votes(*names, item_R, worker_R, label_R, rows, np.ones(len(rows)), gold_I, summary)
+    votes = Votes(*names, item_R, annotator_R, label_R, rows, np.ones(len(rows)), gold_I, summary)
     return votes, truth_N, logits_NC
 
 

@@ -111,9 +111,9 @@ def ask(votes: Votes, truth_N: np.ndarray, item_M: np.ndarray, rng: np.random.Ge
     )
     return replace(
         votes,
-        workers=(*votes.workers, "expert"),
+        annotators=(*votes.annotators, "expert"),
         item_R=np.append(votes.item_R, item_M),
-        worker_R=np.append(votes.worker_R, np.full(len(item_M), len(votes.workers))),
+        annotator_R=np.append(votes.annotator_R, np.full(len(item_M), len(votes.annotators))),
         label_R=np.append(votes.label_R, label_M),
         answer_R=np.append(votes.answer_R, votes.answer_R.max() + 1 + np.arange(len(item_M))),
         weight_R=np.append(votes.weight_R, np.ones(len(item_M))),

@@ -110,7 +110,7 @@ def hide(votes: Votes, truth_N: np.ndarray, hidden: int, alike: float, unknown: 
     return replace(
         left.take(np.flatnonzero(~silent_R)),
         unknown_item_U=votes.item_R[silent_R],
-        unknown_worker_U=votes.worker_R[silent_R],
+        unknown_annotator_U=votes.annotator_R[silent_R],
     )
 
 

@@ -54,12 +54,12 @@ def simulate(crowd: Crowd, items: int, seed: int) -> tuple[Votes, np.ndarray, to
     rng = np.random.default_rng(seed)
     classes, branch_C = len(TREE.leaves), TREE.branch_of(TREE.leaves)
     truth_N = rng.integers(classes, size=items)
-    worker_A = np.concatenate([rng.choice(crowd.people, ANSWERS, replace=False) for _ in range(items)])
+    annotator_A = np.concatenate([rng.choice(crowd.people, ANSWERS, replace=False) for _ in range(items)])
     item_A = np.repeat(np.arange(items), ANSWERS)
     skill_W2 = np.column_stack([rng.beta(*skill, size=crowd.people) for skill in (crowd.branch, crowd.leaf)])
     same_CC, own_CC = branch_C[:, None] == branch_C, np.eye(classes, dtype=bool)
     liking_CC = rng.dirichlet(np.full(classes, 0.3), size=classes) + 1e-6
-    right_A2 = rng.random((len(item_A), 2)) < skill_W2[worker_A]
+    right_A2 = rng.random((len(item_A), 2)) < skill_W2[annotator_A]
     rings_CC = np.where(own_CC, 2, np.where(same_CC, 1, 0))  # levels that two classes share
     chosen_AC = rings_CC[truth_N[item_A]] == np.cumprod(right_A2, axis=1).sum(axis=1)[:, None]
     weight_AC = (chosen_AC * liking_CC[truth_N[item_A]]).cumsum(axis=1)
@@ -69,7 +69,7 @@ def simulate(crowd: Crowd, items: int, seed: int) -> tuple[Votes, np.ndarray, to
     answer_R, label_R = said_AC.nonzero()
     names = tuple(map(str, range(items))), tuple(map(str, range(crowd.people)))
     summary = ReadSummary((), "simulated", len(answer_R), len(item_A), items, crowd.people, classes, 0)
-    rows = item_A[answer_R], worker_A[answer_R], label_R, answer_R, np.ones(len(answer_R)), np.full(items, -1)
+    rows = item_A[answer_R], annotator_A[answer_R], label_R, answer_R, np.ones(len(answer_R)), np.full(items, -1)
     branch_BD, class_CD = rng.normal(size=(branch_C.max() + 1, 64)), rng.normal(size=(classes, 64))
     features_ND = branch_BD[branch_C[truth_N]] + 0.7 * class_CD[truth_N] + 1.5 * rng.normal(size=(items, 64))
     return Votes(*names, TREE.leaves, *rows, summary, TREE), truth_N, torch.from_numpy(features_ND).float()

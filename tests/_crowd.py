@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from pals.readers import ReadSummary, Votes
 
-Row = tuple[int, int, int]  # item, worker (-1: unnamed), label
+Row = tuple[int, int, int]  # item, annotator (-1: unnamed), label
 
 
 def votes_of(
@@ -19,20 +19,20 @@ def votes_of(
     gold: dict[int, int] | None = None, sure: list[bool] | None = None, unknown: Sequence[tuple[int, int]] = (),
     times: Sequence[float] = (), seconds: Sequence[float] = (),
 ) -> Votes:  # fmt: skip
-    """`unknown`: item and worker of those who do not know."""
-    item_R, worker_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    unknown_item_U, unknown_worker_U = np.array(unknown, dtype=np.int64).reshape(-1, 2).T
-    people = int(max(worker_R.max(initial=-1), unknown_worker_U.max(initial=-1))) + 1
+    """`unknown`: item and annotator of those who do not know."""
+    item_R, annotator_R, label_R = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    unknown_item_U, unknown_annotator_U = np.array(unknown, dtype=np.int64).reshape(-1, 2).T
+    people = int(max(annotator_R.max(initial=-1), unknown_annotator_U.max(initial=-1))) + 1
     gold_I = np.full(items, -1)
     for item, label in (gold or {}).items():
         gold_I[item] = label
     names = tuple(f"c{c}" for c in range(classes))
     return Votes(
         items=tuple(f"i{i}" for i in range(items)),
-        workers=tuple(f"w{w}" for w in range(people)),
+        annotators=tuple(f"w{w}" for w in range(people)),
         class_names=names,
         item_R=item_R,
-        worker_R=worker_R,
+        annotator_R=annotator_R,
         label_R=label_R,
         answer_R=np.arange(len(rows)) if answer is None else np.array(answer),
         weight_R=np.ones(len(rows)) if weight is None else np.array(weight),
@@ -40,7 +40,7 @@ def votes_of(
         summary=ReadSummary((), "test", len(rows), len(rows), items, people, classes, int((gold_I >= 0).sum())),
         sure_R=np.array(sure or [], dtype=bool),
         unknown_item_U=unknown_item_U,
-        unknown_worker_U=unknown_worker_U,
+        unknown_annotator_U=unknown_annotator_U,
         time_R=np.array(times, dtype=np.float64),
         seconds_R=np.array(seconds, dtype=np.float64),
     )
@@ -66,9 +66,9 @@ def answered_digits(items: int) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
     order = rng.permutation(len(x_ND))
     x_ND, y_N = x_ND[order].astype(np.float32), y_N[order]
     rows = [
-        (item, worker, f"d{y_N[item] if rng.random() < looks else rng.integers(10)}")
+        (item, annotator, f"d{y_N[item] if rng.random() < looks else rng.integers(10)}")
         for item in range(items)
-        for worker, looks in (("ann", 0.85), ("bob", 0.75), ("cho", 0.65))
+        for annotator, looks in (("ann", 0.85), ("bob", 0.75), ("cho", 0.65))
     ]
     return x_ND, y_N, pd.DataFrame(rows, columns=["item", "annotator", "label"])
 
@@ -83,7 +83,7 @@ def write_vectors(folder: Path, items: int) -> Path:
 
 
 def rows_of(votes: Votes) -> list[Row]:
-    return list(zip(*(a.tolist() for a in (votes.item_R, votes.worker_R, votes.label_R)), strict=True))
+    return list(zip(*(a.tolist() for a in (votes.item_R, votes.annotator_R, votes.label_R)), strict=True))
 
 
 def many_people(

@@ -37,7 +37,7 @@ def report(
     items alike, before the plain ones."""
     rng = np.random.default_rng(7)
     labels = [*names, *[f"class {k}" for k in range(classes)]][:classes]
-    workers = [*names, *[f"person {k}" for k in range(people)]][:people]
+    annotators = [*names, *[f"person {k}" for k in range(people)]][:people]
     files = [*names, *[f"img/{k:03}.png" for k in range(items)]][:items]
     own_PCC = rng.integers(0, 4, size=(people, classes, classes)) + 30 * np.eye(classes, dtype=int)
     own_PCC[:, 0, -1] += 5
@@ -61,22 +61,22 @@ def report(
         "classes": labels,
         "confusion": sparse(all_CC),
         "thumbs": {name: picture(k, (8, 32, 100)[k % 3]) for k, name in enumerate(files)} if images else {},
-        "gallery": [_entry(k, files, labels, workers) for k in range(items)],
+        "gallery": [_entry(k, files, labels, annotators) for k in range(items)],
         "gallery_of": items,
         "annotators_of": people,
         "examples_of": len(files[:4]),
-        "annotators": [_person(name, own_CC, labels) for name, own_CC in zip(workers, own_PCC, strict=True)],
+        "annotators": [_person(name, own_CC, labels) for name, own_CC in zip(annotators, own_PCC, strict=True)],
         "class_table": [_class_row(k, name, labels) for k, name in enumerate(labels)],
         "agreement": [
             *(_agreement("class", name, "", 0.61, 0.5, 0.7) for name in labels),
-            *(_agreement("pair", one, workers[0], 0.2 + k / 100, 0.1, 0.4) for k, one in enumerate(workers[1:])),
+            *(_agreement("pair", one, annotators[0], 0.2 + k / 100, 0.1, 0.4) for k, one in enumerate(annotators[1:])),
         ],
         "easy": [{"item": name, "label": labels[0], "confidence": 0.99} for name in files[:4]],
         "hard": [
-            {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, workers)} for name in files[4:8]
+            {"item": name, "label": labels[0], "confidence": 0.3, "votes": _votes(0, labels, annotators)} for name in files[4:8]
         ],
         "taxonomy": _taxonomy(labels) if tree else None,
-        "none_of_these": [_missing(files, labels, workers)] if tree else [],
+        "none_of_these": [_missing(files, labels, annotators)] if tree else [],
         "noise": {"answers_wrong": 0.17, "labels_wrong": 0.06, "low": 0.05, "high": 0.08, "sentence": "About 6.0% are wrong."},
         "settings": f"seed: 1\ntitle: {labels[0]}\n",
     }
@@ -109,9 +109,9 @@ def _taxonomy(labels: list[str]) -> dict[str, Any]:
     }
 
 
-def _missing(files: list[str], labels: list[str], workers: list[str]) -> dict[str, Any]:
+def _missing(files: list[str], labels: list[str], annotators: list[str]) -> dict[str, Any]:
     """A group of items that are none of the classes."""
-    shown = [{"item": name, "none_of_these": 0.8, "votes": _votes(0, labels, workers)} for name in files[:3]]
+    shown = [{"item": name, "none_of_these": 0.8, "votes": _votes(0, labels, annotators)} for name in files[:3]]
     return {
         "size": 9,
         "file": "none_of_these/group-1.txt",
@@ -121,21 +121,21 @@ def _missing(files: list[str], labels: list[str], workers: list[str]) -> dict[st
     }
 
 
-def _votes(k: int, labels: list[str], workers: list[str]) -> list[dict[str, Any]]:
+def _votes(k: int, labels: list[str], annotators: list[str]) -> list[dict[str, Any]]:
     return [
-        {"annotator": name, "label": labels[(k + (p == k % len(workers))) % len(labels)], "weight": 1.0}
-        for p, name in enumerate(workers)
+        {"annotator": name, "label": labels[(k + (p == k % len(annotators))) % len(labels)], "weight": 1.0}
+        for p, name in enumerate(annotators)
     ]
 
 
-def _entry(k: int, files: list[str], labels: list[str], workers: list[str]) -> dict[str, Any]:
+def _entry(k: int, files: list[str], labels: list[str], annotators: list[str]) -> dict[str, Any]:
     """Item k has the result k modulo the classes; one person said the next class. Every tenth item has no doubted answer."""
     label, other = labels[k % len(labels)], labels[(k + 1) % len(labels)]
     chance = round(0.99 - 0.9 * k / max(1, len(files)), 4)
     doubtful = [
         {
             "rank": k + 1,
-            "annotator": workers[k % len(workers)],
+            "annotator": annotators[k % len(annotators)],
             "answer": other,
             "suggestion": label,
             "probability_wrong": chance,
@@ -146,7 +146,7 @@ def _entry(k: int, files: list[str], labels: list[str], workers: list[str]) -> d
         "label": label,
         "confidence": round(0.5 + ((37 * k) % 50) / 100, 4),
         "status": STATUSES[k % 4],
-        "votes": _votes(k, labels, workers),
+        "votes": _votes(k, labels, annotators),
         "doubtful": doubtful if k % 10 != 9 else [],
         "model": [[label, 0.9], [other, 0.08]],
         "neighbors": [{"item": files[(k + d) % len(files)], "label": label, "similarity": 0.95 - d / 100} for d in range(1, 6)],

@@ -56,7 +56,7 @@ def weigh(answers: Answers, people: Annotators, log_prior_C: np.ndarray, before:
 def chances(answers: Answers, people: Annotators, before: ItemPosterior | None, entry: int) -> tuple[np.ndarray, np.ndarray]:
     """Probability of one answer for an easy and for a hard item of each class, its own part taken out."""
     symbol, item, weight = answers.given_NS.indices[entry], answers.item_E[entry], answers.given_NS.data[entry]
-    who, pairs = answers.worker_S[symbol], answers.members_SP[[symbol]].indices
+    who, pairs = answers.annotator_S[symbol], answers.members_SP[[symbol]].indices
     labels, classes = answers.label_P[pairs], answers.num_classes
     easy_C, hard_C = np.zeros(classes), np.zeros(classes)
     if before is not None:
@@ -114,10 +114,10 @@ def said_by_all(
 
 def learn(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotators:
     """The M-step, in whole tables."""
-    worker_P, label_P, classes = answers.worker_P, answers.label_P, answers.num_classes
-    like_all_PC = before.care_W[worker_P, None] * before.like_all(worker_P, label_P)
-    prior_PC = like_all_PC + ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
-    chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[worker_P] + before.strength)
+    annotator_P, label_P, classes = answers.annotator_P, answers.label_P, answers.num_classes
+    like_all_PC = before.care_W[annotator_P, None] * before.like_all(annotator_P, label_P)
+    prior_PC = like_all_PC + ((1 - before.care_W[annotator_P]) * before.habit_WC[annotator_P, label_P])[:, None]
+    chance_PC = (before.count_PC + before.strength * prior_PC) / (before.total_WC[annotator_P] + before.strength)
     both_PC = chance_PC, before.hard_CC[:, label_P].T
     found_SC = answers.given_NS.T @ found.easy_NC, answers.given_NS.T @ found.hard_NC
     both_SC = answers.members_SP @ both_PC[0], answers.members_SP @ both_PC[1]
@@ -131,15 +131,15 @@ def learn(answers: Answers, found: ItemPosterior, before: Annotators) -> Annotat
     count_PC, hard_PC = counts
     careful_PC = count_PC * like_all_PC / prior_PC
     total_WC, careful_CC, hard_CC = np.zeros_like(before.total_WC), np.zeros((classes, classes)), np.zeros((classes, classes))
-    np.add.at(total_WC, worker_P, count_PC)
+    np.add.at(total_WC, annotator_P, count_PC)
     np.add.at(careful_CC, label_P, careful_PC)
     np.add.at(hard_CC, label_P, hard_PC)
     wrong_CC = (careful_CC + hard_CC).T * (1 - np.eye(classes))
-    careful_W = np.bincount(worker_P, careful_PC.sum(axis=1), minlength=answers.num_workers)
+    careful_W = np.bincount(annotator_P, careful_PC.sum(axis=1), minlength=answers.num_annotators)
     answered_N = answers.answered_N
     hard_C, items_C = found.hard_NC[answered_N].sum(axis=0), found.posterior_NC[answered_N].sum(axis=0)
     care_W = (careful_W + CARE_PSEUDO_COUNTS[0]) / (total_WC.sum(axis=1) + sum(CARE_PSEUDO_COUNTS))
-    count_PC[worker_P == answers.num_workers - 1] = total_WC[-1] = 0  # whoever has no name has no matrix
+    count_PC[annotator_P == answers.num_annotators - 1] = total_WC[-1] = 0  # whoever has no name has no matrix
     return replace(
         before,
         count_PC=count_PC,

@@ -281,7 +281,7 @@ def test_a_package_is_installed_and_its_method_trained(tmp_path: Path) -> None:
     assert "two-views" in command("evaluate", "run")
     assert "darker_weight" in command("methods", "two-views")
     (tmp_path / "answers.txt").write_text(ANSWERS)
-    code = "import pals; print(pals.read_votes('answers.txt', format='colons').workers)"
+    code = "import pals; print(pals.read_votes('answers.txt', format='colons').annotators)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

@@ -44,14 +44,14 @@ def write_answers(path: Path, answers: int, seed: int) -> np.ndarray:
     wrong_CC = rng.dirichlet(np.full(classes, 0.3), size=classes) * (1 - np.eye(classes))
     bound_CC = (wrong_CC / wrong_CC.sum(axis=1, keepdims=True)).cumsum(axis=1).clip(max=1 - 1e-9) + np.arange(classes)[:, None]
     item_R = np.repeat(np.arange(items), 5)
-    worker_R = (rng.integers(people, size=items)[:, None] + np.arange(5) * (people // 5)).ravel() % people
+    annotator_R = (rng.integers(people, size=items)[:, None] + np.arange(5) * (people // 5)).ravel() % people
     slip_R = np.searchsorted(bound_CC.ravel(), rng.random(answers) * (1 - 1e-9) + truth_N[item_R], side="right") % classes
-    label_R = np.where(rng.random(answers) < skill_W[worker_R], truth_N[item_R], slip_R)
+    label_R = np.where(rng.random(answers) < skill_W[annotator_R], truth_N[item_R], slip_R)
     with path.open("w") as file:
         file.write("item,worker,label\n")
         for start in range(0, answers, 1_000_000):
             part = slice(start, start + 1_000_000)
-            rows = zip(item_R[part].tolist(), worker_R[part].tolist(), label_R[part].tolist(), strict=True)
+            rows = zip(item_R[part].tolist(), annotator_R[part].tolist(), label_R[part].tolist(), strict=True)
             file.writelines(f"img_{item:07d}.jpg,w{worker:05d},species {label:02d}\n" for item, worker, label in rows)
     return truth_N
 
@@ -114,7 +114,7 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
         frame = pd.DataFrame(
             {
                 "task": np.array(votes.items, dtype=object)[votes.item_R],
-                "worker": np.array(votes.workers, dtype=object)[votes.worker_R],
+                "worker": np.array(votes.annotators, dtype=object)[votes.annotator_R],
                 "label": np.array(votes.class_names, dtype=object)[votes.label_R],
             }
         )

@@ -44,7 +44,7 @@ def make_run(folder: Path, items: int) -> Path:
     classes = np.array([f"class {number}" for number in range(CLASSES)], dtype=object)
     people = np.array([f"person {number}" for number in range(PEOPLE)], dtype=object)
     truth_N = rng.integers(CLASSES, size=items)
-    item_R, worker_R = np.repeat(np.arange(items), 3), rng.integers(PEOPLE, size=3 * items)
+    item_R, annotator_R = np.repeat(np.arange(items), 3), rng.integers(PEOPLE, size=3 * items)
     label_R = np.where(rng.random(3 * items) < 0.75, truth_N[item_R], rng.integers(CLASSES, size=3 * items))
     wrong_R = label_R != truth_N[item_R]
     confidence_N = rng.beta(8, 1, size=items).round(6)
@@ -54,9 +54,9 @@ def make_run(folder: Path, items: int) -> Path:
         "labels": {"item": names, "label": classes[truth_N], "confidence": confidence_N,
                    "second": classes[truth_N - 1], "votes": 3,
                    "agreement": agreement_N, "in_votes": True, "status": "agreed"},
-        "doubtful": {"item": names[item_R[wrong_R]], "annotator": people[worker_R[wrong_R]],
+        "doubtful": {"item": names[item_R[wrong_R]], "annotator": people[annotator_R[wrong_R]],
                      "answer": classes[label_R[wrong_R]], "probability_wrong": 0.9},
-        "votes": {"item": names[item_R], "annotator": people[worker_R], "label": classes[label_R], "weight": 1.0,
+        "votes": {"item": names[item_R], "annotator": people[annotator_R], "label": classes[label_R], "weight": 1.0,
                   "is_gold": False},
         "next": {"item": names, "decision": decision_N, "gain": 0.1},
         "classes": {"class": classes},

@@ -118,8 +118,8 @@ def test_people_who_seldom_meet_are_not_compared() -> None:
 def test_a_huge_crowd_that_meets_at_few_items() -> None:
     """A hundred thousand people at six items: ten thousand million pairs, of which none is ever listed."""
     people, rng = 100_000, np.random.default_rng(0)
-    item_R, worker_R = np.divmod(np.arange(6 * people), people)
-    rows = np.stack([item_R, worker_R, rng.integers(2, size=len(item_R))], axis=1)
+    item_R, annotator_R = np.divmod(np.arange(6 * people), people)
+    rows = np.stack([item_R, annotator_R, rng.integers(2, size=len(item_R))], axis=1)
     assert agreement(votes_of(rows.tolist(), 6, 2), rounds=2).pairs == ()
 
 

@@ -65,7 +65,7 @@ def test_times_tell_the_order_that_a_file_does_not() -> None:
     votes = replace(votes, time_R=np.arange(len(votes.item_R), dtype=float))
     votes = votes.take(np.random.default_rng(0).permutation(len(votes.item_R)))
     assert flagged(votes)[0].nonzero()[0].tolist() == [0, 1]
-    time_R = np.where(np.arange(len(votes.time_R)) == (votes.worker_R == 1).argmax(), np.nan, votes.time_R)
+    time_R = np.where(np.arange(len(votes.time_R)) == (votes.annotator_R == 1).argmax(), np.nan, votes.time_R)
     assert flagged(replace(votes, time_R=time_R))[0].nonzero()[0].tolist() == [0]
 
 
@@ -101,7 +101,7 @@ def test_agreement_with_others_by_hand() -> None:
 
 def test_unnamed_and_several_labels_are_nobodys() -> None:
     votes = crowd(1, ("series",))
-    unnamed = replace(votes, worker_R=np.where(votes.worker_R == 0, -1, votes.worker_R))
+    unnamed = replace(votes, annotator_R=np.where(votes.annotator_R == 0, -1, votes.annotator_R))
     assert repeated_answers(unnamed, majority_vote(unnamed).argmax(axis=1)).steps_W[0] == 0
     doubled = replace(votes, answer_R=np.repeat(np.arange(len(votes.item_R) // 3), 3))  # all name several labels
     assert repeated_answers(doubled, np.zeros(len(votes.items), dtype=int)).steps_W.sum() == 0

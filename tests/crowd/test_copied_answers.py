@@ -17,7 +17,7 @@ def found(votes: Votes) -> list[tuple[tuple[int, ...], int]]:
 
 def copied(votes: Votes, original: int, copies: int) -> Votes:
     """With further people who give the answers of one."""
-    rows, people = rows_of(votes), len(votes.workers)
+    rows, people = rows_of(votes), len(votes.annotators)
     more = [(item, people + copy, label) for copy in range(copies) for item, who, label in rows if who == original]
     return votes_of([*rows, *more], len(votes.items), len(votes.class_names))
 

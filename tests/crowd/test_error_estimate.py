@@ -224,7 +224,7 @@ def test_of_many_items_a_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_part_of_the_votes() -> None:
     votes = votes_of([(0, 0, 1), (1, 2, 0), (2, -1, 2), (2, 2, 2), (3, 1, 0)], 4, gold={2: 1})
     part = subset(votes, np.array([2, 1]))
-    assert (part.items, part.workers) == (("i2", "i1"), ("w2",))
+    assert (part.items, part.annotators) == (("i2", "i1"), ("w2",))
     assert rows_of(part) == [(1, 0, 0), (0, -1, 2), (0, 0, 2)]
     assert part.gold_I.tolist() == [1, -1]
 

@@ -140,22 +140,22 @@ def test_a_typical_person_is_the_mean_of_all() -> None:
     votes, _ = many_people(200, 6, 4, seed=1)
     found = dawid_skene(votes, hard_items=True)
     person = typical_person(found.answers, found.annotators)
-    given_W = np.bincount(votes.worker_R, minlength=found.answers.num_workers)
+    given_W = np.bincount(votes.annotator_R, minlength=found.answers.num_annotators)
     assert person.easy_CC == pytest.approx(np.average(found.confusion_WCC, axis=0, weights=given_W))
     assert person.easy_CC.sum(axis=1) == pytest.approx(1.0) and person.hard_CC.sum(axis=1) == pytest.approx(1.0)
-    third = typical_person(found.answers, found.annotators, np.eye(found.answers.num_workers)[2])
+    third = typical_person(found.answers, found.annotators, np.eye(found.answers.num_annotators)[2])
     assert third.easy_CC == pytest.approx(found.confusion_WCC[2])
 
 
 def test_answers_come_as_often_as_is_said() -> None:
     """Of a fit that has seen two of three answers, the share of third answers that contradict is the share that is expected."""
     votes, _ = simulated(1500, [0.75, 0.75, 0.75], classes=4, seed=3)
-    rows = np.flatnonzero(votes.worker_R < 2)
+    rows = np.flatnonzero(votes.annotator_R < 2)
     fusion = fuse(with_rows(votes, rows), [], strength=30.0)
     standing = standing_of(fusion)
     person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
     says_NA = (standing.belief_NC[:, :, None] * person.chance_NCA(standing.hard_NC)).sum(axis=1)
-    third = votes.label_R[votes.worker_R == 2]
+    third = votes.label_R[votes.annotator_R == 2]
     expected = 1 - says_NA[np.arange(len(third)), standing.label_N].mean()
     assert (third != standing.label_N).mean() == pytest.approx(expected, abs=0.05)
 

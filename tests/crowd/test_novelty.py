@@ -107,7 +107,7 @@ def test_whoever_does_not_know_says_so_too() -> None:
     before = find(votes, features_ND).probability_N[rest]
     asked = np.isin(votes.item_R, rest)
     unknown = replace(
-        votes.take(np.flatnonzero(~asked)), unknown_item_U=votes.item_R[asked], unknown_worker_U=votes.worker_R[asked]
+        votes.take(np.flatnonzero(~asked)), unknown_item_U=votes.item_R[asked], unknown_annotator_U=votes.annotator_R[asked]
     )
     assert np.log(find(unknown, features_ND).probability_N[rest] / before).mean() > 1
 

@@ -23,12 +23,12 @@ def crowd(kind: str) -> Votes:
     if kind == "weights":
         votes = replace(votes, weight_R=rng.choice([0.0, 0.5, 2.0], size=len(votes.item_R)))
     if kind == "unnamed":
-        votes = replace(votes, worker_R=np.where(rng.random(len(votes.item_R)) < 0.4, -1, votes.worker_R))
+        votes = replace(votes, annotator_R=np.where(rng.random(len(votes.item_R)) < 0.4, -1, votes.annotator_R))
     if kind == "gold":
         gold_I = np.where(rng.random(300) < 0.1, rng.integers(12, size=300), -1)
         votes = replace(votes, gold_I=gold_I).take(np.flatnonzero(votes.item_R % 25 > 0))  # and items that nobody has seen
     if kind == "unknown":
-        votes = replace(votes, unknown_item_U=np.arange(30), unknown_worker_U=np.arange(30) % 7)
+        votes = replace(votes, unknown_item_U=np.arange(30), unknown_annotator_U=np.arange(30) % 7)
     return votes
 
 

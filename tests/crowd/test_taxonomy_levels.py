@@ -56,7 +56,7 @@ def test_who_is_asked_next_knows_what_people_know_on_each_level() -> None:
     votes, _ = crowd(40, PEOPLE, coarse=0.0, seed=0)
     found = dawid_skene(votes, strength=100.0)
     person = typical_person(found.answers, found.annotators)
-    given_W = np.bincount(votes.worker_R, minlength=found.answers.num_workers)
+    given_W = np.bincount(votes.annotator_R, minlength=found.answers.num_annotators)
     assert person.easy_CC == pytest.approx(np.average(found.confusion_WCC, axis=0, weights=given_W))
 
 
@@ -120,7 +120,7 @@ def test_sharing_a_symbol_keeps_what_was_said() -> None:
     votes, _ = crowd(50, PEOPLE, coarse=0.5, seed=1)
     shared, apart = arrange(votes), arrange(replace(votes, taxonomy=None))
     for answers in (shared, apart):
-        assert answers.worker_S.shape == (answers.given_NS.shape[1],)
+        assert answers.annotator_S.shape == (answers.given_NS.shape[1],)
     named = [answers.given_NS @ answers.members_SP for answers in (shared, apart)]
     assert (named[0] != named[1]).nnz == 0
 
@@ -132,8 +132,8 @@ def test_shares_of_rings_are_probabilities(tree: Taxonomy) -> None:
     classes = len(tree.leaves)
     levels = replace(levels, skill_WL=np.random.default_rng(0).uniform(0.2, 0.95, levels.skill_WL.shape))
     count_CC = np.random.default_rng(1).uniform(0.1, 1, (classes, classes))
-    worker_P, label_P = np.repeat([0, 1], classes), np.tile(np.arange(classes), 2)
-    said_PC = levels.of_pairs(count_CC, worker_P, label_P)
+    annotator_P, label_P = np.repeat([0, 1], classes), np.tile(np.arange(classes), 2)
+    said_PC = levels.of_pairs(count_CC, annotator_P, label_P)
     assert said_PC[:classes].sum(axis=0) == pytest.approx(np.ones(classes))
     assert said_PC[classes:].sum(axis=0) == pytest.approx(np.ones(classes))
     assert levels.wrong(count_CC).sum(axis=1) == pytest.approx(np.ones(classes))
@@ -164,7 +164,7 @@ def test_taking_an_answer_out_is_counting_without_it() -> None:
     count_CC = np.random.default_rng(5).uniform(2, 5, (12, 12))
     table = RingCounts(levels, answers, count_CC, levels.share_MWC, least=1.0)
     symbol_E = np.array([0, 3, 7])
-    who_E, own_EC = answers.worker_S[symbol_E], np.full((3, 12), 0.5)
+    who_E, own_EC = answers.annotator_S[symbol_E], np.full((3, 12), 0.5)
     kind_EC, who_EC = (number_E[:, None] * 12 + np.arange(12) for number_E in (answers.kind_S[symbol_E], who_E))
     found_EC = table.without(kind_EC, who_EC, np.arange(12), own_EC)
     for entry, symbol in enumerate(symbol_E):
@@ -181,7 +181,7 @@ def test_accuracy_level_by_level_counts_what_answers_claim() -> None:
     rows = [(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 0, 2), (0, 1, 1), (1, 1, 3)]
     votes = replace(votes_of(rows, 2, 12, answer=[0, 1, 1, 1, 2, 3]), class_names=TREE.leaves, taxonomy=TREE)
     result = Result(votes, np.tile(np.eye(12)[0], (2, 1)))
-    accuracy_WL = answer_levels(result, TREE).accuracy(result.worker_A, 2)
+    accuracy_WL = answer_levels(result, TREE).accuracy(result.annotator_A, 2)
     assert accuracy_WL.tolist() == [[1.0, 1.0], [0.5, 0.0]]  # the branch alone claims nothing about the class
     assert result.node_A.tolist() == [-1, 0, -1, -1]
     counts = node_counts(result, TREE, 0.9)

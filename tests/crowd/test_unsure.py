@@ -65,7 +65,7 @@ def test_an_unsure_answer_has_a_symbol_of_its_own() -> None:
 
     def said(symbol: int) -> tuple[int, list[int], bool]:
         labels = answers.label_P[answers.members_SP[symbol].indices]
-        return int(answers.worker_S[symbol]), sorted(labels.tolist()), bool(answers.sure_S[symbol])
+        return int(answers.annotator_S[symbol]), sorted(labels.tolist()), bool(answers.sure_S[symbol])
 
     assert [sorted(said(symbol) for symbol in answers.given_NS[item].indices) for item in range(3)] == [
         [(0, [1], True)],
@@ -178,7 +178,7 @@ def puzzled(seed: int, ratio: float, items: int = 400) -> tuple[Votes, np.ndarra
 
 
 def silent(votes: Votes) -> Votes:
-    return replace(votes, unknown_item_U=np.empty(0), unknown_worker_U=np.empty(0))
+    return replace(votes, unknown_item_U=np.empty(0), unknown_annotator_U=np.empty(0))
 
 
 def told_apart(consensus: Consensus, hard_N: np.ndarray) -> float:

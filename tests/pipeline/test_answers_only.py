@@ -25,9 +25,9 @@ def answers() -> pd.DataFrame:
     """Three people of whom the first is good, and a name that a spreadsheet would run."""
     rng = np.random.default_rng(0)
     rows = [
-        (f"=item {item}", worker, "abc"[label if rng.random() < looks else rng.integers(3)])
+        (f"=item {item}", annotator, "abc"[label if rng.random() < looks else rng.integers(3)])
         for item, label in enumerate(TRUTH)
-        for worker, looks in (("ann", 0.95), ("bob", 0.7), ("cho", 0.5))
+        for annotator, looks in (("ann", 0.95), ("bob", 0.7), ("cho", 0.5))
     ]
     return pd.DataFrame(rows, columns=["item", "annotator", "label"])
 

@@ -175,7 +175,7 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
     assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
     updated = read_votes("run-updated/votes.csv")
     assert updated.num_answers == 190
-    assert set(updated.workers) == {"ann", "bob", "cho", "eve"}
+    assert set(updated.annotators) == {"ann", "bob", "cho", "eve"}
     settings = read_yaml(Path("run-updated/config.yaml"))
     assert settings["train"]["epochs"] == 1
     assert settings["network"]["weights"].endswith("run/model.safetensors")
@@ -202,7 +202,7 @@ def test_an_update_reads_the_earlier_answers_as_they_were_written(pals: Pals, da
     before, after = read_votes("run/votes.csv", separator=";"), read_votes("run-updated/votes.csv", separator=";")
     assert after.num_answers == before.num_answers + 1
     assert set(after.class_names) == {"striped", "größer", "bright"}
-    assert "Jürgen" in after.workers
+    assert "Jürgen" in after.annotators
 
 
 def test_a_handful_of_pictures(pals: Pals, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def make(folder: Path) -> None:
     np.save(folder / "features.npy", (look_CD[truth_N] + 0.15 * rng.normal(size=(ITEMS, 5))).astype(np.float32))
     rows = []
     for item, truth in enumerate(truth_N.tolist()):
-        for worker, skill, coarse in (("ann", 0.9, 0.0), ("bob", 0.6, 0.6), ("cho", 0.7, 0.1)):
+        for annotator, skill, coarse in (("ann", 0.9, 0.0), ("bob", 0.6, 0.6), ("cho", 0.7, 0.1)):
             said = CLASSES[truth if rng.random() < skill else int(rng.integers(len(CLASSES)))]
-            rows.append((f"i{item:02}", worker, PARENTS[said] if rng.random() < coarse else said))
+            rows.append((f"i{item:02}", annotator, PARENTS[said] if rng.random() < coarse else said))
     pd.DataFrame(rows, columns=["item", "annotator", "label"]).to_csv(folder / "votes.csv", index=False)
     (folder / "names.txt").write_text("\n".join(f"i{item:02}" for item in range(ITEMS)), encoding="utf-8")
     (folder / "tree.csv").write_text(TREE.to_csv(), encoding="utf-8")
@@ -220,8 +220,8 @@ def _written(path: Path, text: str) -> Path:
 
 def answers_of(votes: pals.Votes) -> dict[tuple[str, str], set[str]]:
     said: dict[tuple[str, str], set[str]] = {}
-    for item, worker, label in zip(votes.item_R, votes.worker_R, votes.label_R, strict=True):
-        said.setdefault((votes.items[item], votes.workers[worker]), set()).add(votes.class_names[label])
+    for item, annotator, label in zip(votes.item_R, votes.annotator_R, votes.label_R, strict=True):
+        said.setdefault((votes.items[item], votes.annotators[annotator]), set()).add(votes.class_names[label])
     return said
 
 

@@ -27,9 +27,9 @@ def fitted(folder: Path, *, informative: bool = True, clicker: bool = False, loo
     vectors_ND[:mixed_up] = np.roll(vectors_ND[:mixed_up], 1, axis=0)
     np.save(folder / "x.npy", vectors_ND.astype(np.float32))
     rows = [
-        (item, worker, "abcd"[label if rng.random() < look else rng.integers(4)])
+        (item, annotator, "abcd"[label if rng.random() < look else rng.integers(4)])
         for item, label in enumerate(truth_N)
-        for worker in ("ann", "bob", "cho")
+        for annotator in ("ann", "bob", "cho")
     ]
     rows += [(item, "dan", "abcd"[item // 10 % 4]) for item in range(ITEMS) if clicker]
     votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])

@@ -49,9 +49,9 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         lying = np.tile(np.arange(24) // 3 % 2 * 150 + 50, (24, 1)).T
         pixels = (lying if number % 2 else lying.T) + rng.normal(0, 12, (24, 24))
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number:02}.png")
-        for worker in range(3):
+        for annotator in range(3):
             said = number % 2 if rng.random() < 0.8 else 1 - number % 2
-            rows.append(f"{number:02}.png,w{worker},{('standing', 'lying')[said]}")
+            rows.append(f"{number:02}.png,w{annotator},{('standing', 'lying')[said]}")
     (tmp_path / "answers.csv").write_text("\n".join(rows))
     return folder
 

@@ -54,7 +54,7 @@ def test_the_columns_of_every_table() -> None:
 
 def test_tables_of_a_small_case() -> None:
     rows = [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 2), (2, 0, 0), (2, 1, 0)]
-    votes = replace(votes_of(rows, 3), class_names=("newt", "frog", "toad"), items=("a", "b", "c"), workers=("x", "y", "z"))
+    votes = replace(votes_of(rows, 3), class_names=("newt", "frog", "toad"), items=("a", "b", "c"), annotators=("x", "y", "z"))
     posterior = np.array([[0.97, 0.02, 0.01], [0.1, 0.2, 0.7], [0.1, 0.85, 0.05]])
     result = Result(votes, posterior)
     labels = labels_table(result)
@@ -137,7 +137,7 @@ def test_people_worst_first_with_flags_and_evidence() -> None:
 def test_names_with_commas_quotes_and_line_breaks_survive() -> None:
     names = ('a,"b"', "two\nlines", "=1+1; x")
     votes = votes_of([(0, 0, 0), (0, 1, 1), (1, 0, 2)], 2)
-    odd = replace(votes, class_names=names, items=names[:2], workers=names[:2])
+    odd = replace(votes, class_names=names, items=names[:2], annotators=names[:2])
     back = pd.read_csv(io.StringIO(csv_text(labels_table(Result(odd, np.eye(3)[[1, 2]])))))
     assert back["item"].tolist() == list(names[:2])
     assert back["label"].tolist() == ["two\nlines", "'=1+1; x"]  # a spreadsheet must not run it

@@ -65,7 +65,7 @@ JSON_MIN = """[
 JSON = '[{"file":"a01.jpg","label":"newt"},{"file":"a02.jpg","label":"frog"}]'
 
 Row = tuple[str, str | None, tuple[str, ...]]
-EXPECTED: dict[str, tuple[str, str, list[Row]]] = {  # format: example, name of the file, (item, worker, labels) per answer
+EXPECTED: dict[str, tuple[str, str, list[Row]]] = {  # format: example, name of the file, (item, annotator, labels) per answer
     "dcic": (
         DCIC,
         "annotations.json",
@@ -105,13 +105,13 @@ EXPECTED: dict[str, tuple[str, str, list[Row]]] = {  # format: example, name of 
 
 
 def answers(votes: Votes) -> list[Row]:
-    """(item, worker, labels) of each answer, by a slow loop."""
+    """(item, annotator, labels) of each answer, by a slow loop."""
     found: dict[int, tuple[str, str | None, list[str]]] = {}
     for row in range(len(votes.item_R)):
-        worker = votes.workers[votes.worker_R[row]] if votes.worker_R[row] >= 0 else None
-        new = (votes.items[votes.item_R[row]], worker, [])
+        annotator = votes.annotators[votes.annotator_R[row]] if votes.annotator_R[row] >= 0 else None
+        new = (votes.items[votes.item_R[row]], annotator, [])
         found.setdefault(int(votes.answer_R[row]), new)[2].append(votes.class_names[votes.label_R[row]])
-    return [(item, worker, tuple(labels)) for item, worker, labels in found.values()]
+    return [(item, annotator, tuple(labels)) for item, annotator, labels in found.values()]
 
 
 def parquet_bytes(**columns: Any) -> bytes:

@@ -25,8 +25,8 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC).timestamp()
 def times(votes: Votes) -> dict[tuple[str, str], float]:
     """Seconds after noon, by item and person."""
     return {
-        (votes.items[item], votes.workers[worker]): float(time - NOON)
-        for item, worker, time in zip(votes.item_R, votes.worker_R, votes.time_R, strict=True)
+        (votes.items[item], votes.annotators[annotator]): float(time - NOON)
+        for item, annotator, time in zip(votes.item_R, votes.annotator_R, votes.time_R, strict=True)
     }
 
 
@@ -106,7 +106,7 @@ def test_entries_of_votes(write: Write) -> None:
 
 def test_a_time_in_a_wide_table_is_no_person(write: Write) -> None:
     found = read_votes(write("image,ann,bob,timestamp\na,newt,frog,2026-01-05\nb,frog,frog,2026-01-06\n"))
-    assert found.workers == ("ann", "bob")
+    assert found.annotators == ("ann", "bob")
 
 
 def test_parquet_of_times(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_lead_time_is_how_long_it_took(write: Write) -> None:
     about = {"created_at": "2026-01-05T12:00:00Z", "lead_time": 4.25}
     found = read(write, [task("a.jpg", annotation(1, result("newt"), **about), annotation(2, result("frog"), lead_time=None))])
     np.testing.assert_array_equal(found.seconds_R, [4.25, np.nan])
-    assert found.to_frame()["seconds"][0] == 4.25 and pace(found).seconds_W[found.workers.index("1")] == 4.25
+    assert found.to_frame()["seconds"][0] == 4.25 and pace(found).seconds_W[found.annotators.index("1")] == 4.25
     odd = read(write, [task("a.jpg", annotation(1, result("newt"), lead_time="quick"))])
     assert not odd.timed
     assert any("task 1, annotation 1 holds 'quick', which is not a number of seconds" in note for note in odd.summary.notes)

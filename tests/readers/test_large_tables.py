@@ -36,10 +36,10 @@ def assert_same(small: Votes | str, large: Votes | str) -> None:
     if isinstance(small, str) or isinstance(large, str):
         assert small == large
         return
-    assert (small.items, small.workers, small.class_names, small.summary) == (
-        large.items, large.workers, large.class_names, large.summary
+    assert (small.items, small.annotators, small.class_names, small.summary) == (
+        large.items, large.annotators, large.class_names, large.summary
     )  # fmt: skip
-    for name in ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "gold_I", "unknown_item_U", "time_R"):
+    for name in ("item_R", "annotator_R", "label_R", "answer_R", "weight_R", "sure_R", "gold_I", "unknown_item_U", "time_R"):
         np.testing.assert_array_equal(getattr(small, name), getattr(large, name), name)
 
 

@@ -209,7 +209,7 @@ def test_gold_in_a_column_of_its_own(text: str, write: Write) -> None:
 def test_wide_table_with_chosen_annotators(write: Write) -> None:
     path = write("when,photo,ann,bob,remark\n1,a.jpg,newt,frog,dark\n")
     votes = read_votes(path, columns={"item": "photo", "annotators": ["ann", "bob"]})
-    assert votes.workers == ("ann", "bob")
+    assert votes.annotators == ("ann", "bob")
     assert votes.summary.notes == ("Columns not read: when, remark",)
     with pytest.raises(InputError, match="no column 'cho'"):
         read_votes(path, columns={"item": "photo", "annotators": ["ann", "cho"]})

@@ -213,4 +213,4 @@ def test_roles_of_version_0_2_are_read_with_a_warning(write: Write) -> None:
     path = write("photo;who;species\na;ann;newt\n")
     with pytest.warns(DeprecationWarning, match="annotator"):
         votes = read_votes(path, columns={"item": "photo", "worker": "who", "label": "species"})
-    assert votes.workers == ("ann",)
+    assert votes.annotators == ("ann",)

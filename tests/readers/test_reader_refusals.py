@@ -188,7 +188,7 @@ def test_one_option_for_each_file(write: Write) -> None:
         read_votes(files, encoding=["cp1252"])
     second = write("photo,who,species\na.jpg,bob,frog\n", "second.csv")
     known = {"item": "photo", "annotator": "who", "label": "species"}
-    assert read_votes([files[0], second], columns=[{}, known]).workers == ("ann", "bob")
+    assert read_votes([files[0], second], columns=[{}, known]).annotators == ("ann", "bob")
     with pytest.raises(InputError, match=r"2 files .* 1 mappings"):
         read_votes([files[0], second], columns=[known])
 

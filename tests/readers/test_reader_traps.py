@@ -55,19 +55,19 @@ def test_a_row_without_item_makes_no_class(write: Write) -> None:
 
 def test_people_who_say_nothing_are_not_counted(write: Write) -> None:
     votes = read_votes(write("image,ann,bob,cho,dan\na,,newt,,?\nb,,frog,NA,newt\n"))
-    assert votes.workers == ("bob", "dan")
-    assert [votes.workers[w] for w in votes.worker_R] == ["bob", "bob", "dan"]
-    assert [votes.workers[w] for w in votes.unknown_worker_U] == ["dan"]
-    assert votes.summary.workers == 2
+    assert votes.annotators == ("bob", "dan")
+    assert [votes.annotators[w] for w in votes.annotator_R] == ["bob", "bob", "dan"]
+    assert [votes.annotators[w] for w in votes.unknown_annotator_U] == ["dan"]
+    assert votes.summary.annotators == 2
     assert "2 annotators without any answer, not counted ('ann', 'cho')" in votes.summary.notes
     asked = read_votes(write("item,annotator,label\na,ann,newt\nb,eve,\nb,bob,frog\n"))
-    assert asked.workers == ("ann", "bob")
+    assert asked.annotators == ("ann", "bob")
     assert "1 annotator without any answer, not counted ('eve')" in asked.summary.notes
 
 
 def test_who_gives_gold_answers_alone_is_counted(write: Write) -> None:
     votes = read_votes(write("item,annotator,label,is_gold\na,eve,newt,true\na,ann,frog,false\nb,ann,frog,false\n"))
-    assert votes.workers == ("eve", "ann")
+    assert votes.annotators == ("eve", "ann")
 
 
 def test_a_line_break_inside_a_label(write: Write) -> None:
@@ -313,7 +313,7 @@ def test_numbers_with_and_without_a_point_are_answers_in_common(write: Write) ->
 
 def test_what_the_majority_says_is_nobodys_answer(write: Write) -> None:
     votes = read_votes(write("image,ann,bob,majority\na,newt,newt,newt\nb,frog,newt,frog\n"))
-    assert votes.workers == ("ann", "bob") and "Columns not read: majority" in votes.summary.notes
+    assert votes.annotators == ("ann", "bob") and "Columns not read: majority" in votes.summary.notes
 
 
 def test_a_line_for_excel_says_what_separates_cells(write: Write) -> None:

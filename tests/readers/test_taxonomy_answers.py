@@ -60,8 +60,8 @@ def test_what_is_written_is_read_back_with_the_same_tree(separator: str | None, 
     frame = votes.to_frame(separator)
     assert frame["label"].tolist().count("gulls") == 3
     again = read(tmp_path, csv_text(frame), separator)
-    assert [(item, worker, sorted(labels)) for item, worker, labels in answers(again)] == [
-        (item, worker, sorted(labels)) for item, worker, labels in answers(votes)
+    assert [(item, annotator, sorted(labels)) for item, annotator, labels in answers(again)] == [
+        (item, annotator, sorted(labels)) for item, annotator, labels in answers(votes)
     ]
 
 

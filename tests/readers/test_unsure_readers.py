@@ -24,12 +24,12 @@ def said(votes: Votes) -> dict[tuple[str, str | None], str]:
     """What each person said of each item, an unsure label with a mark of its own."""
     found: dict[tuple[str, str | None], str] = {}
     for row in range(len(votes.item_R)):
-        worker = votes.workers[votes.worker_R[row]] if votes.worker_R[row] >= 0 else None
-        key = votes.items[votes.item_R[row]], worker
+        annotator = votes.annotators[votes.annotator_R[row]] if votes.annotator_R[row] >= 0 else None
+        key = votes.items[votes.item_R[row]], annotator
         text = votes.class_names[votes.label_R[row]] + ("" if votes.sure_R[row] else "~")
         found[key] = f"{found[key]}|{text}" if key in found else text
-    for item, person in zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True):
-        key = votes.items[item], votes.workers[person] if person >= 0 else None
+    for item, person in zip(votes.unknown_item_U.tolist(), votes.unknown_annotator_U.tolist(), strict=True):
+        key = votes.items[item], votes.annotators[person] if person >= 0 else None
         assert key not in found
         found[key] = "-"
     return found
@@ -255,7 +255,7 @@ def test_who_answers_after_all_does_know(write: Write) -> None:
     first = write("item,annotator,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
     later = write("item,annotator,label\na,ann,gull\na,bob,?\n", "2.csv")
     votes = read_votes([first, later])
-    assert len(votes.unknown_item_U) == 3 and votes.unknown_worker_U.tolist().count(-1) == 2
+    assert len(votes.unknown_item_U) == 3 and votes.unknown_annotator_U.tolist().count(-1) == 2
     assert {(s.reason, s.count) for s in votes.summary.skipped} == {
         ('"don\'t know" of a person who does give an answer', 1), ("the same person's same answer again", 1)
     }  # fmt: skip
@@ -327,10 +327,10 @@ def test_any_marks_come_back(
     again = read_votes(folder / "again.csv", no_answer=words)
 
     def in_order(votes: Votes) -> list[tuple[object, ...]]:
-        people = [votes.workers[w] if w >= 0 else "" for w in votes.worker_R.tolist()]
+        people = [votes.annotators[w] if w >= 0 else "" for w in votes.annotator_R.tolist()]
         names = [votes.class_names[c] for c in votes.label_R.tolist()]
-        unknown = zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True)
-        nobody = [(votes.items[i], votes.workers[w] if w >= 0 else "", "", False) for i, w in unknown]
+        unknown = zip(votes.unknown_item_U.tolist(), votes.unknown_annotator_U.tolist(), strict=True)
+        nobody = [(votes.items[i], votes.annotators[w] if w >= 0 else "", "", False) for i, w in unknown]
         return sorted(
             [*zip([votes.items[i] for i in votes.item_R], people, names, votes.sure_R.tolist(), strict=True), *nobody]
         )

@@ -19,8 +19,8 @@ def votes() -> Votes:
 
 
 def unknown_of(votes: Votes) -> list[tuple[str, str | None]]:
-    pairs = zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True)
-    return [(votes.items[item], votes.workers[worker] if worker >= 0 else None) for item, worker in pairs]
+    pairs = zip(votes.unknown_item_U.tolist(), votes.unknown_annotator_U.tolist(), strict=True)
+    return [(votes.items[item], votes.annotators[annotator] if annotator >= 0 else None) for item, annotator in pairs]
 
 
 def test_without_marks_everything_is_sure() -> None:
@@ -52,7 +52,7 @@ def test_an_unsure_answer_of_a_trusted_person_is_no_gold(votes: Votes) -> None:
 
 def test_a_part_of_the_items(votes: Votes) -> None:
     part = subset(votes, np.array([3, 2]))
-    assert part.items == ("i3", "i2") and part.workers == ("w0", "w1", "w2")  # w1 only does not know
+    assert part.items == ("i3", "i2") and part.annotators == ("w0", "w1", "w2")  # w1 only does not know
     assert rows_of(part) == [(0, 2, 1), (0, 0, 1)]
     assert part.sure_R.tolist() == [False, True]
     assert unknown_of(part) == [("i2", "w1"), ("i3", None)]

@@ -61,7 +61,7 @@ def test_enormous_weights_stay_finite(votes: Votes) -> None:
     ("change", "message"),
     [
         ({"label_R": np.full(5, 3)}, "label_R of the votes must hold 5 numbers from 0 to 2"),
-        ({"worker_R": np.full(5, -2)}, "worker_R"),
+        ({"annotator_R": np.full(5, -2)}, "annotator_R"),
         ({"item_R": np.full(5, 2)}, "item_R"),
         ({"gold_I": np.zeros(5)}, "gold_I"),
         ({"weight_R": np.full(5, np.nan)}, "finite numbers"),
@@ -183,7 +183,7 @@ def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
     def rows(found: Votes) -> list[tuple[str, str, tuple[str, ...], float]]:
         weight = [float(found.weight_R[found.answer_R == answer][0]) for answer in dict.fromkeys(found.answer_R.tolist())]
         pairs = zip(answers(found), weight, strict=True)
-        return sorted((item, worker or "", tuple(sorted(labels)), share) for (item, worker, labels), share in pairs)
+        return sorted((item, annotator or "", tuple(sorted(labels)), share) for (item, annotator, labels), share in pairs)
 
     assert rows(again) == rows(votes)
     assert len(rows(votes)) == 5
@@ -207,7 +207,7 @@ def test_a_trusted_person_is_right(write: Write) -> None:
     found = votes.trusting(["eve", "kim"])
     gold = {item: "" if label < 0 else found.class_names[label] for item, label in zip(found.items, found.gold_I, strict=True)}
     assert gold == {"a": "frog", "b": "", "c": "", "d": "frog"}
-    said = [(found.items[i], found.workers[w]) for i, w in zip(found.item_R, found.worker_R, strict=True)]
+    said = [(found.items[i], found.annotators[w]) for i, w in zip(found.item_R, found.annotator_R, strict=True)]
     assert said == [("a", "ann"), ("b", "eve"), ("b", "kim"), ("c", "eve"), ("c", "eve")]
     assert found.num_answers == 4
     assert votes.trusting([]).gold_I.tolist() == votes.gold_I.tolist()

@@ -53,8 +53,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(votes: Votes, people: tuple[str, ...] = ("3", "8")) -> set[tuple[str, str, str, bool]]:
     """What these people answered: item, person, label, whether sure."""
-    columns = zip(votes.item_R, votes.worker_R, votes.label_R, votes.sure_R, strict=True)
-    named = ((votes.items[i], votes.workers[w], votes.class_names[c], bool(sure)) for i, w, c, sure in columns)
+    columns = zip(votes.item_R, votes.annotator_R, votes.label_R, votes.sure_R, strict=True)
+    named = ((votes.items[i], votes.annotators[w], votes.class_names[c], bool(sure)) for i, w, c, sure in columns)
     return {row for row in named if row[1] in people}
 
 
@@ -205,12 +205,12 @@ def test_answers_come_back_on_their_items(pals: Pals, place: Path, kind: str, sm
     found = read_votes("after/votes.csv", taxonomy=TREE if kind == "tree" else None)
     birds = {(items[2], "3", name, True) for name in (("gull", "tern") if kind == "tree" else ("gull",))}
     assert said(found) == {(items[0], "3", "gull", True), (items[0], "8", "seal", False)} | birds
-    assert found.num_answers == 3 * ITEMS + 3 and set(found.workers) == {"ann", "bob", "cho", "3", "8"}
-    assert [(found.items[i], found.workers[w]) for i, w in zip(found.unknown_item_U, found.unknown_worker_U, strict=True)] == [
-        (items[4], "8")
-    ]
-    row = next(r for r, (i, w) in enumerate(zip(found.item_R, found.worker_R, strict=True))
-               if (found.items[i], found.workers[w]) == (items[0], "3"))  # fmt: skip
+    assert found.num_answers == 3 * ITEMS + 3 and set(found.annotators) == {"ann", "bob", "cho", "3", "8"}
+    assert [
+        (found.items[i], found.annotators[w]) for i, w in zip(found.unknown_item_U, found.unknown_annotator_U, strict=True)
+    ] == [(items[4], "8")]
+    row = next(r for r, (i, w) in enumerate(zip(found.item_R, found.annotator_R, strict=True))
+               if (found.items[i], found.annotators[w]) == (items[0], "3"))  # fmt: skip
     assert found.seconds_R[row] == 2.25 and set(found.class_names) == set(CLASSES)
 
 

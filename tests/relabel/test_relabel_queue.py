@@ -247,8 +247,8 @@ def test_a_spreadsheet_and_back(run: Path, tmp_path: Path) -> None:
     filled.to_csv(path, index=False)
     votes = read_votes(path)
     answers = {
-        (votes.items[i], votes.workers[w], votes.class_names[c])
-        for i, w, c in zip(votes.item_R, votes.worker_R, votes.label_R, strict=True)
+        (votes.items[i], votes.annotators[w], votes.class_names[c])
+        for i, w, c in zip(votes.item_R, votes.annotator_R, votes.label_R, strict=True)
     }
     assert answers == {
         ("ponds/d.jpg", "dora", "newt"),
@@ -258,7 +258,7 @@ def test_a_spreadsheet_and_back(run: Path, tmp_path: Path) -> None:
     }
     assert votes.num_answers == 3 and votes.weight_R.tolist() == [1.0] * 4
     together = read_votes([run / "votes.csv", path])  # as an update reads them
-    assert together.summary.answers == 18 and "dora" in together.workers
+    assert together.summary.answers == 18 and "dora" in together.annotators
 
 
 def test_a_label_that_holds_the_separator_is_copied_as_it_stands(run: Path) -> None:

@@ -307,8 +307,10 @@ def test_the_loop(run: Path) -> None:
     labels = {item: str(after.view.label_N[after.view.place[tables.items[item]]]) for item in queue}
     assert labels[queue[0]] == "digit 2" and {labels[item] for item in queue[2:-2]} == {"digit 1"}
     votes = read_votes(found.folder / "votes.csv")
-    said = zip(votes.item_R.tolist(), votes.worker_R.tolist(), votes.label_R.tolist(), strict=True)
-    of_dan = [label for item, who, label in said if votes.items[item] == tables.items[queue[1]] and votes.workers[who] == "dan"]
+    said = zip(votes.item_R.tolist(), votes.annotator_R.tolist(), votes.label_R.tolist(), strict=True)
+    of_dan = [
+        label for item, who, label in said if votes.items[item] == tables.items[queue[1]] and votes.annotators[who] == "dan"
+    ]
     assert [votes.class_names[label] for label in of_dan] == ["digit 2"]
     numbers = session.overview("ana")
     assert numbers["waiting"] == 1 and [row["number"] for row in numbers["rounds"]] == [0, 1]

@@ -123,8 +123,8 @@ def test_what_goes_out_is_read_back_exactly(store: AnswerStore, tmp_path: Path, 
     path = tmp_path / "answers.csv"
     path.write_text(answers_csv(store.current(), separator), encoding="utf-8")
     votes = read_votes(path, separator=separator)
-    rows = zip(votes.item_R, votes.worker_R, votes.label_R, votes.sure_R, strict=True)
-    read = sorted((votes.items[i], votes.workers[w], votes.class_names[c], bool(sure)) for i, w, c, sure in rows)
+    rows = zip(votes.item_R, votes.annotator_R, votes.label_R, votes.sure_R, strict=True)
+    read = sorted((votes.items[i], votes.annotators[w], votes.class_names[c], bool(sure)) for i, w, c, sure in rows)
     assert read == [
         ("=1+1.png", "ana", "blue\\", True),
         ("=1+1.png", "ana", "red|black", True),

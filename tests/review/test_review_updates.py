@@ -42,8 +42,8 @@ def say(run: Path, person: str, label: str, *items: str) -> None:
 
 def given(folder: Path) -> set[tuple[str, str, str]]:
     votes: Votes = read_votes(folder / "votes.csv")
-    rows = zip(votes.item_R.tolist(), votes.worker_R.tolist(), votes.label_R.tolist(), strict=True)
-    return {(votes.items[item], votes.workers[worker], votes.class_names[label]) for item, worker, label in rows}
+    rows = zip(votes.item_R.tolist(), votes.annotator_R.tolist(), votes.label_R.tolist(), strict=True)
+    return {(votes.items[item], votes.annotators[annotator], votes.class_names[label]) for item, annotator, label in rows}
 
 
 def content(run: Path) -> dict[str, bytes]:

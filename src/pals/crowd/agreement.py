@@ -74,7 +74,7 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
     if rounds < 2:
         raise InputError(f"rounds is {rounds}; an interval takes at least two bootstrap samples.")
     rng = np.random.default_rng(seed)
-    item_A, worker_A, label_A, several = single_answers(votes)
+    item_A, annotator_A, label_A, several = single_answers(votes)
     classes = len(votes.class_names)
     count_NC = csr_matrix((np.ones(len(item_A), dtype=np.int64), (item_A, label_A)), shape=(len(votes.items), classes))
     count_NC = count_NC[np.bincount(item_A, minlength=len(votes.items)) > 1]
@@ -84,7 +84,7 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
         answers=int(count_NC.sum()),
         several=several,
         **crowd,
-        pairs=tuple(_pairs(item_A, worker_A, label_A, len(votes.items), rounds, rng)),
+        pairs=tuple(_pairs(item_A, annotator_A, label_A, len(votes.items), rounds, rng)),
     )
 
 
@@ -127,11 +127,13 @@ def single_answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, in
     """Item, person and label of each answer that counts, and how many name several labels."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_A = np.sort(first_A[size_A == 1])  # in the order of the votes
-    item_A, worker_A, label_A = votes.item_R[row_A], votes.worker_R[row_A], votes.label_R[row_A]
-    known = worker_A >= 0
-    who_A = np.where(known, item_A * len(votes.workers) + worker_A, -1 - np.arange(len(row_A)))  # nobody's are all different
+    item_A, annotator_A, label_A = votes.item_R[row_A], votes.annotator_R[row_A], votes.label_R[row_A]
+    known = annotator_A >= 0
+    who_A = np.where(
+        known, item_A * len(votes.annotators) + annotator_A, -1 - np.arange(len(row_A))
+    )  # nobody's are all different
     last = len(who_A) - 1 - np.unique(who_A[::-1], return_index=True)[1]
-    return item_A[last], worker_A[last], label_A[last], int((size_A > 1).sum())
+    return item_A[last], annotator_A[last], label_A[last], int((size_A > 1).sum())
 
 
 def _terms(count_NC: np.ndarray) -> np.ndarray:
@@ -233,16 +235,16 @@ def _measured(value: np.ndarray, drawn_R: np.ndarray) -> Measured:
 
 def _pairs(
     item_A: np.ndarray,
-    worker_A: np.ndarray,
+    annotator_A: np.ndarray,
     label_A: np.ndarray,
     items: int,
     rounds: int,
     rng: np.random.Generator,
 ) -> Iterator[Pair]:
-    named = worker_A >= 0
-    item_A, worker_A, label_A = item_A[named], worker_A[named], label_A[named]
-    people = int(worker_A.max(initial=-1)) + 1
-    label_NW = csc_matrix((label_A + 1, (item_A, worker_A)), shape=(items, people))
+    named = annotator_A >= 0
+    item_A, annotator_A, label_A = item_A[named], annotator_A[named], label_A[named]
+    people = int(annotator_A.max(initial=-1)) + 1
+    label_NW = csc_matrix((label_A + 1, (item_A, annotator_A)), shape=(items, people))
     for one, other in _met(label_NW):
         count_X, one_X, other_X = _table(label_NW, one, other)
         common = int(count_X.sum())

@@ -88,20 +88,20 @@ def repeated_answers(votes: Votes, label_N: np.ndarray, *, false_alarms: float =
     """Whether people repeat themselves more than the items do. `label_N` is the result: if answers depend on the item alone,
     those to items of one result may change places, and that is what a permutation test does. Where the results themselves come
     in series, as in a file in the order of the classes, their errors do, too: so much more a person must repeat."""
-    item_T, worker_T, label_T = _in_order(votes)
-    people, labels = len(votes.workers), len(votes.class_names)
-    steps = np.flatnonzero(worker_T[1:] == worker_T[:-1])
-    who_S = worker_T[steps]
+    item_T, annotator_T, label_T = _in_order(votes)
+    people, labels = len(votes.annotators), len(votes.class_names)
+    steps = np.flatnonzero(annotator_T[1:] == annotator_T[:-1])
+    who_S = annotator_T[steps]
     steps_W = np.bincount(who_S, minlength=people)
     same_W = np.bincount(who_S, label_T[steps] == label_T[steps + 1], minlength=people)
-    kind_T = worker_T * labels + label_N[item_T]
+    kind_T = annotator_T * labels + label_N[item_T]
     expected_W = np.bincount(who_S, _chance_of_repeat(kind_T, label_T, steps, labels), minlength=people)
     tested_W = steps_W + 1 >= FEWEST
     level = false_alarms / max(int(tested_W.sum()), 1)
     flagged_W = np.zeros(people, dtype=bool)
     rng = np.random.default_rng(seed)
-    begin_W = np.searchsorted(worker_T, np.arange(people + 1))
-    enough_W = EXCESS * steps_W + _series(kind_T, steps, worker_T, people)
+    begin_W = np.searchsorted(annotator_T, np.arange(people + 1))
+    enough_W = EXCESS * steps_W + _series(kind_T, steps, annotator_T, people)
     for person in np.flatnonzero(tested_W & (same_W - expected_W >= enough_W)).tolist():
         own = slice(begin_W[person], min(begin_W[person + 1], begin_W[person] + LONGEST))
         flagged_W[person] = _permutation_p(label_T[own], kind_T[own], rng) <= level
@@ -112,19 +112,19 @@ def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOt
     """Whether people agree with others beyond chance. Confidence limits (Clopper and Pearson) decide: the lower one must not be
     above chance, the upper one below half of what the crowd reaches. So few answers flag nobody, and in a hard task, where all
     agree little, more of them are needed. False alarms are counted among those who reach at least that half."""
-    item_A, worker_A, label_A, _ = single_answers(votes)
-    people, classes = len(votes.workers), len(votes.class_names)
+    item_A, annotator_A, label_A, _ = single_answers(votes)
+    people, classes = len(votes.annotators), len(votes.class_names)
     count_NC = csr_matrix((np.ones(len(item_A)), (item_A, label_A)), shape=(len(votes.items), classes))
     others_A = np.bincount(item_A, minlength=len(votes.items))[item_A] - 1
-    use = np.flatnonzero((others_A > 0) & (worker_A >= 0))
-    item_A, worker_A, label_A, others_A = item_A[use], worker_A[use], label_A[use], others_A[use]
-    answers_W = np.bincount(worker_A, minlength=people)
-    match_W = np.bincount(worker_A, (values_at(count_NC, item_A, label_A) - 1) / others_A, minlength=people)
-    code_A = worker_A * classes + label_A
+    use = np.flatnonzero((others_A > 0) & (annotator_A >= 0))
+    item_A, annotator_A, label_A, others_A = item_A[use], annotator_A[use], label_A[use], others_A[use]
+    answers_W = np.bincount(annotator_A, minlength=people)
+    match_W = np.bincount(annotator_A, (values_at(count_NC, item_A, label_A) - 1) / others_A, minlength=people)
+    code_A = annotator_A * classes + label_A
     own_WC, own_weight_WC = (
         np.bincount(code_A, weight_A, minlength=people * classes).reshape(people, classes) for weight_A in (None, 1 / others_A)
     )
-    beside_WN = csr_matrix((1 / others_A, (worker_A, item_A)), shape=(people, len(votes.items)))
+    beside_WN = csr_matrix((1 / others_A, (annotator_A, item_A)), shape=(people, len(votes.items)))
     said_WC = (beside_WN @ count_NC).toarray() - own_weight_WC
     agree_W, chance_W = ratio(match_W, answers_W), ratio((own_WC * said_WC).sum(axis=1), answers_W**2)
     left_W = answers_W * (1 - chance_W)
@@ -143,27 +143,27 @@ def pace(votes: Votes) -> Pace:
     before. Answers that were handed in together, or in the same tick of a clock, share that time evenly. Pauses, of more than
     five minutes for an answer, are left out."""
     _, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
-    worker_A, people = votes.worker_R[first_A], len(votes.workers)
+    annotator_A, people = votes.annotator_R[first_A], len(votes.annotators)
     time_A, seconds_A = (np.full(len(first_A), -np.inf) for _ in range(2))
     np.fmax.at(time_A, answer_R, votes.time_R)  # an answer is given with the last of its labels
     np.fmax.at(seconds_A, answer_R, votes.seconds_R)
-    seconds_A = np.where(np.isfinite(seconds_A), seconds_A, _since_the_one_before(worker_A, time_A))
-    kept = np.flatnonzero((worker_A >= 0) & (seconds_A <= PAUSE))
-    answers_W = np.bincount(worker_A[kept], minlength=people)
-    seconds_W = pd.Series(seconds_A[kept]).groupby(worker_A[kept]).median().reindex(range(people)).to_numpy(dtype=np.float64)
+    seconds_A = np.where(np.isfinite(seconds_A), seconds_A, _since_the_one_before(annotator_A, time_A))
+    kept = np.flatnonzero((annotator_A >= 0) & (seconds_A <= PAUSE))
+    answers_W = np.bincount(annotator_A[kept], minlength=people)
+    seconds_W = pd.Series(seconds_A[kept]).groupby(annotator_A[kept]).median().reindex(range(people)).to_numpy(dtype=np.float64)
     return Pace(answers_W, seconds_W, _medians_of_others(np.where(answers_W >= FEWEST, seconds_W, np.nan)))
 
 
-def _since_the_one_before(worker_A: np.ndarray, time_A: np.ndarray) -> np.ndarray:
+def _since_the_one_before(annotator_A: np.ndarray, time_A: np.ndarray) -> np.ndarray:
     """The seconds since the person's answer before, by the times of answers (-inf: not known); NaN for a first one. Those of
     one time share it evenly."""
-    frame = pd.DataFrame({"worker": worker_A, "time": time_A})[np.isfinite(time_A) & (worker_A >= 0)]
+    frame = pd.DataFrame({"worker": annotator_A, "time": time_A})[np.isfinite(time_A) & (annotator_A >= 0)]
     together = frame.groupby(["worker", "time"])  # sorted by person, then by time
     size_B = together.size()
     who_B, time_B = (size_B.index.get_level_values(name).to_numpy() for name in ("worker", "time"))
     follows_B = np.append(False, who_B[1:] == who_B[:-1])[: len(size_B)]
     each_B = np.where(follows_B, np.diff(time_B, prepend=0.0) / size_B.to_numpy(), np.nan)
-    seconds_A = np.full(len(worker_A), np.nan)
+    seconds_A = np.full(len(annotator_A), np.nan)
     seconds_A[frame.index] = each_B[together.ngroup()]
     return seconds_A
 
@@ -192,11 +192,11 @@ def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     where all are known, else in the order of the votes."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_T = np.sort(first_A[size_A == 1])
-    row_T = row_T[votes.worker_R[row_T] >= 0]
-    worker_T, time_T = votes.worker_R[row_T], votes.time_R[row_T]
-    untimed_W = np.bincount(worker_T, np.isnan(time_T), minlength=len(votes.workers)) > 0
-    row_T = row_T[np.lexsort((np.where(untimed_W[worker_T], 0.0, time_T), worker_T))]
-    return votes.item_R[row_T], votes.worker_R[row_T], votes.label_R[row_T]
+    row_T = row_T[votes.annotator_R[row_T] >= 0]
+    annotator_T, time_T = votes.annotator_R[row_T], votes.time_R[row_T]
+    untimed_W = np.bincount(annotator_T, np.isnan(time_T), minlength=len(votes.annotators)) > 0
+    row_T = row_T[np.lexsort((np.where(untimed_W[annotator_T], 0.0, time_T), annotator_T))]
+    return votes.item_R[row_T], votes.annotator_R[row_T], votes.label_R[row_T]
 
 
 def _chance_of_repeat(kind_T: np.ndarray, label_T: np.ndarray, steps: np.ndarray, labels: int) -> np.ndarray:
@@ -213,12 +213,12 @@ def _chance_of_repeat(kind_T: np.ndarray, label_T: np.ndarray, steps: np.ndarray
     return chance_S
 
 
-def _series(kind_T: np.ndarray, steps: np.ndarray, worker_T: np.ndarray, people: int) -> np.ndarray:
+def _series(kind_T: np.ndarray, steps: np.ndarray, annotator_T: np.ndarray, people: int) -> np.ndarray:
     """By how many steps more than by chance the results of a person's items repeat, W."""
-    same_W = np.bincount(worker_T[steps], kind_T[steps] == kind_T[steps + 1], minlength=people)
+    same_W = np.bincount(annotator_T[steps], kind_T[steps] == kind_T[steps + 1], minlength=people)
     first_K, size_K = np.unique(kind_T, return_index=True, return_counts=True)[1:]
-    pairs_W = np.bincount(worker_T[first_K], size_K * (size_K - 1), minlength=people)
-    answers_W = np.bincount(worker_T, minlength=people)
+    pairs_W = np.bincount(annotator_T[first_K], size_K * (size_K - 1), minlength=people)
+    answers_W = np.bincount(annotator_T, minlength=people)
     series_W: np.ndarray = np.maximum(same_W - pairs_W / np.maximum(answers_W, 1), 0)
     return series_W
 

@@ -29,13 +29,13 @@ class Answers:
 
     given_NS: Any  # scipy.sparse, float64: weight of an answer with this symbol for this item, above zero
     members_SP: Any  # scipy.sparse, 0 or 1: the pairs that a symbol consists of
-    worker_S: np.ndarray
+    annotator_S: np.ndarray
     sure_S: np.ndarray  # bool: False for answers of which every label is marked as unsure; they have symbols of their own
     unknown_NW: Any  # scipy.sparse: how often a person does not know
-    worker_P: np.ndarray
+    annotator_P: np.ndarray
     label_P: np.ndarray
     gold_N: np.ndarray  # -1 where not known
-    num_workers: int
+    num_annotators: int
     num_classes: int
     taxonomy: Taxonomy | None = None
 
@@ -52,7 +52,7 @@ class Answers:
     @cached_property
     def plain(self) -> bool:
         """Whether every symbol is a pair: all answers name one label, and surely."""
-        return len(self.worker_S) == len(self.worker_P)
+        return len(self.annotator_S) == len(self.annotator_P)
 
     @cached_property
     def kind_S(self) -> np.ndarray:
@@ -88,14 +88,14 @@ class Answers:
     @property
     def unnamed(self) -> int:
         """The annotator that stands for all answers without a name."""
-        return self.num_workers - 1
+        return self.num_annotators - 1
 
     @property
     def asked_NW(self) -> Any:
         """Sparse, 0 or 1: who answered for an item, or did not know; all that is without a name counts."""
         given = self.given_NS
-        entries = np.ones(given.nnz), self.worker_S[given.indices[: given.nnz]], given.indptr
-        answered_NW = csr_matrix(entries, shape=(self.num_items, self.num_workers))
+        entries = np.ones(given.nnz), self.annotator_S[given.indices[: given.nnz]], given.indptr
+        answered_NW = csr_matrix(entries, shape=(self.num_items, self.num_annotators))
         answered_NW.sum_duplicates()
         answered_NW.data[answered_NW.indices != self.unnamed] = 1
         return answered_NW + self.unknown_NW
@@ -121,14 +121,14 @@ class Answers:
 
 def arrange(votes: Votes) -> Answers:
     """The votes as sparse matrices."""
-    classes, people = len(votes.class_names), len(votes.workers) + 1
-    worker_R = np.where(votes.worker_R < 0, people - 1, votes.worker_R)
-    code_P, pair_R = np.unique(worker_R * classes + votes.label_R, return_inverse=True)
+    classes, people = len(votes.class_names), len(votes.annotators) + 1
+    annotator_R = np.where(votes.annotator_R < 0, people - 1, votes.annotator_R)
+    code_P, pair_R = np.unique(annotator_R * classes + votes.label_R, return_inverse=True)
     number_A, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
     several_A = np.bincount(answer_R, minlength=len(number_A)) > 1
     # An answer with one label is its pair; those with several have symbols of their own.
     unsure_A = np.bincount(answer_R, votes.sure_R, minlength=len(number_A)) == 0
-    meant_A, spoken_X = _sets(votes, worker_R[first_A], answer_R, several_A, unsure_A)
+    meant_A, spoken_X = _sets(votes, annotator_R[first_A], answer_R, several_A, unsure_A)
     symbol_A = np.where(several_A, len(code_P) + meant_A, pair_R[first_A])
     row_R = np.flatnonzero(np.isin(answer_R, spoken_X))
     own_SP = csr_matrix(
@@ -144,13 +144,13 @@ def arrange(votes: Votes) -> Answers:
     return Answers(
         given_NS=_given(votes, first_A, symbol_A, symbols),
         members_SP=vstack([single_PP, own_SP, single_PP[pair_Q]], format="csr"),
-        worker_S=np.concatenate([code_P // classes, worker_R[first_A[spoken_X]], code_P[pair_Q] // classes]),
+        annotator_S=np.concatenate([code_P // classes, annotator_R[first_A[spoken_X]], code_P[pair_Q] // classes]),
         sure_S=np.concatenate([np.ones(len(code_P), dtype=bool), ~unsure_A[spoken_X], np.zeros(len(pair_Q), dtype=bool)]),
         unknown_NW=_unknown(votes, people),
-        worker_P=code_P // classes,
+        annotator_P=code_P // classes,
         label_P=code_P % classes,
         gold_N=votes.gold_I,
-        num_workers=people,
+        num_annotators=people,
         num_classes=classes,
         taxonomy=votes.taxonomy,
     )
@@ -158,7 +158,7 @@ def arrange(votes: Votes) -> Answers:
 
 def _given(votes: Votes, first_A: np.ndarray, symbol_A: np.ndarray, symbols: int) -> Any:
     """Items by symbols: an entry for whatever one annotator says of an item, and for every answer without a name."""
-    unnamed = np.flatnonzero(votes.worker_R[first_A] < 0)
+    unnamed = np.flatnonzero(votes.annotator_R[first_A] < 0)
     symbol_X, column_A = np.concatenate([np.arange(symbols), symbol_A[unnamed]]), symbol_A.copy()
     column_A[unnamed] = symbols + np.arange(len(unnamed))  # for now a column each: equal ones are not added up
     weight_A, items = relative(votes.weight_R[first_A]), len(votes.items)
@@ -171,13 +171,13 @@ def _given(votes: Votes, first_A: np.ndarray, symbol_A: np.ndarray, symbols: int
 
 
 def _sets(
-    votes: Votes, worker_A: np.ndarray, answer_R: np.ndarray, several_A: np.ndarray, unsure_A: np.ndarray
+    votes: Votes, annotator_A: np.ndarray, answer_R: np.ndarray, several_A: np.ndarray, unsure_A: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of answers with several labels the number of what each says, and for each such number an answer that says it. What one
     person says with the name of a node, and as surely, is the same each time; any other answer is taken for itself."""
     answers = len(several_A)
     node_A = node_of_groups(votes.taxonomy, votes.label_R, answer_R, answers)
-    named_A = (worker_A * (node_A.max(initial=0) + 1) + node_A) * 2 + unsure_A
+    named_A = (annotator_A * (node_A.max(initial=0) + 1) + node_A) * 2 + unsure_A
     spoken = np.where(node_A >= 0, answers + named_A, np.arange(answers))
     _, first_X, meant_X = np.unique(spoken[several_A], return_index=True, return_inverse=True)
     meant_A = np.zeros(answers, dtype=np.int64)
@@ -186,8 +186,8 @@ def _sets(
 
 
 def _unknown(votes: Votes, people: int) -> Any:
-    worker_U = np.where(votes.unknown_worker_U < 0, people - 1, votes.unknown_worker_U)
-    counted = (np.ones(len(worker_U)), (votes.unknown_item_U, worker_U))
+    annotator_U = np.where(votes.unknown_annotator_U < 0, people - 1, votes.unknown_annotator_U)
+    counted = (np.ones(len(annotator_U)), (votes.unknown_item_U, annotator_U))
     return csr_matrix(counted, shape=(len(votes.items), people))
 
 
@@ -197,17 +197,17 @@ def subset(votes: Votes, chosen: np.ndarray) -> Votes:
     place_I[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place_I[votes.item_R] >= 0)
     unknown = np.flatnonzero(place_I[votes.unknown_item_U] >= 0)
-    named = np.concatenate([votes.worker_R[rows], votes.unknown_worker_U[unknown], [-1]])
-    people, worker = np.unique(named, return_inverse=True)
+    named = np.concatenate([votes.annotator_R[rows], votes.unknown_annotator_U[unknown], [-1]])
+    people, annotator = np.unique(named, return_inverse=True)
     return replace(
         votes.take(rows),
         items=tuple(votes.items[item] for item in chosen),
-        workers=tuple(votes.workers[person] for person in people[1:]),
+        annotators=tuple(votes.annotators[person] for person in people[1:]),
         item_R=place_I[votes.item_R[rows]],
-        worker_R=worker[: len(rows)] - 1,
+        annotator_R=annotator[: len(rows)] - 1,
         gold_I=votes.gold_I[chosen],
         unknown_item_U=place_I[votes.unknown_item_U[unknown]],
-        unknown_worker_U=worker[len(rows) : -1] - 1,
+        unknown_annotator_U=annotator[len(rows) : -1] - 1,
     )
 
 

@@ -40,16 +40,16 @@ def never_differ(votes: Votes, found: Agreement) -> list[Same]:
     alike = [(pair.one, pair.other) for pair in found.pairs if pair.agree == 1 and pair.items >= FEWEST]
     if not alike:
         return []
-    crowd, (one_P, other_P) = len(votes.workers), np.array(alike).T
+    crowd, (one_P, other_P) = len(votes.annotators), np.array(alike).T
     linked_WW = coo_matrix((np.ones(len(alike)), (one_P, other_P)), shape=(crowd, crowd))
     group_W = connected_components(linked_WW, directed=False)[1]
-    item_A, worker_A, label_A, _ = single_answers(votes)
+    item_A, annotator_A, label_A, _ = single_answers(votes)
     share_C = np.bincount(label_A) / len(label_A)
     beyond_chance = 1 - float((share_C**2).sum())
     groups = []
     for number in np.unique(group_W[one_P]).tolist():
         people = np.flatnonzero(group_W == number)
-        own = np.flatnonzero(np.isin(worker_A, people))
+        own = np.flatnonzero(np.isin(annotator_A, people))
         answers_N = np.bincount(item_A[own], minlength=len(votes.items))
         said = len(np.unique(item_A[own] * len(share_C) + label_A[own]))
         shared_N = answers_N > 1

@@ -107,12 +107,12 @@ class Chain:
 
     def __init__(self, answers: Answers, log_opinion_NC: np.ndarray | None, start: Start, rng: np.random.Generator) -> None:
         annotators = start.annotators
-        classes, people = answers.num_classes, answers.num_workers
+        classes, people = answers.num_classes, answers.num_annotators
         self.answers, self.log_opinion_NC, self.rng = answers, log_opinion_NC, rng
         self.named = Named(answers)
         self.known = np.flatnonzero(answers.known_N)
-        self.unnamed_P = answers.worker_P == answers.unnamed
-        self.active_W = np.bincount(self.named.worker_E, minlength=people) > 0
+        self.unnamed_P = answers.annotator_P == answers.unnamed
+        self.active_W = np.bincount(self.named.annotator_E, minlength=people) > 0
         given_C = np.bincount(self.named.label_K, minlength=classes)
         self.label_share_C = (given_C + 1) / (given_C.sum() + classes)
         # Of labels that nobody gives only their sum is drawn: a table of all classes by all would be nearly empty.
@@ -156,12 +156,12 @@ class Chain:
     def _ways(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For pairs of a person and a label, P x C: probability that the person names the label for an item of each class:
         rightly, by mistake, and blindly."""
-        worker_P, label_P = self.answers.worker_P, self.answers.label_P
+        annotator_P, label_P = self.answers.annotator_P, self.answers.label_P
         care_W1, slip_W1 = self.way_WK[:, [CARE]], self.way_WK[:, [SLIP]]
         right_PC = np.zeros((len(label_P), self.answers.num_classes))
-        right_PC[np.arange(len(label_P)), label_P] = (care_W1 * self.right_C)[worker_P, label_P]
-        mistake_PC = (care_W1 * (1 - self.right_C) + slip_W1)[worker_P] * self.mistake_CL[:, self.place_P].T
-        blind_P = self.way_WK[worker_P, BLIND] * self.habit_WC[worker_P, label_P]
+        right_PC[np.arange(len(label_P)), label_P] = (care_W1 * self.right_C)[annotator_P, label_P]
+        mistake_PC = (care_W1 * (1 - self.right_C) + slip_W1)[annotator_P] * self.mistake_CL[:, self.place_P].T
+        blind_P = self.way_WK[annotator_P, BLIND] * self.habit_WC[annotator_P, label_P]
         return right_PC, mistake_PC, np.broadcast_to(blind_P[:, None], right_PC.shape)
 
     @property
@@ -188,15 +188,19 @@ class Chain:
         cell_E = pair_E * classes + class_E
         count_PC = np.bincount(cell_E[easy_E], weight_E[easy_E], minlength=self.easy_PC.size).reshape(-1, classes)
         new_T, way_T, right_T = self._draw_new(cell_E[easy_E])
-        worker_T, label_T, class_T = answers.worker_P[new_T // classes], answers.label_P[new_T // classes], new_T % classes
+        annotator_T, label_T, class_T = (
+            answers.annotator_P[new_T // classes],
+            answers.label_P[new_T // classes],
+            new_T % classes,
+        )
 
         def table(chosen_T: np.ndarray, row_T: np.ndarray, rows: int, columns: int, column_T: np.ndarray) -> np.ndarray:
             return np.bincount((row_T * columns + column_T)[chosen_T], minlength=rows * columns).reshape(rows, columns)
 
         everything_T = np.ones(len(new_T), dtype=bool)
-        people, blind_T = answers.num_workers, way_T == BLIND
-        self._draw_ways(table(everything_T, worker_T, people, 3, way_T))
-        blind_WC = table(blind_T, worker_T, people, classes, label_T)
+        people, blind_T = answers.num_annotators, way_T == BLIND
+        self._draw_ways(table(everything_T, annotator_T, people, 3, way_T))
+        blind_WC = table(blind_T, annotator_T, people, classes, label_T)
         self.habit_WC = _dirichlet(HABIT_PSEUDO_COUNTS * self.label_share_C + blind_WC, rng)
         labels, place_T, mistaken_E = len(self.label_L), self.place_P[new_T // classes], answers.label_P[pair_E] != class_E
         mistake_CL = table(~blind_T & ~right_T, class_T, classes, labels, place_T)
@@ -205,7 +209,7 @@ class Chain:
         careless_C = np.bincount(class_T[(way_T == CARE) & ~right_T], minlength=classes)
         self._draw_classes(right_C, careless_C, mistake_CL)
         named_E, named_T = (~self.unnamed_P[pair_X] for pair_X in (pair_E, new_T // classes))
-        row_E = answers.worker_P[pair_E] * classes + class_E
+        row_E = answers.annotator_P[pair_E] * classes + class_E
         self._draw_strength(np.bincount(row_E[easy_E & named_E]), int(named_T.sum()))
         self._draw_matrices(count_PC)
 
@@ -222,9 +226,9 @@ class Chain:
         right_T, mistake_T, blind_T = (way.ravel()[new_T] for way in (right_PC, mistake_PC, blind_PC))
         drawn_T = rng.random(len(new_T)) * (right_T + mistake_T + blind_T)
         is_right_T, is_blind_T = drawn_T < right_T, drawn_T >= right_T + mistake_T
-        worker_T, class_T = self.answers.worker_P[new_T // len(self.right_C)], new_T % len(self.right_C)
-        careless_T = self.way_WK[worker_T, CARE] * (1 - self.right_C[class_T])
-        slip_T = rng.random(len(new_T)) * (careless_T + self.way_WK[worker_T, SLIP]) >= careless_T
+        annotator_T, class_T = self.answers.annotator_P[new_T // len(self.right_C)], new_T % len(self.right_C)
+        careless_T = self.way_WK[annotator_T, CARE] * (1 - self.right_C[class_T])
+        slip_T = rng.random(len(new_T)) * (careless_T + self.way_WK[annotator_T, SLIP]) >= careless_T
         way_T = np.where(is_blind_T, BLIND, np.where(slip_T & ~is_right_T, SLIP, CARE))
         return new_T, way_T, is_right_T
 
@@ -274,14 +278,14 @@ class Chain:
 
     def _draw_matrices(self, count_PC: np.ndarray) -> None:
         """People's confusion matrices, where somebody said something; the rest of a row is one number."""
-        worker_P = self.answers.worker_P
+        annotator_P = self.answers.annotator_P
         mean_PC = sum(self._ways(), np.zeros(()))
         named_WC = np.zeros(self.habit_WC.shape)
-        np.add.at(named_WC, worker_P, mean_PC)
+        np.add.at(named_WC, annotator_P, mean_PC)
         drawn_PC = self.rng.standard_gamma(count_PC + self.strength * mean_PC) + TINY
         total_WC = self.rng.standard_gamma(self.strength * (1 - named_WC).clip(1e-9))
-        np.add.at(total_WC, worker_P, drawn_PC)
-        self.easy_PC = drawn_PC / total_WC[worker_P]
+        np.add.at(total_WC, annotator_P, drawn_PC)
+        self.easy_PC = drawn_PC / total_WC[annotator_P]
         self.easy_PC[self.unnamed_P] = mean_PC[self.unnamed_P]  # of many people's matrices that is the mean
 
     # ---- items

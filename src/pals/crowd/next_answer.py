@@ -127,13 +127,13 @@ def typical_person(answers: Answers, annotators: Annotators, share_W: np.ndarray
     """Whoever is asked next: a person drawn with these shares, or by default one who gives the next answer as the last ones
     were given, so that whoever answered much counts much."""
     if share_W is None:
-        share_W = np.bincount(answers.worker_S, np.asarray(answers.given_NS.sum(axis=0)).ravel(), answers.num_workers)
-        share_W = share_W if share_W.any() else np.ones(answers.num_workers)
+        share_W = np.bincount(answers.annotator_S, np.asarray(answers.given_NS.sum(axis=0)).ravel(), answers.num_annotators)
+        share_W = share_W if share_W.any() else np.ones(answers.num_annotators)
     share_W = share_W / share_W.sum()
     part_WC = share_W[:, None] / (annotators.total_WC + annotators.strength)
     count_CC = np.zeros((answers.num_classes, answers.num_classes))
     for part in row_blocks(np.arange(len(answers.label_P) + 1), answers.num_classes):
-        count_BC = part_WC[answers.worker_P[part]] * dense(annotators.count_PC[part])
+        count_BC = part_WC[answers.annotator_P[part]] * dense(annotators.count_PC[part])
         np.add.at(count_CC, answers.label_P[part], count_BC)
     care_W1 = annotators.care_W[:, None]
     prior_CC = annotators.like_all_together(part_WC * care_W1) + (part_WC * (1 - care_W1)).T @ annotators.habit_WC

@@ -148,9 +148,9 @@ class Result:
         return item_A
 
     @cached_property
-    def worker_A(self) -> np.ndarray:
-        worker_A: np.ndarray = self.votes.worker_R[self.first_A]
-        return worker_A
+    def annotator_A(self) -> np.ndarray:
+        annotator_A: np.ndarray = self.votes.annotator_R[self.first_A]
+        return annotator_A
 
     @cached_property
     def inside_A(self) -> np.ndarray:

@@ -21,7 +21,7 @@ class Named:
         self.pair_K: np.ndarray = members_SP.indices[place_K]
         self.label_K = answers.label_P[self.pair_K]
         self.item_K = answers.item_E[self.entry_K]
-        self.worker_E = answers.worker_S[symbol_E]
+        self.annotator_E = answers.annotator_S[symbol_E]
         self.several = np.flatnonzero((answers.count_N > 1)[answers.item_E])  # answers beside others
         self.gold = np.flatnonzero((answers.gold_N >= 0) & answers.answered_N)
 

@@ -100,7 +100,7 @@ def suspected_annotators(found: Analysis) -> list[str]:
 
 def copied_answers(found: Analysis) -> list[str]:
     """Annotators who never differ, as if one had copied from another."""
-    names = found.result.votes.workers
+    names = found.result.votes.annotators
     return [
         f"{_listed([names[person] for person in same.people])} gave the same answer to all {same.items:,} items they have in "
         f"common. Annotators who answer independently differ now and then: if one copied from another, they count as one, and "

@@ -79,8 +79,8 @@ def answers_of_votes(
     row = np.flatnonzero(wanted_N[votes.item_R])
     row, names = spoken(votes, row[np.lexsort((votes.label_R[row], answer_R[row]))])
     found: dict[int, dict[int, ItemAnswer]] = {item: {} for item in np.flatnonzero(wanted_N).tolist()}
-    people = (*votes.workers, "")  # the last for -1
-    columns = (column[row].tolist() for column in (votes.item_R, answer_R, votes.worker_R, votes.weight_R, votes.sure_R))
+    people = (*votes.annotators, "")  # the last for -1
+    columns = (column[row].tolist() for column in (votes.item_R, answer_R, votes.annotator_R, votes.weight_R, votes.sure_R))
     for item, answer, annotator, weight, sure, name in zip(*columns, names, strict=True):
         before = found[item].get(answer)
         if before is None:
@@ -88,7 +88,7 @@ def answers_of_votes(
         else:
             found[item][answer] = before._replace(labels=(*before.labels, name), sure=before.sure or bool(sure))
     for number, (item, annotator) in enumerate(
-        zip(votes.unknown_item_U.tolist(), votes.unknown_worker_U.tolist(), strict=True)
+        zip(votes.unknown_item_U.tolist(), votes.unknown_annotator_U.tolist(), strict=True)
     ):
         if wanted_N[item]:
             found[item][-1 - number] = ItemAnswer(people[annotator], (DONT_KNOW,))

@@ -75,14 +75,14 @@ def build(
     kept = frozenset(declared)
     clean = [_with_labels(_with_names(table), cells, marks, blank, kept) for table, cells in zip(tables, written, strict=True)]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
-    worker, workers = _union([table.worker for table in clean])
+    annotator, annotators = _union([table.annotator for table in clean])
     label, labels = _union([table.label for table in clean])
     classes, class_of = _classes(clean, item, label, labels, class_names, taxonomy)
-    joined = JoinedRows(clean, item, worker, [np.append(class_of, -1)[code_R] for code_R in label], skipped)
+    joined = JoinedRows(clean, item, annotator, [np.append(class_of, -1)[code_R] for code_R in label], skipped)
     joined.drop(joined.item_R < 0, NO_ITEM)
     words = f"blank or {', '.join(map(repr, ambiguous))}" if ambiguous else "blank"
     joined.drop((joined.label_R < 0) & ~joined.unknown_R, f"no answer ({words})")
-    workers, without_answers = joined.number_workers(workers)
+    annotators, without_answers = joined.number_annotators(annotators)
     unknown_U2 = joined.take_unknown()
     times_dropped = joined.drop_times_of_items()
     gold_I = joined.take_gold(len(items), len(classes))
@@ -106,23 +106,23 @@ def build(
         rows=rows,
         answers=int(answer_R.max(initial=-1)) + 1,
         items=len(items),
-        workers=len(workers),
+        annotators=len(annotators),
         classes=len(classes),
         gold=int((gold_I >= 0).sum()),
         skipped=skipped.done(),
-        notes=(*notes, *input_warnings(joined, items, workers, classes, gold_I)),
+        notes=(*notes, *input_warnings(joined, items, annotators, classes, gold_I)),
         unsure=len(np.unique(answer_R[~joined.sure_R])),
         unknown=len(unknown_U2),
     )
     return Votes(
         items=tuple(items),
-        workers=tuple(workers),
+        annotators=tuple(annotators),
         class_names=classes,
         gold_I=gold_I,
         summary=summary,
         taxonomy=taxonomy,
         unknown_item_U=unknown_U2[:, 0],
-        unknown_worker_U=unknown_U2[:, 1],
+        unknown_annotator_U=unknown_U2[:, 1],
         **{name: getattr(joined, name) for name in ROW_COLUMNS} | {"answer_R": answer_R},
     )
 
@@ -145,8 +145,8 @@ def _with_names(table: Table) -> Table:
     items = [name.strip() for name in table.item.names]
     if not is_plain("\n".join(items)):
         items = [one_spelling(name) for name in items]
-    workers = [name.strip() for name in table.worker.names]
-    return replace(table, item=_recoded(table.item, items), worker=_recoded(table.worker, workers, frozenset({""})))
+    annotators = [name.strip() for name in table.annotator.names]
+    return replace(table, item=_recoded(table.item, items), annotator=_recoded(table.annotator, annotators, frozenset({""})))
 
 
 def _lone(table: Table) -> list[str]:
@@ -222,9 +222,9 @@ def _answers(table: Table) -> np.ndarray:
     """The number of each row's answer: the reader's, or one for each item and annotator; the unnamed answer once each."""
     if table.answer_R is not None and not (table.answer_R < 0).any():
         return table.answer_R
-    item_R, worker_R = table.item.code_R, table.worker.code_R
-    alone_R = (worker_R < 0) | (item_R < 0)
-    key_R = item_R * (len(table.worker.names) + 1) + worker_R
+    item_R, annotator_R = table.item.code_R, table.annotator.code_R
+    alone_R = (annotator_R < 0) | (item_R < 0)
+    key_R = item_R * (len(table.annotator.names) + 1) + annotator_R
     key_R = np.where(alone_R, -1 - np.arange(len(key_R)), key_R)
     if table.gold_R is not None:  # a known right label is no part of an annotator's answer
         key_R = key_R * 2 + table.gold_R

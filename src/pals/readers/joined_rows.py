@@ -29,7 +29,7 @@ class JoinedRows:
         self,
         tables: Sequence[Table],
         item: list[np.ndarray],
-        worker: list[np.ndarray],
+        annotator: list[np.ndarray],
         label: list[np.ndarray],
         skipped: SkippedRows,
     ) -> None:
@@ -37,7 +37,7 @@ class JoinedRows:
         answers = [table.answer_R for table in tables if table.answer_R is not None]
         first = np.cumsum([0, *(int(answer_R.max(initial=-1)) + 1 for answer_R in answers)])
         self.tables, self.skipped = tables, skipped
-        self.item_R, self.worker_R, self.label_R = (np.concatenate(codes) for codes in (item, worker, label))
+        self.item_R, self.annotator_R, self.label_R = (np.concatenate(codes) for codes in (item, annotator, label))
         self.answer_R = np.concatenate([answer_R + start for answer_R, start in zip(answers, first, strict=False)])
         for name, default in (
             ("weight_R", 1.0),
@@ -65,11 +65,11 @@ class JoinedRows:
             self.skipped.add(reason, len(dropped), (self.tables[self.table_R[i]].place(self.row_R[i]) for i in dropped))
             self.keep(~mask_R)
 
-    def number_workers(self, workers: Sequence[str]) -> tuple[list[str], list[str]]:
+    def number_annotators(self, annotators: Sequence[str]) -> tuple[list[str], list[str]]:
         """Number the annotators who have a row, in their order. Returns their names, and those of the others."""
-        active_W = np.bincount(self.worker_R[self.worker_R >= 0], minlength=len(workers)) > 0
-        self.worker_R = np.append(np.cumsum(active_W) - 1, -1)[self.worker_R]
-        names = np.array(workers, dtype=object)
+        active_W = np.bincount(self.annotator_R[self.annotator_R >= 0], minlength=len(annotators)) > 0
+        self.annotator_R = np.append(np.cumsum(active_W) - 1, -1)[self.annotator_R]
+        names = np.array(annotators, dtype=object)
         return names[active_W].tolist(), names[~active_W].tolist()
 
     def take_unknown(self) -> np.ndarray:
@@ -87,22 +87,22 @@ class JoinedRows:
         self.keep(~(self.unknown_R & np.isin(self.answer_R, self.answer_R[~self.unknown_R])))
         self.drop(self.unknown_R & np.isin(self._pair_R, self._pair_R[~self.unknown_R]), UNKNOWN_AND_ANSWER)
         self.drop(self.unknown_R & pd.Series(self._pair_R).duplicated().to_numpy(), REPEATED_ANSWER)
-        unknown_U2: np.ndarray = np.stack([self.item_R, self.worker_R], axis=1)[self.unknown_R]
+        unknown_U2: np.ndarray = np.stack([self.item_R, self.annotator_R], axis=1)[self.unknown_R]
         self.keep(~self.unknown_R)
         return unknown_U2
 
     @property
     def _pair_R(self) -> np.ndarray:
         """A number for each pair of item and annotator; every row without a name has one of its own."""
-        workers = self.worker_R.max(initial=-1) + 1
-        pair_R = self.item_R * workers + self.worker_R
-        key_R: np.ndarray = np.where(self.worker_R < 0, -1 - np.arange(len(self.item_R)), pair_R)
+        annotators = self.annotator_R.max(initial=-1) + 1
+        pair_R = self.item_R * annotators + self.annotator_R
+        key_R: np.ndarray = np.where(self.annotator_R < 0, -1 - np.arange(len(self.item_R)), pair_R)
         return key_R
 
     def drop_times_of_items(self) -> bool:
         """Remove times that belong to the items, as when a photo was taken: all annotators of an item have the same one."""
-        known = np.flatnonzero(~np.isnan(self.time_R) & (self.worker_R >= 0))
-        by_item = pd.DataFrame({"annotator": self.worker_R[known], "time": self.time_R[known]}).groupby(self.item_R[known])
+        known = np.flatnonzero(~np.isnan(self.time_R) & (self.annotator_R >= 0))
+        by_item = pd.DataFrame({"annotator": self.annotator_R[known], "time": self.time_R[known]}).groupby(self.item_R[known])
         found = by_item.nunique()
         shared = found.loc[found["annotator"] > 1, "time"]
         if not len(shared) or (shared > 1).any():
@@ -132,7 +132,7 @@ class JoinedRows:
             _, first, answer_R = np.unique(self.answer_R, return_index=True, return_inverse=True)
             hash_A = np.zeros(len(first), dtype=np.uint64)
             np.add.at(hash_A, answer_R, _hash(self.label_R))
-            answers = pd.DataFrame({"item": self.item_R[first], "annotator": self.worker_R[first], "labels": hash_A})
+            answers = pd.DataFrame({"item": self.item_R[first], "annotator": self.annotator_R[first], "labels": hash_A})
             again_A = (answers.duplicated() & (answers["annotator"] >= 0)).to_numpy()
             group_A = np.where(answers["annotator"] < 0, -1 - np.arange(len(first)), answers.groupby(list(answers)).ngroup())
             self.sure_R = self._sure_once(group_A[answer_R] * classes + self.label_R)
@@ -146,7 +146,7 @@ class JoinedRows:
         """The items for which one annotator gave different answers."""
         if not self.may_repeat:
             return np.empty(0, dtype=np.int64)
-        pairs = pd.DataFrame({"item": self.item_R, "annotator": self.worker_R, "answer": self.answer_R}).drop_duplicates()
+        pairs = pd.DataFrame({"item": self.item_R, "annotator": self.annotator_R, "answer": self.answer_R}).drop_duplicates()
         pairs = pairs[pairs["annotator"] >= 0]
         return np.unique(pairs.loc[pairs.duplicated(["item", "annotator"]), "item"].to_numpy())
 

@@ -34,7 +34,7 @@ class ReadSummary:
         rows: Labels that the files hold, with those that were skipped.
         answers: Answers that were read.
         items: Items that the files name.
-        workers: Annotators with an answer.
+        annotators: Annotators with an answer.
         classes: Number of classes.
         gold: Items whose right label is known.
         skipped: Rows that were left out, by reason.
@@ -48,7 +48,7 @@ class ReadSummary:
     rows: int
     answers: int
     items: int
-    workers: int
+    annotators: int
     classes: int
     gold: int
     skipped: tuple[Skipped, ...] = ()
@@ -59,7 +59,7 @@ class ReadSummary:
     def lines(self) -> list[str]:
         """The summary in sentences, one per line."""
         files = self.files[0] if len(self.files) == 1 else f"{len(self.files)} files"
-        annotators = how_many(self.workers, "annotator") if self.workers else "unnamed annotators"
+        annotators = how_many(self.annotators, "annotator") if self.annotators else "unnamed annotators"
         gold = f"; {how_many(self.gold, 'item')} with a gold label" if self.gold else ""
         answers, items = how_many(self.answers, "answer"), how_many(self.items, "item")
         classes = how_many(self.classes, "class", "classes")

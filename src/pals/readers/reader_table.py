@@ -83,7 +83,7 @@ class Table:
         unit: What `place_R` counts, for messages: "row", "line", ...
         place_R: Place of each row in the file.
         item: Item of each row.
-        worker: Annotator of each row; -1 where none is named.
+        annotator: Annotator of each row; -1 where none is named.
         label: Label of each row; -1 is no answer.
         answer_R: Number of each row's answer. If it is None, or -1 for a row, rows of one item and annotator are one answer.
         weight_R: Weight of each row; None: 1.
@@ -101,7 +101,7 @@ class Table:
     >>> from pathlib import Path
     >>> source = pals.Source(Path("votes.csv"), data=b"item,annotator,label\\na.jpg,ann,newt\\n")
     >>> table = pals.READERS["long"](source, {})
-    >>> table.place(0), table.worker.names.tolist()
+    >>> table.place(0), table.annotator.names.tolist()
     ('votes.csv, row 2', ['ann'])
     """
 
@@ -109,7 +109,7 @@ class Table:
     unit: str
     place_R: np.ndarray
     item: Coded
-    worker: Coded
+    annotator: Coded
     label: Coded
     answer_R: np.ndarray | None = None
     weight_R: np.ndarray | None = None
@@ -134,7 +134,7 @@ class Table:
             index: Numbers of rows.
         """
         arrays = {name: getattr(self, name)[index] for name in ROW_ARRAYS if getattr(self, name) is not None}
-        columns = {name: getattr(self, name).take(index) for name in ("item", "worker", "label")}
+        columns = {name: getattr(self, name).take(index) for name in ("item", "annotator", "label")}
         return replace(self, place_R=self.place_R[index], **columns, **arrays)
 
     def with_gold(self, item: Coded, gold: Coded, place_R: np.ndarray) -> Table:
@@ -163,7 +163,7 @@ class Table:
             self,
             place_R=np.append(self.place_R, place_R[row_G]),
             item=Coded(np.append(self.item.code_R, item.code_R[row_G]), item.names),
-            worker=Coded(np.append(self.worker.code_R, np.full(more, -1)), self.worker.names),
+            annotator=Coded(np.append(self.annotator.code_R, np.full(more, -1)), self.annotator.names),
             label=Coded(label_R, np.append(self.label.names, gold.names)),
             gold_R=np.append(gold_R, np.ones(more, dtype=bool)),
             **arrays,
@@ -205,7 +205,7 @@ class Records:
     def add(
         self,
         item: str,
-        worker: str | None,
+        annotator: str | None,
         labels: Sequence[str | None],
         place: int | str,
         *,
@@ -222,7 +222,7 @@ class Records:
 
         Args:
             item: Name of the item.
-            worker: Name of the annotator; None if unknown.
+            annotator: Name of the annotator; None if unknown.
             labels: All labels of the answer. An empty list, or None in it, is no answer.
             place: Where it stands in the file, for messages.
             weight: Weight of the answer.
@@ -236,11 +236,11 @@ class Records:
         """
         answer = -1 if joins else self.answers
         if joins and answer_id:
-            answer = self.by_id.setdefault((item, worker, answer_id), self.answers)
+            answer = self.by_id.setdefault((item, annotator, answer_id), self.answers)
         for number, label in enumerate(labels or [None]):
             label_weight = weight if weights is None else weights[number]
             label_sure = sure if isinstance(sure, bool) else sure[number]
-            self.rows.append((item, worker, label, answer, label_weight, gold, label_sure, time, seconds, place))
+            self.rows.append((item, annotator, label, answer, label_weight, gold, label_sure, time, seconds, place))
         self.answers += 1
 
     def skip(self, reason: str, place: int | str, item: str | None = None) -> None:
@@ -272,7 +272,7 @@ class Records:
             require_times: Whether a time that is not understood is an error.
         """
         columns = list(zip(*self.rows, strict=True)) or [()] * 10
-        items, workers, labels, answers, weights, golds, sures, times, seconds, places = columns
+        items, annotators, labels, answers, weights, golds, sures, times, seconds, places = columns
 
         def place(row: int) -> str:
             return f"{self.path}, {self.unit} {places[row]}"
@@ -284,7 +284,7 @@ class Records:
             unit=self.unit,
             place_R=np.array(places, dtype=object),
             item=Coded.of(items),
-            worker=Coded.of(workers),
+            annotator=Coded.of(annotators),
             label=Coded.of(labels),
             answer_R=np.array(answers, dtype=np.int64),
             weight_R=np.array(weights, dtype=np.float64),

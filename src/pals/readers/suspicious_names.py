@@ -17,11 +17,11 @@ INVISIBLE = frozenset({"Cc", "Cf"})
 """Unicode categories of invisible characters."""
 
 
-def suspicious_names(items: Sequence[str], classes: Sequence[str], workers: Sequence[str]) -> Iterator[str]:
+def suspicious_names(items: Sequence[str], classes: Sequence[str], annotators: Sequence[str]) -> Iterator[str]:
     """One warning per kind of mistake."""
     broken = [name for name in classes if any(unicodedata.category(letter) == "Cc" for letter in name)]
     errors = [name for name in classes if name in SPREADSHEET_ERRORS]
-    missing = [name for name in workers if name in MISSING]
+    missing = [name for name in annotators if name in MISSING]
     for found, one, several, hint in (
         (broken, "label has a line break or control character inside", "labels have line breaks or control characters inside",
          "check the quotes in the file"),
@@ -37,7 +37,7 @@ def suspicious_names(items: Sequence[str], classes: Sequence[str], workers: Sequ
     numbers = _same_key(classes, [re.sub(r"\A0*([0-9]+)(?:\.0*)?\Z", r"\1", name) for name in classes])
     if numbers:
         yield f"Classes that are the same number, written in different ways: {some(numbers, len(numbers))}"
-    for what, names in (("Items", items), ("Classes", classes), ("Annotators", workers)):
+    for what, names in (("Items", items), ("Classes", classes), ("Annotators", annotators)):
         capitals = _same_key(names, [name.casefold() for name in names])
         invisible = _same_key(names, list(map(_visible, names)))
         spaces = [] if names is items else _same_key(names, [re.sub(r"[\s_-]+", " ", name.casefold()) for name in names])

@@ -24,7 +24,7 @@ from pals.util.words import in_brief, quoted
 if TYPE_CHECKING:
     from pals.labels.candidates import CandidateSets, OnEmpty
 
-ROW_COLUMNS = ("item_R", "worker_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
+ROW_COLUMNS = ("item_R", "annotator_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
 MAX_TABLE_CELLS = 2_000_000_000
 """Items times classes; with more, the column of the labels is the wrong one."""
 
@@ -42,10 +42,10 @@ class Votes:
 
     Args:
         items: Names of the I items; those without answers, too.
-        workers: Names of the annotators.
+        annotators: Names of the annotators.
         class_names: Names of the C classes.
         item_R: Item of each row.
-        worker_R: Annotator of each row; -1 where none is named.
+        annotator_R: Annotator of each row; -1 where none is named.
         label_R: Class of each row.
         answer_R: Number of each row's answer.
         weight_R: Weight of each row's answer.
@@ -54,7 +54,7 @@ class Votes:
         taxonomy: Tree whose leaves are the classes.
         sure_R: False where the label is marked as unsure; empty: all are sure.
         unknown_item_U: Item of each "don't know".
-        unknown_worker_U: Annotator of each "don't know"; -1 where none is named.
+        unknown_annotator_U: Annotator of each "don't know"; -1 where none is named.
         time_R: When the answer was given, in seconds since 1970; NaN if unknown; empty: all unknown.
         seconds_R: How many seconds the answer took; NaN if unknown; empty: all unknown.
         trusted_R: True where the answer is trusted (`trusting`): it is never called wrong; empty: none is.
@@ -72,10 +72,10 @@ class Votes:
     """
 
     items: tuple[str, ...]
-    workers: tuple[str, ...]
+    annotators: tuple[str, ...]
     class_names: tuple[str, ...]
     item_R: np.ndarray
-    worker_R: np.ndarray
+    annotator_R: np.ndarray
     label_R: np.ndarray
     answer_R: np.ndarray
     weight_R: np.ndarray
@@ -84,7 +84,7 @@ class Votes:
     taxonomy: Taxonomy | None = None
     sure_R: np.ndarray = field(default_factory=_empty)
     unknown_item_U: np.ndarray = field(default_factory=_empty)
-    unknown_worker_U: np.ndarray = field(default_factory=_empty)
+    unknown_annotator_U: np.ndarray = field(default_factory=_empty)
     time_R: np.ndarray = field(default_factory=_empty)
     seconds_R: np.ndarray = field(default_factory=_empty)
     trusted_R: np.ndarray = field(default_factory=_empty)
@@ -97,12 +97,12 @@ class Votes:
         rows, unknown_rows = len(self.item_R), len(self.unknown_item_U)
         for name, count, low, high in (
             ("item_R", rows, 0, len(self.items)),
-            ("worker_R", rows, -1, len(self.workers)),
+            ("annotator_R", rows, -1, len(self.annotators)),
             ("label_R", rows, 0, len(self.class_names)),
             ("answer_R", rows, 0, rows),
             ("gold_I", len(self.items), -1, len(self.class_names)),
             ("unknown_item_U", unknown_rows, 0, len(self.items)),
-            ("unknown_worker_U", unknown_rows, -1, len(self.workers)),
+            ("unknown_annotator_U", unknown_rows, -1, len(self.annotators)),
         ):
             values = np.asarray(getattr(self, name), dtype=np.int64)
             object.__setattr__(self, name, values)
@@ -233,12 +233,17 @@ class Votes:
             rows: Rows of answers in each part; None: all in one.
         """
         names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
-        workers = np.array([*self.workers, ""], dtype=object)  # the last for -1
+        annotators = np.array([*self.annotators, ""], dtype=object)  # the last for -1
         known = (self.gold_I >= 0).nonzero()[0]
         gold = {"item": items[known], "annotator": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
         if separator is not None:
             gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
-        unknown = {**gold, "item": items[self.unknown_item_U], "annotator": workers[self.unknown_worker_U], "label": DONT_KNOW}
+        unknown = {
+            **gold,
+            "item": items[self.unknown_item_U],
+            "annotator": annotators[self.unknown_annotator_U],
+            "label": DONT_KNOW,
+        }
         unknown["is_gold"] = False
         every, cells = self._cells(separator)
         # Columns that are written only if needed, with the value of the rows of gold labels and of "don't know".
@@ -257,7 +262,7 @@ class Votes:
             first = every[start : start + rows]
             votes = {
                 "item": items[self.item_R[first]],
-                "annotator": workers[self.worker_R[first]],
+                "annotator": annotators[self.annotator_R[first]],
                 "label": cells[start : start + rows],
                 "weight": self.weight_R[first],
                 "is_gold": False,
@@ -309,11 +314,11 @@ class Votes:
 
     def _needs_ids(self, first: np.ndarray) -> bool:
         """Whether, with one row for each of these, the rows of an item and annotator are not just those of one answer."""
-        named = self.worker_R[first] >= 0
+        named = self.annotator_R[first] >= 0
         if pd.Series(self.answer_R[first[~named]]).duplicated().any():
             return True
         first = first[named]
-        code, answer = self.item_R[first] * len(self.workers) + self.worker_R[first], self.answer_R[first]
+        code, answer = self.item_R[first] * len(self.annotators) + self.annotator_R[first], self.answer_R[first]
         order = np.lexsort((answer, code))
         return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
 
@@ -341,9 +346,9 @@ class Votes:
             InputError: There is no annotator of this name.
         """
         for name in annotators:
-            if name not in self.workers:
-                raise unknown("annotator", name, self.workers)
-        named_R = np.isin(self.worker_R, [self.workers.index(name) for name in annotators])
+            if name not in self.annotators:
+                raise unknown("annotator", name, self.annotators)
+        named_R = np.isin(self.annotator_R, [self.annotators.index(name) for name in annotators])
         trusted_R = self._rows_of(answers) | (named_R & ~self._rows_about(settled))
         sure_R = (np.bincount(self.answer_R, self.sure_R)[self.answer_R] > 0) & ~self._rows_about(unsettled)
         trusted = np.flatnonzero(trusted_R & sure_R)
@@ -360,9 +365,11 @@ class Votes:
 
     def _rows_of(self, answers: Iterable[tuple[str, str]]) -> np.ndarray:
         """The rows (mask) of answers that are given by item and annotator."""
-        place, worker = ({name: number for number, name in enumerate(names)} for names in (self.items, self.workers))
-        wanted = [place[item] * len(worker) + worker[name] for item, name in answers if item in place and name in worker]
-        return np.isin(self.item_R * len(worker) + self.worker_R, wanted) & (self.worker_R >= 0)
+        place, annotator = ({name: number for number, name in enumerate(names)} for names in (self.items, self.annotators))
+        wanted = [
+            place[item] * len(annotator) + annotator[name] for item, name in answers if item in place and name in annotator
+        ]
+        return np.isin(self.item_R * len(annotator) + self.annotator_R, wanted) & (self.annotator_R >= 0)
 
     def _rows_about(self, items: Collection[str]) -> np.ndarray:
         """The rows (mask) of these items."""
@@ -395,6 +402,6 @@ class Votes:
             item_R=file_R[kept],
             gold_I=gold_F,
             unknown_item_U=unknown_U[unknown_U >= 0],
-            unknown_worker_U=self.unknown_worker_U[unknown_U >= 0],
+            unknown_annotator_U=self.unknown_annotator_U[unknown_U >= 0],
         )
         return votes, found.with_unanswered(names, (np.bincount(file_R[kept], minlength=len(names)) == 0) & (gold_F < 0))

@@ -20,7 +20,7 @@ MAX_UNSHARED_ANSWERS = 10
 def input_warnings(
     rows: JoinedRows,
     items: Sequence[str],
-    workers: Sequence[str],
+    annotators: Sequence[str],
     classes: Sequence[str],
     gold_I: np.ndarray,
 ) -> Iterator[str]:
@@ -29,7 +29,7 @@ def input_warnings(
     Args:
         rows: The answers.
         items: Names of the items.
-        workers: Names of the annotators.
+        annotators: Names of the annotators.
         classes: Names of the classes.
         gold_I: Right label of each item, -1 where it is not known.
     """
@@ -41,15 +41,15 @@ def input_warnings(
         names = some((items[i] for i in several), len(several))
         with_several = how_many(len(several), "item has", "items have")
         yield f"{with_several} different answers by one person, all of them kept ({names})"
-    if len(workers) == 1 and (rows.worker_R >= 0).all():
-        yield f"Only one annotator: {workers[0]}"
+    if len(annotators) == 1 and (rows.annotator_R >= 0).all():
+        yield f"Only one annotator: {annotators[0]}"
     chosen = np.bincount(rows.label_R, minlength=len(classes)) + np.bincount(gold_I[gold_I >= 0], minlength=len(classes))
     if (chosen == 0).any():
         unused = [classes[c] for c in (chosen == 0).nonzero()[0]]
         yield f"{how_many(len(unused), 'class', 'classes')} that nobody chose ({some(unused, len(unused))})"
-    yield from suspicious_names(items, classes, workers)
+    yield from suspicious_names(items, classes, annotators)
     answers = int(np.count_nonzero(np.bincount(rows.answer_R)))
-    if len(workers) > 1 and answers > MAX_UNSHARED_ANSWERS and answers == len(np.unique(rows.item_R)):
+    if len(annotators) > 1 and answers > MAX_UNSHARED_ANSWERS and answers == len(np.unique(rows.item_R)):
         yield "No item has two answers, so no two annotators can be compared: check which column names the item"
     if len(classes) > MIN_FREE_TEXT_CLASSES and 2 * len(classes) > answers:
         yield f"{len(classes):,} classes for {answers:,} answers: check which column holds the label"

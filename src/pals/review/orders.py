@@ -97,7 +97,7 @@ class ItemOrders:
 
 def _items_of(table: Mapping[str, Sequence[str]], annotator: str) -> Iterator[str]:
     """The items of this annotator's rows."""
-    return (item for item, worker in zip(table["item"], table["annotator"], strict=True) if worker == annotator)
+    return (item for item, annotator in zip(table["item"], table["annotator"], strict=True) if annotator == annotator)
 
 
 class ReviewProgress:

@@ -79,12 +79,12 @@ class Annotators:
         classes = len(self.hard_C)
         return np.ones((classes, classes)) if self.levels is None else (classes - 1) * self.levels.wrong(1 - np.eye(classes))
 
-    def like_all(self, worker_P: np.ndarray, label_P: np.ndarray) -> np.ndarray:
+    def like_all(self, annotator_P: np.ndarray, label_P: np.ndarray) -> np.ndarray:
         """P x C: probability that a person who answers with care, as people do, gives the label to an item of each class."""
         if self.levels is None:
             like_all_PC: np.ndarray = self.shared_CC[:, label_P].T
             return like_all_PC
-        return self.levels.of_pairs(self.common_CC, worker_P, label_P)
+        return self.levels.of_pairs(self.common_CC, annotator_P, label_P)
 
     def like_all_together(self, weight_WC: np.ndarray) -> np.ndarray:
         """C x C: the sum over everybody of what they say of each class with care, as people do, with these weights."""
@@ -97,15 +97,15 @@ class Annotators:
 def confusion_matrices(answers: Answers, annotators: Annotators, only_K: np.ndarray | None = None) -> np.ndarray:
     """W x C x C, of items that are not hard: rows are the true class, columns the answer. The last matrix is what any
     answer without a name is held to be. With `only_K` those of these annotators."""
-    workers, classes = annotators.habit_WC.shape
-    only_K = np.arange(workers) if only_K is None else only_K
+    num_annotators, classes = annotators.habit_WC.shape
+    only_K = np.arange(num_annotators) if only_K is None else only_K
     if len(only_K) * classes**2 > LARGEST_CONFUSION:
         raise InputError(f"{len(only_K):,} confusion matrices of {classes:,} classes are too large to be written out.")
-    place_W = np.full(workers, -1)
+    place_W = np.full(num_annotators, -1)
     place_W[only_K] = np.arange(len(only_K))
-    pair = np.flatnonzero(place_W[answers.worker_P] >= 0)
+    pair = np.flatnonzero(place_W[answers.annotator_P] >= 0)
     count_KCC = np.zeros((len(only_K), classes, classes))
-    count_KCC[place_W[answers.worker_P[pair]], :, answers.label_P[pair]] = dense(annotators.count_PC[pair])
+    count_KCC[place_W[answers.annotator_P[pair]], :, answers.label_P[pair]] = dense(annotators.count_PC[pair])
     care_K11 = annotators.care_W[only_K, None, None]
     like_all_KCC = np.broadcast_to(annotators.shared_CC, count_KCC.shape)
     if annotators.levels is not None:
@@ -122,12 +122,12 @@ def initial_annotators(
 ) -> Annotators:
     """Before anything has been learned: everybody is right more often than not. Starting from here, the first weighing of
     the answers is a majority vote. `sparse`: counts are kept only where there are any."""
-    classes, people = answers.num_classes, answers.num_workers
+    classes, people = answers.num_classes, answers.num_annotators
     shape = len(answers.label_P), classes
     weight_S = np.asarray(answers.given_NS.sum(axis=0)).ravel()
     size_S = np.asarray(answers.members_SP.sum(axis=1)).ravel()
     count_WC = np.zeros((people, classes))
-    count_WC[answers.worker_P, answers.label_P] = answers.members_SP.T @ (weight_S / size_S)
+    count_WC[answers.annotator_P, answers.label_P] = answers.members_SP.T @ (weight_S / size_S)
     everyone_C = (count_WC.sum(axis=0) + 1) / (count_WC.sum() + classes)
     return Annotators(
         count_PC=csr_matrix(shape) if sparse else np.zeros(shape, dtype=precision(shape)),
@@ -177,7 +177,7 @@ def m_step(answers: Answers, found: Posterior, before: Annotators, *, reuse: boo
 
 def _clear_unnamed(answers: Answers, count_PC: Any, total_WC: np.ndarray) -> None:
     """Without names no answer tells of the person who gave another."""
-    first = np.searchsorted(answers.worker_P, answers.unnamed)  # their pairs are the last
+    first = np.searchsorted(answers.annotator_P, answers.unnamed)  # their pairs are the last
     if isinstance(count_PC, np.ndarray):
         count_PC[first:] = 0
     else:
@@ -205,9 +205,9 @@ class _Sums(NamedTuple):
 
 
 def _sums(answers: Answers, count_PC: np.ndarray, before: Annotators) -> _Sums:
-    worker_P, label_P, classes = answers.worker_P, answers.label_P, answers.num_classes
-    first_W = np.searchsorted(worker_P, np.arange(answers.num_workers + 1))  # pairs are in the order of their people
-    total_WC, careful_W = np.zeros((answers.num_workers, classes)), np.zeros(answers.num_workers)
+    annotator_P, label_P, classes = answers.annotator_P, answers.label_P, answers.num_classes
+    first_W = np.searchsorted(annotator_P, np.arange(answers.num_annotators + 1))  # pairs are in the order of their people
+    total_WC, careful_W = np.zeros((answers.num_annotators, classes)), np.zeros(answers.num_annotators)
     careful_PC = np.empty(count_PC.shape if before.levels is not None else (0, classes))
 
     def add(people: slice) -> np.ndarray:
@@ -216,8 +216,8 @@ def _sums(answers: Answers, count_PC: np.ndarray, before: Annotators) -> _Sums:
         number, given_P = part.stop - part.start, label_P[part]
         by_person_WP = csr_matrix((np.ones(number), np.arange(number), own_W - own_W[0]), shape=(len(own_W) - 1, number))
         by_label_CP = csr_matrix((np.ones(number), (given_P, np.arange(number))), shape=(classes, number))
-        like_all_PC = before.care_W[worker_P[part], None] * before.like_all(worker_P[part], given_P)
-        blind_P = (1 - before.care_W[worker_P[part]]) * before.habit_WC[worker_P[part], given_P]
+        like_all_PC = before.care_W[annotator_P[part], None] * before.like_all(annotator_P[part], given_P)
+        blind_P = (1 - before.care_W[annotator_P[part]]) * before.habit_WC[annotator_P[part], given_P]
         counted_PC = count_PC[part].astype(np.float64, copy=False)
         like_all_PC *= counted_PC / (like_all_PC + blind_P[:, None])
         total_WC[people] = by_person_WP @ counted_PC
@@ -234,26 +234,26 @@ def _sums(answers: Answers, count_PC: np.ndarray, before: Annotators) -> _Sums:
 
 def _sparse_sums(answers: Answers, count_PC: Any, before: Annotators) -> _Sums:
     """The same of counts that are kept only where there are any (Q), without levels."""
-    classes, people, first_P = answers.num_classes, answers.num_workers, count_PC.indptr
-    pair_W = np.searchsorted(answers.worker_P, np.arange(people + 1))
+    classes, people, first_P = answers.num_classes, answers.num_annotators, count_PC.indptr
+    pair_W = np.searchsorted(answers.annotator_P, np.arange(people + 1))
     total_WC, careful_W = np.zeros((people, classes)), np.zeros(people)
     common, common_C = before.common_CC.ravel(), before.common_CC.sum(axis=1)
 
     def add(part: slice) -> np.ndarray:
         pairs = slice(pair_W[part.start], pair_W[part.stop])
         cells = slice(first_P[pairs.start], first_P[pairs.stop])
-        worker_P, label_P = answers.worker_P[pairs], answers.label_P[pairs]
-        blind_P = (1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P]
+        annotator_P, label_P = answers.annotator_P[pairs], answers.label_P[pairs]
+        blind_P = (1 - before.care_W[annotator_P]) * before.habit_WC[annotator_P, label_P]
         size_P = np.diff(first_P[pairs.start : pairs.stop + 1])
-        worker_Q, label_Q, care_Q, blind_Q = (
-            np.repeat(value_P, size_P) for value_P in (worker_P - part.start, label_P, before.care_W[worker_P], blind_P)
+        annotator_Q, label_Q, care_Q, blind_Q = (
+            np.repeat(value_P, size_P) for value_P in (annotator_P - part.start, label_P, before.care_W[annotator_P], blind_P)
         )
         class_Q, count_Q, own = count_PC.indices[cells].astype(np.int64), count_PC.data[cells], part.stop - part.start
         place_Q = class_Q * classes + label_Q
         careful_Q = care_Q * (common[place_Q] / common_C[class_Q])
         careful_Q *= count_Q / (careful_Q + blind_Q)
-        total_WC[part] = np.bincount(worker_Q * classes + class_Q, count_Q, own * classes).reshape(own, classes)
-        careful_W[part] = np.bincount(worker_Q, careful_Q, own)
+        total_WC[part] = np.bincount(annotator_Q * classes + class_Q, count_Q, own * classes).reshape(own, classes)
+        careful_W[part] = np.bincount(annotator_Q, careful_Q, own)
         return np.bincount(place_Q, careful_Q, classes**2)
 
     parts = in_parallel(add, row_blocks(first_P[pair_W], 1, max(BLOCK, classes**2)))
@@ -266,11 +266,11 @@ def _sparse_sums(answers: Answers, count_PC: Any, before: Annotators) -> _Sums:
 def _divided(answers: Answers, found: ItemPosterior, before: Annotators) -> tuple[Unsure | None, np.ndarray, np.ndarray]:
     """What unsure answers are worth, and how often each pair occurred with easy items of each class, and each label with hard
     ones: where answers name several labels or are unsure, so that they must be divided."""
-    worker_P, label_P = answers.worker_P, answers.label_P
-    like_all_PC = before.care_W[worker_P, None] * before.like_all(worker_P, label_P)
-    blind_P1 = ((1 - before.care_W[worker_P]) * before.habit_WC[worker_P, label_P])[:, None]
+    annotator_P, label_P = answers.annotator_P, answers.label_P
+    like_all_PC = before.care_W[annotator_P, None] * before.like_all(annotator_P, label_P)
+    blind_P1 = ((1 - before.care_W[annotator_P]) * before.habit_WC[annotator_P, label_P])[:, None]
     said_PC = before.count_PC + before.strength * (like_all_PC + blind_P1)
-    chance_PC = said_PC / (before.total_WC[worker_P] + before.strength)
+    chance_PC = said_PC / (before.total_WC[annotator_P] + before.strength)
     unsure = _learned_unsure(answers, found, before, chance_PC)
     count_PC = _expected(answers, found.easy_NC, chance_PC, unsure, hard=False)
     hard_PC = _expected(answers, found.hard_NC, before.hard_CC[:, label_P].T, unsure, hard=True)

@@ -59,8 +59,8 @@ class Chances:
     def __init__(self, answers: Answers, annotators: Annotators, before: ItemPosterior | None = None) -> None:
         self.answers, self.annotators, self.before = answers, annotators, before
         self.common = _common(answers, annotators)
-        care_S = annotators.care_W[answers.worker_S]
-        habit_P = annotators.habit_WC[answers.worker_P, answers.label_P]
+        care_S = annotators.care_W[answers.annotator_S]
+        habit_P = annotators.habit_WC[answers.annotator_P, answers.label_P]
         self.care_S = annotators.strength * care_S
         self.blind_S = annotators.strength * (1 - care_S) * (answers.members_SP @ habit_P)
         self.count_SC: Any = answers.of_symbols(annotators.count_PC)  # an array, or sparse
@@ -86,12 +86,12 @@ class Chances:
 
     def easy_of(self, symbol_X: np.ndarray) -> np.ndarray:
         """X x C: probability of these symbols for easy items, nothing taken out."""
-        people, worker_X = self.annotators, self.answers.worker_S[symbol_X]
-        chance_XC = self.common.of_all(self.answers.kind_S[symbol_X], worker_X)
+        people, annotator_X = self.annotators, self.answers.annotator_S[symbol_X]
+        chance_XC = self.common.of_all(self.answers.kind_S[symbol_X], annotator_X)
         chance_XC *= self.care_S[symbol_X, None]
         chance_XC += self.blind_S[symbol_X, None]
         chance_XC += dense(self.count_SC[symbol_X])
-        chance_XC /= people.total_WC[worker_X] + people.strength
+        chance_XC /= people.total_WC[annotator_X] + people.strength
         return self._mixed(chance_XC, symbol_X)
 
     @property
@@ -185,7 +185,7 @@ class Chances:
         """Probability of each answer for an easy and for a hard item of a class, without what it contributed there."""
         people, answers, classes = self.annotators, self.answers, self.answers.num_classes
         kind_T = _places(answers.kind_S, own.symbol_T, own.class_T, classes)
-        who_T = _places(answers.worker_S, own.symbol_T, own.class_T, classes)
+        who_T = _places(answers.annotator_S, own.symbol_T, own.class_T, classes)
         care_T, blind_T = self.care_S[own.symbol_T], self.blind_S[own.symbol_T]
         careful_T = care_T * self.common.at(kind_T, who_T, own.class_T)
         careful_T /= careful_T + blind_T

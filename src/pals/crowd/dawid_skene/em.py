@@ -108,7 +108,7 @@ def dawid_skene(
 def choose_strength(answers: Answers) -> float:
     """The strength under which answers are likeliest, each judged by what is known from the others. Where that is quick, every
     one is tried from the beginning."""
-    if len(np.unique(answers.worker_P)) < 2:
+    if len(np.unique(answers.annotator_P)) < 2:
         return STRENGTHS[MIDDLE]  # everybody is like everybody
     if answers.given_NS.nnz * answers.num_classes > QUICK:
         return _climb(answers)

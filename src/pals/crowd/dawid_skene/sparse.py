@@ -70,7 +70,7 @@ class Cells:
         there are far too many terms to compare them."""
         answers, terms = self.answers, len(self.cell_T)
         symbol_T = np.repeat(answers.given_NS.indices, self.size_E)
-        shape = len(answers.worker_S), answers.num_classes
+        shape = len(answers.annotator_S), answers.num_classes
         by_term_TS = csr_matrix((self.class_M[self.cell_T], symbol_T, np.arange(terms + 1)), shape=(terms, shape[0]))
         by_symbol_ST = by_term_TS.tocsc()
         sorted_SC = csr_matrix((by_symbol_ST.indices, by_symbol_ST.data, by_symbol_ST.indptr), shape=shape)

@@ -99,6 +99,6 @@ def estimate_large(
 def choose_large(answers: Answers, start_NC: np.ndarray | None = None) -> LargeFit:
     """With the strength under which the answers are likeliest; if all are one person's, with one in the middle."""
     fit = LargeFit(answers, STRENGTHS[MIDDLE], False, start_NC)
-    if len(np.unique(answers.worker_P)) > 1:
+    if len(np.unique(answers.annotator_P)) > 1:
         fit.annotators = replace(fit.annotators, strength=climb(fit.likelihood))
     return fit

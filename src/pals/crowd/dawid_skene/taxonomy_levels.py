@@ -69,11 +69,11 @@ class Levels:
             share_CC += ratio(count, count.sum(axis=1, keepdims=True), otherwise=0.0)
         return share_CC
 
-    def of_pairs(self, count_CC: np.ndarray, worker_P: np.ndarray, label_P: np.ndarray) -> np.ndarray:
+    def of_pairs(self, count_CC: np.ndarray, annotator_P: np.ndarray, label_P: np.ndarray) -> np.ndarray:
         """P x C: probability that a person with care gives the label to an item of each class."""
         class_C = np.arange(len(count_CC))
         of_pair_PC: np.ndarray = (
-            self.share_MWC[self.ring_CC[:, label_P].T, worker_P[:, None], class_C] * self.within(count_CC)[:, label_P].T
+            self.share_MWC[self.ring_CC[:, label_P].T, annotator_P[:, None], class_C] * self.within(count_CC)[:, label_P].T
         )
         return of_pair_PC
 
@@ -97,7 +97,7 @@ class Levels:
             tried_PC = np.where(self.open_CL[:, level], careful_PC, 0.0)
             for total_WL, in_ring_PC in ((right_WL, ring_PC > level), (wrong_WL, ring_PC == level)):
                 count_P = np.where(in_ring_PC, tried_PC, 0.0).sum(axis=1)
-                total_WL[:, level] = np.bincount(answers.worker_P, count_P, minlength=answers.num_workers)
+                total_WL[:, level] = np.bincount(answers.annotator_P, count_P, minlength=answers.num_annotators)
         good, bad = POPULATION_PSEUDO_COUNTS
         population_L = (right_WL.sum(axis=0) + good) / ((right_WL + wrong_WL).sum(axis=0) + good + bad)
         skill_WL = (right_WL + PERSON_PSEUDO_COUNTS * population_L) / (right_WL + wrong_WL + PERSON_PSEUDO_COUNTS)

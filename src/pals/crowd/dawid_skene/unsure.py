@@ -31,14 +31,14 @@ class Unsure:
 
     symbol_U: np.ndarray
     place_S: np.ndarray  # the number of each symbol among them; -1 where the answer is sure
-    worker_U: np.ndarray
+    annotator_U: np.ndarray
     base_U1: np.ndarray  # probability of the symbol where labels come as frequently as in all answers
     trust_W: np.ndarray
     as_sure_UC: tuple[np.ndarray, np.ndarray]  # that it was given as a sure one is: for easy and for hard items of each class
 
     @property
     def trust_U1(self) -> np.ndarray:
-        trust_U1: np.ndarray = self.trust_W[self.worker_U, None]
+        trust_U1: np.ndarray = self.trust_W[self.annotator_U, None]
         return trust_U1
 
     def mixed(self, chance_EX: np.ndarray, symbol_E: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ class Unsure:
         drawn = rng.random(len(unsure)) * (sure_E1 + (1 - self.trust_U1[place]) * self.base_U1[place])[:, 0] < sure_E1[:, 0]
         as_sure_E = np.ones(len(symbol_E), dtype=bool)
         as_sure_E[unsure] = drawn
-        given_W, sure_W = (np.bincount(self.worker_U[place], part, minlength=len(self.trust_W)) for part in (None, drawn))
+        given_W, sure_W = (np.bincount(self.annotator_U[place], part, minlength=len(self.trust_W)) for part in (None, drawn))
         prior_W = PERSON_PSEUDO_COUNTS * _everybody(sure_W, given_W, *TRUST_PSEUDO_COUNTS)
         trust_W = rng.beta(sure_W + prior_W, given_W - sure_W + PERSON_PSEUDO_COUNTS - prior_W)
         return replace(self, trust_W=trust_W), as_sure_E
@@ -96,8 +96,8 @@ def first_unsure(answers: Any, share_C: np.ndarray) -> Unsure | None:
     place_S[symbol_U] = np.arange(len(symbol_U))
     trust = TRUST_PSEUDO_COUNTS[0] / sum(TRUST_PSEUDO_COUNTS)
     half_UC = np.full((len(symbol_U), answers.num_classes), trust)
-    trust_W = np.full(answers.num_workers, trust)
-    return Unsure(symbol_U, place_S, answers.worker_S[symbol_U], base_S[symbol_U, None], trust_W, (half_UC, half_UC))
+    trust_W = np.full(answers.num_annotators, trust)
+    return Unsure(symbol_U, place_S, answers.annotator_S[symbol_U], base_S[symbol_U, None], trust_W, (half_UC, half_UC))
 
 
 def learned_unsure(before: Unsure, found_SC: tuple[np.ndarray, np.ndarray], chance_SC: tuple[np.ndarray, np.ndarray]) -> Unsure:
@@ -108,8 +108,8 @@ def learned_unsure(before: Unsure, found_SC: tuple[np.ndarray, np.ndarray], chan
     given_W, sure_W = np.zeros(people), np.zeros(people)
     for count_SC, share_UC in zip(found_SC, as_sure_UC, strict=True):
         count_UC = count_SC[before.symbol_U]
-        given_W += np.bincount(before.worker_U, count_UC.sum(axis=1), minlength=people)
-        sure_W += np.bincount(before.worker_U, (count_UC * share_UC).sum(axis=1), minlength=people)
+        given_W += np.bincount(before.annotator_U, count_UC.sum(axis=1), minlength=people)
+        sure_W += np.bincount(before.annotator_U, (count_UC * share_UC).sum(axis=1), minlength=people)
     return replace(before, trust_W=_shrunk(sure_W, given_W, *TRUST_PSEUDO_COUNTS), as_sure_UC=as_sure_UC)
 
 

@@ -201,13 +201,13 @@ def answered_first(votes: Votes) -> Votes:
 
 def fingerprint(votes: Votes) -> str:
     """A digest of these items and answers."""
-    digest = hashlib.sha256("\0".join((*votes.items, "", *votes.workers, "", *votes.class_names)).encode())
-    for column in (votes.item_R, votes.worker_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
+    digest = hashlib.sha256("\0".join((*votes.items, "", *votes.annotators, "", *votes.class_names)).encode())
+    for column in (votes.item_R, votes.annotator_R, votes.label_R, votes.answer_R, votes.weight_R, votes.gold_I):
         digest.update(np.ascontiguousarray(column).tobytes())
     if votes.taxonomy is not None:
         digest.update(votes.taxonomy.to_csv().encode())
     if votes.marked:
-        for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_worker_U):
+        for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_annotator_U):
             digest.update(np.ascontiguousarray(column).tobytes())
     if votes.trusted_R.any():
         digest.update(np.ascontiguousarray(votes.trusted_R).tobytes())

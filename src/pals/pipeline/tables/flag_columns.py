@@ -59,7 +59,7 @@ FLAGS: dict[str, Flag] = {"repeats": repeats, "chance": chance, "fast": fast}
 
 def flagged_annotators(result: Result) -> tuple[list[str], list[str]]:
     """Flags and evidence of each annotator, "" for most; the last is for answers without a name, which is never flagged."""
-    people = len(result.votes.workers) + 1
+    people = len(result.votes.annotators) + 1
     flags: list[list[str]] = [[] for _ in range(people)]
     evidence: list[list[str]] = [[] for _ in range(people)]
     for name, find in FLAGS.items():

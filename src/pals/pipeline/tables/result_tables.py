@@ -110,7 +110,7 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
         {
             "rank": np.arange(1, len(item_M) + 1),
             "item": _text(result.votes.items)[item_M],
-            "annotator": people_of(result)[result.worker_A[doubts.answer_M]],
+            "annotator": people_of(result)[result.annotator_A[doubts.answer_M]],
             "answer": answer,
             "suggestion": names_C[doubts.suggestion_M],
             "probability_wrong": doubts.wrong_M.round(DIGITS),
@@ -123,16 +123,16 @@ def doubtful_table(result: Result, doubts: Doubts, arguing: Arguing | None = Non
 
 def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> pd.DataFrame:
     """One row per annotator who answered: those with a flag first, then those who surely agree least with the result."""
-    worker_A, item_A = result.worker_A % (len(result.votes.workers) + 1), result.item_A  # -1 is the last
-    people, classes = len(result.votes.workers) + 1, result.posterior_NC.shape[1]
-    answers_W = np.bincount(worker_A, minlength=people)
+    annotator_A, item_A = result.annotator_A % (len(result.votes.annotators) + 1), result.item_A  # -1 is the last
+    people, classes = len(result.votes.annotators) + 1, result.posterior_NC.shape[1]
+    answers_W = np.bincount(annotator_A, minlength=people)
     size_W = np.maximum(answers_W, 1)
-    agreement_W = np.bincount(worker_A, result.agrees_A, minlength=people) / size_W
+    agreement_W = np.bincount(annotator_A, result.agrees_A, minlength=people) / size_W
     result_WC, right_WC = (
-        np.bincount(worker_A * classes + result.label_N[item_A], value, minlength=people * classes).reshape(people, classes)
+        np.bincount(annotator_A * classes + result.label_N[item_A], value, minlength=people * classes).reshape(people, classes)
         for value in (None, result.agrees_A)
     )
-    said_R = worker_A[result.answer_R] * classes + result.votes.label_R
+    said_R = annotator_A[result.answer_R] * classes + result.votes.label_R
     said_WC = np.bincount(said_R, minlength=people * classes).reshape(people, classes)
     chance_W = (said_WC * result_WC).sum(axis=1) / size_W**2
     above_W = ratio(agreement_W - chance_W, (1 - chance_W).clip(min=0).round(12))
@@ -152,7 +152,7 @@ def annotators_table(result: Result, counts: ConfusionCounts | None = None) -> p
             "above_chance": above_W.round(DIGITS),
             "flags": flags,
             "evidence": evidence,
-            "confused": _worst_mistakes(result, counts.worker_X, people, counts),
+            "confused": _worst_mistakes(result, counts.annotator_X, people, counts),
         }
     )
     share_WC = ratio(right_WC, result_WC).round(DIGITS)
@@ -173,7 +173,7 @@ def confusion_table(result: Result, counts: ConfusionCounts | None = None) -> pd
     count_X = counts.count_X.round(DIGITS)
     return pd.DataFrame(
         {
-            "annotator": people_of(result)[counts.worker_X],
+            "annotator": people_of(result)[counts.annotator_X],
             "result": names_C[counts.result_X],
             "answer": names_Y[counts.answer_X],
             "count": count_X.astype(np.int64) if (count_X == count_X.round()).all() else count_X,
@@ -210,7 +210,7 @@ def classes_table(result: Result, doubts: Doubts | None = None, counts: Confusio
 
 def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
     """Agreement beyond chance: of all annotators, of each class against all others, and of pairs of annotators."""
-    people, classes = result.votes.workers, result.votes.class_names
+    people, classes = result.votes.annotators, result.votes.class_names
     of_class = {"krippendorff_alpha": found.alpha_of_class, "fleiss_kappa": found.fleiss_of_class}
     rows = [
         ("everybody", "", "", found.items, "krippendorff_alpha", found.alpha),
@@ -232,7 +232,7 @@ def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
 class ConfusionCounts(NamedTuple):
     """How often an annotator gave an answer to items whose result is a class (X combinations)."""
 
-    worker_X: np.ndarray  # the unnamed are the last
+    annotator_X: np.ndarray  # the unnamed are the last
     result_X: np.ndarray
     answer_X: np.ndarray  # a class, or beyond the classes a node of the taxonomy
     count_X: np.ndarray
@@ -242,8 +242,8 @@ def confusion_counts(result: Result) -> ConfusionCounts:
     classes, said = result.posterior_NC.shape[1], len(_said_names(result))
     node_R = result.node_A[result.answer_R]
     said_R = np.where(node_R < 0, result.votes.label_R, classes + node_R)
-    worker_R = result.votes.worker_R % (len(result.votes.workers) + 1)
-    code_R = (worker_R * classes + result.label_N[result.votes.item_R]) * said + said_R
+    annotator_R = result.votes.annotator_R % (len(result.votes.annotators) + 1)
+    code_R = (annotator_R * classes + result.label_N[result.votes.item_R]) * said + said_R
     code_X, place_R = np.unique(code_R, return_inverse=True)
     count_X = np.bincount(place_R, result.part_R, minlength=len(code_X))
     return ConfusionCounts(code_X // said // classes, code_X // said % classes, code_X % said, count_X)
@@ -323,7 +323,7 @@ def _neighbors_in_words(result: Result, rows: int, arguing: Arguing | None) -> l
 
 def people_of(result: Result) -> np.ndarray:
     """Names by number; -1, which numpy takes for the last, has the last."""
-    return _text((*result.votes.workers, UNNAMED))
+    return _text((*result.votes.annotators, UNNAMED))
 
 
 def _text(names: Sequence[str]) -> np.ndarray:

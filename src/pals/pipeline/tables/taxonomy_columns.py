@@ -60,8 +60,8 @@ def with_taxonomy(tables: dict[str, pd.DataFrame], result: Result, found: Taxono
     labels = tables["labels"].assign(
         rolled_up=found.tree.names_of(found.rolled.node_N), rolled_up_probability=found.rolled.probability_N.round(DIGITS)
     )
-    names = (*result.votes.workers, UNNAMED)
-    annotator_A = result.worker_A % len(names)  # -1 is the last
+    names = (*result.votes.annotators, UNNAMED)
+    annotator_A = result.annotator_A % len(names)  # -1 is the last
     accuracy_WL = found.levels.accuracy(annotator_A, len(names)).round(DIGITS)
     place = {name: number for number, name in enumerate(names)}
     annotators, row_X = tables["annotators"].copy(), [place[name] for name in tables["annotators"]["annotator"]]

@@ -28,11 +28,11 @@ def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, annotators: A
 
 
 def _people(table: pd.DataFrame, result: Result, annotators: Annotators) -> pd.DataFrame:
-    votes, people = result.votes, len(result.votes.workers) + 1
+    votes, people = result.votes, len(result.votes.annotators) + 1
     number = {name: person for person, name in enumerate(people_of(result).tolist())}
-    answers_W = np.bincount(result.worker_A % people, minlength=people)
-    unsure_W = np.bincount(result.worker_A[unsure_answers(result)] % people, minlength=people)
-    unknown_W = np.bincount(votes.unknown_worker_U % people, minlength=people)
+    answers_W = np.bincount(result.annotator_A % people, minlength=people)
+    unsure_W = np.bincount(result.annotator_A[unsure_answers(result)] % people, minlength=people)
+    unknown_W = np.bincount(votes.unknown_annotator_U % people, minlength=people)
     silent = np.flatnonzero((answers_W == 0) & (unknown_W > 0))
     more = pd.DataFrame({"annotator": people_of(result)[silent], "answers": 0, "flags": "", "evidence": "", "confused": ""})
     table = pd.concat([table, more], ignore_index=True) if len(more) else table
@@ -65,7 +65,7 @@ def unsure_sentence(result: Result, annotators: Annotators) -> list[str]:
     parts = []
     unsure_A, unknown = unsure_answers(result), len(result.votes.unknown_item_U)
     if unsure_A.any() and annotators.unsure is not None:
-        weight = annotators.unsure.trust_W[result.worker_A[unsure_A] % (len(result.votes.workers) + 1)].mean()
+        weight = annotators.unsure.trust_W[result.annotator_A[unsure_A] % (len(result.votes.annotators) + 1)].mean()
         one = unsure_A.sum() == 1
         count = f"{how_many(int(unsure_A.sum()), 'answer')} {'is' if one else 'are'} unsure"
         parts.append(f"{count}, worth {100 * weight:.0f}% of a sure one{'' if one else ' each, on average'}")

@@ -40,7 +40,7 @@ class Annotation(NamedTuple):
 
     item: str
     place: int | str
-    worker: str | None
+    annotator: str | None
     labels: Labels
     ratings: Ratings
     about: Mapping[str, Any]
@@ -87,8 +87,8 @@ def _read_tasks(source: Source, tasks: list[dict[str, Any]], columns: Columns) -
             elif key is not None and key in seen:
                 records.skip(REPEATED_NOTE, place)
             else:
-                worker = _worker(annotation.get("completed_by"))
-                answers.append(Annotation(item, place, worker, *_results(source, annotation, place), annotation))
+                annotator = _worker(annotation.get("completed_by"))
+                answers.append(Annotation(item, place, annotator, *_results(source, annotation, place), annotation))
             seen |= {key} if key is not None else set()
     given: Labels = defaultdict(list)
     for answer in answers:
@@ -171,13 +171,13 @@ def _table(records: Records, answers: list[Annotation], question: str | None, ma
         return stars == 0 or (stars > top / 2) == (role == "sure")
 
     roles = {name: role for name in top if (role := role_of(name)) is not None}
-    for item, place, worker, labels, ratings, about in answers:
+    for item, place, annotator, labels, ratings, about in answers:
         if question in labels or labels.keys() <= marking.keys():
             sure = all(sure_of(value, role) for name, role in marking.items() for value in labels.get(name, []))
             sure = sure and all(rated_sure(ratings.get(name, 0.0), top[name], role) for name, role in roles.items())
             records.add(
                 item,
-                worker,
+                annotator,
                 labels.get(question or "", []),
                 place,
                 gold=about.get("ground_truth") is True,

@@ -37,7 +37,7 @@ def read_candidates(source: Source, columns: Columns) -> Table:
 def _numbered(table: Table, ids: Coded) -> np.ndarray:
     """The number of each row's answer, one for each item, annotator and id; -1 where the id is blank."""
     blank_R = ids.flags((not str(name).strip() for name in ids.names), empty=True)
-    frame = pd.DataFrame({"item": table.item.code_R, "annotator": table.worker.code_R, "id": ids.code_R})
+    frame = pd.DataFrame({"item": table.item.code_R, "annotator": table.annotator.code_R, "id": ids.code_R})
     return np.where(blank_R, -1, frame.groupby(list(frame)).ngroup().to_numpy())
 
 
@@ -55,7 +55,7 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         unit="row",
         place_R=places(source),
         item=names_in(source, found["item"]),
-        worker=names_in(source, found["annotator"]) if "annotator" in found else no_annotators(source.rows),
+        annotator=names_in(source, found["annotator"]) if "annotator" in found else no_annotators(source.rows),
         label=names_in(source, found[label]),
         weight_R=weights_in(source, found["weight"]) if "weight" in found else None,
         sure_R=sure_R,

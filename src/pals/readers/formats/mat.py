@@ -60,7 +60,7 @@ def read_mat(source: Source, columns: Columns) -> Table:
         unit="item",
         place_R=item_R,
         item=Coded(item_R, np.array([str(i) for i in range(items)], dtype=object)),
-        worker=no_annotators(len(item_R)),
+        annotator=no_annotators(len(item_R)),
         label=Coded(label_R, class_names),
         answer_R=np.where(gold_R, items + item_R, item_R),
         gold_R=gold_R,

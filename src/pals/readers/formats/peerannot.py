@@ -17,8 +17,8 @@ def read_peerannot(source: Source, columns: Columns) -> Table:
     source.no_columns(columns)
     records = Records(source.path, "item")
     for item, votes in source.as_dict(source.json, "the file", PEERANNOT_HINT).items():
-        for worker, label in source.as_dict(votes, f"item {quoted(item)}", PEERANNOT_HINT).items():
-            records.add(item, worker, [source.as_name(label, f"item {quoted(item)}", PEERANNOT_HINT)], item)
+        for annotator, label in source.as_dict(votes, f"item {quoted(item)}", PEERANNOT_HINT).items():
+            records.add(item, annotator, [source.as_name(label, f"item {quoted(item)}", PEERANNOT_HINT)], item)
         if not votes:
             records.lone.append(item)
     return records.table(classes=_classes(source))

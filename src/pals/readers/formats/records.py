@@ -82,7 +82,7 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
                 unit=unit,
                 place_R=np.array([place for place, _ in rows]),
                 item=Coded.of(by_role["item"]),
-                worker=Coded.of(by_role["annotator"]) if "annotator" in by_role else no_annotators(len(rows)),
+                annotator=Coded.of(by_role["annotator"]) if "annotator" in by_role else no_annotators(len(rows)),
                 label=Coded.of(by_role["label"]),
                 notes=notes,
             )
@@ -107,11 +107,11 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
     votes = cell("votes")
     if votes:
         if isinstance(votes, dict):  # {"ann": "newt", "bob": "frog"}
-            votes = [{"annotator": worker, "label": label} for worker, label in votes.items()]
+            votes = [{"annotator": annotator, "label": label} for annotator, label in votes.items()]
         if not isinstance(votes, list):
             raise InputError(f"{where}: the votes are {kind(votes)}. {VOTES_HINT}")
-        for worker, labels, share, marked_sure, time in (_vote(vote, where) for vote in votes):
-            records.add(item, worker, labels, place, weight=weight * share, sure=sure and marked_sure, time=time)
+        for annotator, labels, share, marked_sure, time in (_vote(vote, where) for vote in votes):
+            records.add(item, annotator, labels, place, weight=weight * share, sure=sure and marked_sure, time=time)
     else:
         label = cell("label")
         is_gold = cell("is_gold")
@@ -146,8 +146,8 @@ def _vote(vote: object, where: str) -> tuple[str | None, list[str | None], float
     labels = values("label")
     if not labels:
         raise InputError(f"{where}: a vote has no label; found: {listed(vote)}. {VOTES_HINT}")
-    worker, time = ((*values(role), None)[0] for role in ("annotator", "time"))
-    return text_of(worker), labels_of(labels[0]), _weight(vote, "weight", where), attributes_sure(vote), time
+    annotator, time = ((*values(role), None)[0] for role in ("annotator", "time"))
+    return text_of(annotator), labels_of(labels[0]), _weight(vote, "weight", where), attributes_sure(vote), time
 
 
 def _weight(row: Mapping[str, Any], key: str | None, where: str) -> float:

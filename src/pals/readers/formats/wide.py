@@ -26,13 +26,13 @@ def read_wide(source: Source, columns: Columns) -> Table:
     refuse_joined(source, {item: ()})
     items = names_in(source, item)
     _check_items(source, item, items)
-    row_R, worker_R, label = _cells(source, annotators)
+    row_R, annotator_R, label = _cells(source, annotators)
     table = Table(
         path=source.path,
         unit="row",
         place_R=places(source)[row_R],
         item=items.take(row_R),
-        worker=Coded(worker_R, np.array(annotators, dtype=object)),
+        annotator=Coded(annotator_R, np.array(annotators, dtype=object)),
         label=label,
         answer_R=np.arange(len(row_R)),
         splits=True,
@@ -47,14 +47,14 @@ def columns_unlike_others(source: Source, columns: Columns) -> list[str]:
     _, annotators, _ = _roles(source, columns)
     if len(annotators) < 2:
         return []
-    row_R, worker_R, label = _cells(source, annotators)
+    row_R, annotator_R, label = _cells(source, annotators)
     words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
     words = words.str.replace(WHOLE, r"\1", regex=True)
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
-    pairs = pd.DataFrame({"code": label.code_R, "annotator": worker_R}).drop_duplicates()
+    pairs = pd.DataFrame({"code": label.code_R, "annotator": annotator_R}).drop_duplicates()
     pairs = pairs.join(number_L.rename("label"), on="code")[["label", "annotator"]].drop_duplicates()
     sharing = set(pairs.loc[pairs["label"].duplicated(keep=False), "annotator"])
-    filled_W = np.bincount(worker_R, minlength=len(annotators)) == len(np.unique(row_R))
+    filled_W = np.bincount(annotator_R, minlength=len(annotators)) == len(np.unique(row_R))
     return [annotators[w] for w in filled_W.nonzero()[0].tolist() if w not in sharing]
 
 
@@ -92,5 +92,5 @@ def _cells(source: Source, annotators: list[str]) -> tuple[np.ndarray, np.ndarra
     """Row, annotator and label of all cells that are not blank, row by row."""
     label_RW, names = columns_in(source, annotators)
     filled_L = np.array([bool(str(name).strip()) for name in names], dtype=bool)
-    row_R, worker_R = np.append(filled_L, False)[label_RW].nonzero()
-    return row_R, worker_R, Coded(label_RW[row_R, worker_R], names)
+    row_R, annotator_R = np.append(filled_L, False)[label_RW].nonzero()
+    return row_R, annotator_R, Coded(label_RW[row_R, annotator_R], names)
