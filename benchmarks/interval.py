@@ -118,6 +118,7 @@ def ask(votes: Votes, truth_N: np.ndarray, item_M: np.ndarray, rng: np.random.Ge
         answer_R=np.append(votes.answer_R, votes.answer_R.max() + 1 + np.arange(len(item_M))),
         weight_R=np.append(votes.weight_R, np.ones(len(item_M))),
         sure_R=np.append(votes.sure_R, np.ones(len(item_M), dtype=bool)),
+        trusted_R=np.append(votes.trusted_R, np.zeros(len(item_M), dtype=bool)),
         time_R=np.append(votes.time_R, np.full(len(item_M), np.nan)),
         seconds_R=np.append(votes.seconds_R, np.full(len(item_M), np.nan)),
     )

@@ -97,7 +97,7 @@ def test_an_annotator_may_be_called_none(tmp_path: Path, pals: Callable[..., Ans
     table.loc[0, "annotator"] = ""
     table.to_csv(tmp_path / "votes.csv", index=False)
     done = pals("fit", "votes.csv", "--no-images", "--out", "run")
-    assert done.code == 0 and "3 annotators are called" in done.out
+    assert done.code == 0 and "3 annotators have names" in done.out
     found = pd.read_csv(tmp_path / "run" / "annotators.csv", keep_default_na=False).set_index("annotator")["answers"]
     assert found.to_dict() == {"None": 79, "NaN": 80, "null": 80, "(unnamed)": 1}
     again = pals("update", "run", "votes.csv", "--trust", "None", "--out", "trusted")

@@ -156,7 +156,7 @@ def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> N
     low, high = found["earlier_labels_wrong_interval"]
     assert low <= found["earlier_labels_wrong"] <= high
     assert found["earlier_labels_wrong"] >= 4 / len(first) + found["labels_wrong"] - 0.02  # those four are known to be wrong
-    assert "By the same estimate" in " ".join(done.out.split())
+    assert "before the update" in " ".join(done.out.split()) and "By the same estimate" in " ".join(found["sentences"])
     session = ReviewSession(run)
     try:
         rows = session.overview("ana")["rounds"]
@@ -165,4 +165,6 @@ def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> N
     assert [row["share"] for row in rows] == [1 - found["earlier_labels_wrong"], 1 - found["labels_wrong"]]
     then = 1 - json.loads((run / "summary.json").read_text())["labels_wrong"]
     assert rows[0]["corrected"] == (None if 1 - high <= then <= 1 - low else then)
-    assert ("was too low" in " ".join(done.out.split())) == (rows[0]["corrected"] is not None)
+    page = (run / "reviewed" / "run-1" / "report.html").read_text()
+    for text, words in ((" ".join(done.out.split()), "estimated then"), (page, "was too low")):
+        assert (words in text) == (rows[0]["corrected"] is not None)

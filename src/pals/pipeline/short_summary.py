@@ -10,6 +10,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pals.pipeline.none_of_these import group_sentences
+from pals.pipeline.summary import corrected_estimate
 from pals.util.words import duration, how_many, percent
 
 if TYPE_CHECKING:
@@ -50,11 +51,14 @@ def _right(found: Findings) -> str:
 
 
 def _still_wrong(found: Findings) -> str:
-    """The estimated share of labels that are wrong, with its interval, and in an update the share before."""
+    """The estimated share of labels that are wrong, with its interval, and in an update the share before, and the estimate
+    made then if it was another."""
     noise = found.noise
     width = noise.high - noise.low
     wrong, low, high = (percent(share, width) for share in (noise.labels_wrong, noise.low, noise.high))
     before = "" if noise.earlier is None else f", {percent(noise.earlier[0], width)} before the update"
+    then = corrected_estimate(found)
+    before += "" if then is None else f" (estimated then: {percent(then, width)})"
     return (
         f"About {wrong} of the labels are still wrong ({low[:-1]} to {high[:-1]}){before}, not counting mistakes that most "
         f"annotators share."

@@ -105,7 +105,6 @@ def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Seq
     )
     first = "; doubtful.csv lists the surest first." if doubtful > 1 else "."
     errors = f"{how_many(doubtful, 'answer').capitalize()} {'is' if doubtful == 1 else 'are'} probably wrong{first}"
-    estimate = " ".join([still_wrong(found.noise), *_earlier_estimate(found.noise, found.earlier_estimate)])
     parts: list[tuple[Sequence[str], bool]] = [  # sentences, and whether the report has them
         ([f"{items} with {answers} from {who} in {classes}."], True),
         ([changes, errors], False),
@@ -113,7 +112,8 @@ def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Seq
         (agreement_sentence(found.measured_agreement), True),
         (_most_confused(found), False),
         ([taxonomy_sentence(numbers["taxonomy"])] if numbers["taxonomy"] else [], True),
-        ([estimate], False),
+        ([still_wrong(found.noise)], False),
+        (_earlier_estimate(found), True),
         (group_sentences(found.groups), True),
         (next_step(found.groups, found.trained.plan.folder), False),
         (warnings, False),
@@ -153,15 +153,25 @@ def contradiction(noise: NoiseEstimate) -> list[str]:
     ]
 
 
-def _earlier_estimate(noise: NoiseEstimate, before: float | None) -> list[str]:
+def _earlier_estimate(found: Analysis) -> list[str]:
     """The estimate by this fit for the labels before the update, and whether that corrects the estimate made then."""
-    if noise.earlier is None:
+    if found.noise.earlier is None:
         return []
-    now, low, high = noise.earlier
+    now, then = found.noise.earlier[0], corrected_estimate(found)
     line = f"By the same estimate {100 * now:.1f}% of the labels before this update were wrong"
-    if before is None or low <= before <= high:
-        return [f"{line}."]
-    return [f"{line}; the earlier estimate of {100 * before:.1f}% was too {'low' if before < now else 'high'}."]
+    return [
+        f"{line}."
+        if then is None
+        else f"{line}; the earlier estimate of {100 * then:.1f}% was too {'low' if then < now else 'high'}."
+    ]
+
+
+def corrected_estimate(found: Analysis) -> float | None:
+    """The share of wrong labels that the run before an update estimated; None if this fit agrees with it."""
+    if found.noise.earlier is None or found.earlier_estimate is None:
+        return None
+    _, low, high = found.noise.earlier
+    return None if low <= found.earlier_estimate <= high else found.earlier_estimate
 
 
 def _most_confused(found: Analysis) -> list[str]:

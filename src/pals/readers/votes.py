@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from pals.labels.cells import DONT_KNOW, MISSING, UNSURE_WEIGHT, join_labels, split_labels
+from pals.labels.cells import UNSURE_WEIGHT
 from pals.labels.taxonomy import Taxonomy
-from pals.readers.column_types import WHOLE
+from pals.readers.answer_frames import answer_frames
 from pals.readers.matching import Match, match_names
 from pals.readers.read_summary import ReadSummary
-from pals.readers.taxonomy_answers import node_of_groups
-from pals.readers.times import MAX_TIME, written
-from pals.readers.unsure_answers import unmarked
+from pals.readers.times import MAX_TIME
 from pals.util.errors import InputError, unknown
 from pals.util.words import in_brief, quoted
 
@@ -232,95 +230,7 @@ class Votes:
             separator: Text between the labels in one cell; None: one label per row.
             rows: Rows of answers in each part; None: all in one.
         """
-        names, items = np.array(self.class_names, dtype=object), np.array(self.items, dtype=object)
-        annotators = np.array([*self.annotators, ""], dtype=object)  # the last for -1
-        known = (self.gold_I >= 0).nonzero()[0]
-        gold = {"item": items[known], "annotator": "", "label": names[self.gold_I[known]], "weight": 1.0, "is_gold": True}
-        if separator is not None:
-            gold["label"] = np.array([join_labels([name], separator) for name in gold["label"]], dtype=object)
-        unknown = {
-            **gold,
-            "item": items[self.unknown_item_U],
-            "annotator": annotators[self.unknown_annotator_U],
-            "label": DONT_KNOW,
-        }
-        unknown["is_gold"] = False
-        every, cells = self._cells(separator)
-        # Columns that are written only if needed, with the value of the rows of gold labels and of "don't know".
-        more: dict[str, tuple[np.ndarray, object]] = {}
-        if self._needs_ids(every):
-            more["answer_id"] = self.answer_R, ""
-        if not self.sure_R.all() or any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in self.class_names):
-            more["sure"] = self.sure_R, True
-        if self.trusted_R.any():
-            more["trusted"] = self.trusted_R, False
-        for name, column_R, value in (("time", self.time_R, ""), ("seconds", self.seconds_R, np.nan)):
-            if not np.isnan(column_R).all():
-                more[name] = column_R, value
-        rows = rows or max(len(every), 1)
-        for start in range(0, max(len(every), 1), rows):
-            first = every[start : start + rows]
-            votes = {
-                "item": items[self.item_R[first]],
-                "annotator": annotators[self.annotator_R[first]],
-                "label": cells[start : start + rows],
-                "weight": self.weight_R[first],
-                "is_gold": False,
-            } | {name: column_R[first] for name, (column_R, _) in more.items()}
-            if "answer_id" in votes:
-                votes["answer_id"] = votes["answer_id"].astype(str).astype(object)
-            if "time" in votes:
-                votes["time"] = written(votes["time"])
-            yield pd.DataFrame(votes)
-        for part in (unknown, gold):
-            yield pd.DataFrame(part | {name: value for name, (_, value) in more.items()})
-
-    def _cells(self, separator: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """The first row of each cell of labels, and the cells."""
-        place_R = self._places(separator)
-        _, first, size = np.unique(place_R, return_index=True, return_counts=True)
-        node = node_of_groups(self.taxonomy, self.label_R, place_R, len(first))
-
-        def alone(names: Sequence[str]) -> np.ndarray:
-            return np.array([name if separator is None else join_labels([name], separator) for name in names], dtype=object)
-
-        cells = alone(self.class_names)[self.label_R[first]]
-        if self.taxonomy is not None:
-            cells = np.where(node >= 0, alone((*self.taxonomy.nodes, ""))[node], cells)
-        rest_R = (size > 1)[place_R] & (node < 0)[place_R]
-        for place, labels in pd.Series(self.label_R[rest_R]).groupby(place_R[rest_R]):
-            cells[place] = join_labels([self.class_names[label] for label in labels], separator or "")
-        return first, cells
-
-    def _places(self, separator: str | None) -> np.ndarray:
-        """The number of each row's cell: that of its answer, unless the answer does not fit into one."""
-        rows, answers = len(self.item_R), int(self.answer_R.max(initial=-1)) + 1
-        apart_R = np.zeros(rows, dtype=bool)
-        several = np.flatnonzero((np.bincount(self.answer_R) > 1)[self.answer_R])
-        times = (np.nan_to_num(column_R, nan=-1) for column_R in (self.time_R[several], self.seconds_R[several]))
-        for column in (self.weight_R[several], self.sure_R[several].astype(np.int64), *times):
-            by_answer = pd.Series(column).groupby(self.answer_R[several])
-            apart_R[several] |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
-        if separator is None:  # only the name of a node stands for several labels
-            apart_R = apart_R | (node_of_groups(self.taxonomy, self.label_R, self.answer_R, answers) < 0)[self.answer_R]
-            first = np.unique(self.answer_R, return_index=True)[1]
-            return np.unique(np.where(apart_R, np.arange(rows), first[self.answer_R]), return_inverse=True)[1]
-        if len(separator) > 1:  # "a|" and "b" with "||" between them would come back as "a" and "|b"
-            labels = pd.Series([self.class_names[label] for label in self.label_R]).groupby(self.answer_R).agg(list)
-            odd = [split_labels(join_labels(found, separator), separator) != found for found in labels]
-            apart_R = apart_R | pd.Series(odd, index=labels.index, dtype=bool)[self.answer_R].to_numpy()
-        key_R = np.where(apart_R, rows + np.arange(rows), self.answer_R)
-        return np.asarray(np.unique(key_R, return_inverse=True)[1], dtype=np.int64)
-
-    def _needs_ids(self, first: np.ndarray) -> bool:
-        """Whether, with one row for each of these, the rows of an item and annotator are not just those of one answer."""
-        named = self.annotator_R[first] >= 0
-        if pd.Series(self.answer_R[first[~named]]).duplicated().any():
-            return True
-        first = first[named]
-        code, answer = self.item_R[first] * len(self.annotators) + self.annotator_R[first], self.answer_R[first]
-        order = np.lexsort((answer, code))
-        return bool(((np.diff(code[order]) == 0) & (np.diff(answer[order]) != 0)).any())
+        return answer_frames(self, separator, rows)
 
     def trusting(
         self,

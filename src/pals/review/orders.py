@@ -97,7 +97,7 @@ class ItemOrders:
 
 def _items_of(table: Mapping[str, Sequence[str]], annotator: str) -> Iterator[str]:
     """The items of this annotator's rows."""
-    return (item for item, annotator in zip(table["item"], table["annotator"], strict=True) if annotator == annotator)
+    return (item for item, name in zip(table["item"], table["annotator"], strict=True) if name == annotator)
 
 
 class ReviewProgress:
