@@ -52,7 +52,8 @@ ALONE = {  # folders and files with a narrower rule than their package: all that
     "methods/bases": (
         "util", "labels", "vision", "pseudo_labels", "methods.method", "methods.epoch_plan", "methods.parts", "methods.bases"),
     "readers/formats": ("util", "readers.formats", *(f"readers.{name}" for name in (
-        "column_types", "columns", "json_values", "source", "read_summary", "reader_table", "unsure_answers", "votes"))),
+        "column_types", "columns", "graded_columns", "json_values", "source", "read_summary", "reader_table", "unsure_answers",
+        "votes"))),
     **{
         f"bench/report/{name}.py": ("util", *(f"bench.report.{name}" for name in ("plots", "table_text", "result_table")))
         for name in ("result_table", "table_text", "plots", "speed_plots")  # a table in hand

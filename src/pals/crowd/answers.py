@@ -206,6 +206,7 @@ def subset(votes: Votes, chosen: np.ndarray) -> Votes:
         item_R=place_I[votes.item_R[rows]],
         annotator_R=annotator[: len(rows)] - 1,
         gold_I=votes.gold_I[chosen],
+        audit_I=votes.audit_I[chosen],
         unknown_item_U=place_I[votes.unknown_item_U[unknown]],
         unknown_annotator_U=annotator[len(rows) : -1] - 1,
     )

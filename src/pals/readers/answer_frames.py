@@ -10,6 +10,7 @@ import pandas as pd
 
 from pals.labels.cells import DONT_KNOW, MISSING, join_labels, split_labels
 from pals.readers.column_types import WHOLE
+from pals.readers.graded_answers import maybe_graded, percent_texts
 from pals.readers.taxonomy_answers import node_of_groups
 from pals.readers.times import written
 from pals.readers.unsure_answers import unmarked
@@ -33,18 +34,25 @@ def answer_frames(votes: Votes, separator: str | None, rows: int | None) -> Iter
         "label": DONT_KNOW,
     }
     unknown["is_gold"] = False
+    if votes.audit_I.any():
+        gold["audit"], unknown["audit"] = votes.audit_I[known], votes.audit_I[votes.unknown_item_U]
     every, cells = _cells(votes, separator)
     # Columns that are written only if needed, with the value of the rows of gold labels and of "don't know".
     more: dict[str, tuple[np.ndarray, object]] = {}
     if _needs_ids(votes, every):
         more["answer_id"] = votes.answer_R, ""
-    if not votes.sure_R.all() or any(name in MISSING or unmarked(name) or WHOLE.match(name) for name in votes.class_names):
+    odd = (name in MISSING or unmarked(name) or WHOLE.match(name) or maybe_graded(name) for name in votes.class_names)
+    if votes.graded or not votes.sure_R.all() or any(odd):
         more["sure"] = votes.sure_R, True
     if votes.trusted_R.any():
         more["trusted"] = votes.trusted_R, False
     for name, column_R, value in (("time", votes.time_R, ""), ("seconds", votes.seconds_R, np.nan)):
         if not np.isnan(column_R).all():
             more[name] = column_R, value
+    if votes.rank_R.any():
+        more["rank"] = votes.rank_R, 0
+    if not np.isnan(votes.percent_R).all():
+        more["percent"] = votes.percent_R, ""
     rows = rows or max(len(every), 1)
     for start in range(0, max(len(every), 1), rows):
         first = every[start : start + rows]
@@ -59,6 +67,10 @@ def answer_frames(votes: Votes, separator: str | None, rows: int | None) -> Iter
             columns["answer_id"] = columns["answer_id"].astype(str).astype(object)
         if "time" in columns:
             columns["time"] = written(columns["time"])
+        if "percent" in columns:
+            columns["percent"] = percent_texts(columns["percent"])
+        if "audit" in gold:
+            columns["audit"] = votes.audit_I[votes.item_R[first]]
         yield pd.DataFrame(columns)
     for part in (unknown, gold):
         yield pd.DataFrame(part | {name: value for name, (_, value) in more.items()})
@@ -88,9 +100,10 @@ def _places(votes: Votes, separator: str | None) -> np.ndarray:
     apart_R = np.zeros(rows, dtype=bool)
     several = np.flatnonzero((np.bincount(votes.answer_R) > 1)[votes.answer_R])
     times = (np.nan_to_num(column_R, nan=-1) for column_R in (votes.time_R[several], votes.seconds_R[several]))
-    for column in (votes.weight_R[several], votes.sure_R[several].astype(np.int64), *times):
+    for column in (votes.weight_R[several], votes.sure_R[several].astype(np.int64), votes.rank_R[several], *times):
         by_answer = pd.Series(column).groupby(votes.answer_R[several])
         apart_R[several] |= (by_answer.transform("max") > by_answer.transform("min")).to_numpy()
+    apart_R |= (np.bincount(votes.answer_R, ~np.isnan(votes.percent_R)) > 0)[votes.answer_R]
     if separator is None:  # only the name of a node stands for several labels
         apart_R = apart_R | (node_of_groups(votes.taxonomy, votes.label_R, votes.answer_R, answers) < 0)[votes.answer_R]
         first = np.unique(votes.answer_R, return_index=True)[1]

@@ -80,6 +80,7 @@ def build(
     classes, class_of = _classes(clean, item, label, labels, class_names, taxonomy)
     joined = JoinedRows(clean, item, annotator, [np.append(class_of, -1)[code_R] for code_R in label], skipped)
     joined.drop(joined.item_R < 0, NO_ITEM)
+    audit_I = np.bincount(joined.item_R, joined.audit_R, minlength=len(items)) > 0
     words = f"blank or {', '.join(map(repr, ambiguous))}" if ambiguous else "blank"
     joined.drop((joined.label_R < 0) & ~joined.unknown_R, f"no answer ({words})")
     annotators, without_answers = joined.number_annotators(annotators)
@@ -119,6 +120,7 @@ def build(
         annotators=tuple(annotators),
         class_names=classes,
         gold_I=gold_I,
+        audit_I=audit_I,
         summary=summary,
         taxonomy=taxonomy,
         unknown_item_U=unknown_U2[:, 0],
@@ -204,6 +206,8 @@ def _with_labels(
     else:
         label_E = code_R
         labels = [labels[0] if labels else ("", True) for labels in labels_L]
+    if table.percent_R is not None:  # of several labels in one cell, or a node of the taxonomy
+        table = replace(table, percent_R=table.percent_R / np.maximum(count_L[code_R], 1))
     sure_E = ~doubt_L[code_R] & np.array([*(sure for _, sure in labels), True])[label_E]
     names = [name for name, _ in labels]
     numbers = [WHOLE.sub(r"\1", name) for name in names]

@@ -35,6 +35,9 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "unsure": ("unsure", "is_unsure", "not_sure", "uncertain", "is_uncertain", "uncertainty"),
     "time": ("answered_at", "submitted_at", "created_at", "timestamp", "date_time", "datetime", "time"),
     "seconds": ("seconds", "lead_time"),
+    "rank": ("rank",),
+    "percent": ("percent",),
+    "audit": ("audit",),
     "answer_id": ("answer_id",),
     "is_gold": ("is_gold",),
     "gold": ("gold", "gold_label", "true_label", "ground_truth", "truth"),
@@ -101,11 +104,16 @@ def require(found: Mapping[str, str], roles: Iterable[str], names: Sequence[str]
 def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
     """A note on the columns that were not used; none on those of our own queue."""
     names, known = list(names), set(used)
-    if {"rank", "suggestion", "reason", "said"}.issubset(names):
+    if is_queue(names):
         known |= QUEUE_COLUMNS
     left = [name for name in names if name not in known]
     more = f" and {len(left) - MAX_NOT_READ:,} more" if len(left) > MAX_NOT_READ else ""
     return (f"Columns not read: {', '.join(left[:MAX_NOT_READ])}{more}",) if left else ()
+
+
+def is_queue(names: Iterable[str]) -> bool:
+    """Whether these are the columns of a queue of `pals relabel`."""
+    return {"rank", "suggestion", "reason", "said"}.issubset(names)
 
 
 def plain(name: str) -> str:

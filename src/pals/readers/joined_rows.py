@@ -24,6 +24,9 @@ class JoinedRows:
     time_R: np.ndarray
     seconds_R: np.ndarray
     gold_R: np.ndarray
+    rank_R: np.ndarray
+    percent_R: np.ndarray
+    audit_R: np.ndarray
 
     def __init__(
         self,
@@ -45,6 +48,9 @@ class JoinedRows:
             ("seconds_R", np.nan),
             ("gold_R", False),
             ("sure_R", True),
+            ("rank_R", 0),
+            ("percent_R", np.nan),
+            ("audit_R", False),
         ):
             columns = [getattr(table, name) for table in tables]
             full = [np.full(n, default) if column is None else column for column, n in zip(columns, rows, strict=True)]
@@ -55,7 +61,7 @@ class JoinedRows:
         self.may_repeat = len(tables) > 1 or not all(table.grouped for table in tables)
 
     def keep(self, mask_R: np.ndarray) -> None:
-        for name in (*ROW_COLUMNS, "gold_R", "unknown_R", "table_R", "row_R"):
+        for name in (*ROW_COLUMNS, "gold_R", "audit_R", "unknown_R", "table_R", "row_R"):
             setattr(self, name, getattr(self, name)[mask_R])
 
     def drop(self, mask_R: np.ndarray, reason: str) -> None:
@@ -131,7 +137,11 @@ class JoinedRows:
         if self.may_repeat and len(self.answer_R):
             _, first, answer_R = np.unique(self.answer_R, return_index=True, return_inverse=True)
             hash_A = np.zeros(len(first), dtype=np.uint64)
-            np.add.at(hash_A, answer_R, _hash(self.label_R))
+            written_R = self.label_R
+            if self.rank_R.any() or not np.isnan(self.percent_R).all():
+                frame = pd.DataFrame({"label": self.label_R, "rank": self.rank_R, "percent": self.percent_R})
+                written_R = frame.groupby(list(frame), dropna=False).ngroup().to_numpy()
+            np.add.at(hash_A, answer_R, _hash(written_R))
             answers = pd.DataFrame({"item": self.item_R[first], "annotator": self.annotator_R[first], "labels": hash_A})
             again_A = (answers.duplicated() & (answers["annotator"] >= 0)).to_numpy()
             group_A = np.where(answers["annotator"] < 0, -1 - np.arange(len(first)), answers.groupby(list(answers)).ngroup())

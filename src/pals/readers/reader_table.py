@@ -13,7 +13,7 @@ import pandas as pd
 from pals.readers.read_summary import MAX_EXAMPLES, Skipped
 from pals.readers.times import durations_of, times_of
 
-ROW_ARRAYS = ("answer_R", "weight_R", "gold_R", "sure_R", "time_R", "seconds_R")
+ROW_ARRAYS = ("answer_R", "weight_R", "gold_R", "sure_R", "time_R", "seconds_R", "rank_R", "percent_R", "audit_R")
 """Columns of a `Table` that may be None."""
 
 
@@ -91,6 +91,9 @@ class Table:
         sure_R: False where a mark beside the label makes it unsure.
         time_R: When the answer was given, in seconds since 1970; NaN if unknown.
         seconds_R: How many seconds the answer took; NaN if unknown.
+        rank_R: Rank of each label, 0 for none, `IMPOSSIBLE` for one that is excluded.
+        percent_R: Probability that the annotator states for the label; NaN if none.
+        audit_R: True where the item was drawn at random to be checked.
         classes: Classes that the file declares.
         lone_items: Items that the file names without any row.
         splits: Whether one cell may hold several labels with a separator between them.
@@ -117,6 +120,9 @@ class Table:
     sure_R: np.ndarray | None = None
     time_R: np.ndarray | None = None
     seconds_R: np.ndarray | None = None
+    rank_R: np.ndarray | None = None
+    percent_R: np.ndarray | None = None
+    audit_R: np.ndarray | None = None
     classes: tuple[str, ...] | None = None
     lone_items: tuple[str, ...] = ()
     splits: bool = False
@@ -150,6 +156,7 @@ class Table:
         row_G = pairs.index.to_numpy()[named_R[pairs.index.to_numpy()]]
         rows, more = len(self.place_R), len(row_G)
         defaults = {"weight_R": 1.0, "sure_R": True, "time_R": np.nan, "seconds_R": np.nan}
+        defaults |= {"rank_R": 0, "percent_R": np.nan, "audit_R": False}
         arrays: dict[str, Any] = {
             name: np.append(getattr(self, name), np.full(more, value))
             for name, value in defaults.items()

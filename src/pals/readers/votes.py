@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pandas as pd
 from pals.labels.cells import UNSURE_WEIGHT
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.answer_frames import answer_frames
+from pals.readers.graded_answers import shares_of_labels
 from pals.readers.matching import Match, match_names
 from pals.readers.read_summary import ReadSummary
 from pals.readers.times import MAX_TIME
@@ -22,7 +24,12 @@ from pals.util.words import in_brief, quoted
 if TYPE_CHECKING:
     from pals.labels.candidates import CandidateSets, OnEmpty
 
-ROW_COLUMNS = ("item_R", "annotator_R", "label_R", "answer_R", "weight_R", "sure_R", "time_R", "seconds_R")
+ROW_COLUMNS = (
+    *("item_R", "annotator_R", "label_R", "answer_R", "weight_R"),
+    *("sure_R", "time_R", "seconds_R", "rank_R", "percent_R"),
+)
+OLD_ARRAYS = {"workers": "annotators", "worker_R": "annotator_R", "unknown_worker_U": "unknown_annotator_U"}
+"""Attributes of `Votes` by their names in version 0.2."""
 MAX_TABLE_CELLS = 2_000_000_000
 """Items times classes; with more, the column of the labels is the wrong one."""
 
@@ -56,6 +63,10 @@ class Votes:
         time_R: When the answer was given, in seconds since 1970; NaN if unknown; empty: all unknown.
         seconds_R: How many seconds the answer took; NaN if unknown; empty: all unknown.
         trusted_R: True where the answer is trusted (`trusting`): it is never called wrong; empty: none is.
+        rank_R: 1 where the label is the answer's first choice, 2 for the second, ...; 0 for a possible label without a rank;
+            empty: all 0. Labels may share a rank.
+        percent_R: Probability, 0 to 1, that the annotator stated for the label; NaN if none; empty: all NaN.
+        audit_I: True where the item was drawn at random to be checked; empty: none was.
 
     Raises:
         InputError: An array has another length or a value out of its range.
@@ -86,6 +97,9 @@ class Votes:
     time_R: np.ndarray = field(default_factory=_empty)
     seconds_R: np.ndarray = field(default_factory=_empty)
     trusted_R: np.ndarray = field(default_factory=_empty)
+    rank_R: np.ndarray = field(default_factory=_empty)
+    percent_R: np.ndarray = field(default_factory=_empty)
+    audit_I: np.ndarray = field(default_factory=_empty)
 
     __repr__ = in_brief
 
@@ -93,12 +107,15 @@ class Votes:
         if self.taxonomy is not None and self.taxonomy.leaves != tuple(self.class_names):
             raise InputError("The classes of the votes are not the leaves of their taxonomy, in its order.")
         rows, unknown_rows = len(self.item_R), len(self.unknown_item_U)
+        if not len(self.rank_R):
+            object.__setattr__(self, "rank_R", np.zeros(rows))
         for name, count, low, high in (
             ("item_R", rows, 0, len(self.items)),
             ("annotator_R", rows, -1, len(self.annotators)),
             ("label_R", rows, 0, len(self.class_names)),
             ("answer_R", rows, 0, rows),
             ("gold_I", len(self.items), -1, len(self.class_names)),
+            ("rank_R", rows, 0, len(self.class_names) + 1),
             ("unknown_item_U", unknown_rows, 0, len(self.items)),
             ("unknown_annotator_U", unknown_rows, -1, len(self.annotators)),
         ):
@@ -106,16 +123,17 @@ class Votes:
             object.__setattr__(self, name, values)
             if values.shape != (count,) or (count and not low <= values.min() <= values.max() < high):
                 raise InputError(f"{name} of the votes must hold {count} numbers from {low} to {high - 1}.")
-        for name, default in (("sure_R", True), ("trusted_R", False)):
-            given = getattr(self, name)
-            marks = np.asarray(given, dtype=bool) if len(given) else np.full(rows, default)
+        for name, count, default in (("sure_R", rows, True), ("trusted_R", rows, False), ("audit_I", len(self.items), False)):
+            given = np.asarray(getattr(self, name), dtype=bool)
+            marks = given if len(given) and (name != "audit_I" or given.any()) else np.full(count, default)
             object.__setattr__(self, name, marks)
-            if marks.shape != (rows,):
-                raise InputError(f"{name} of the votes must hold {rows} times true or false; it has shape {marks.shape}.")
+            if marks.shape != (count,):
+                raise InputError(f"{name} of the votes must hold {count} times true or false; it has shape {marks.shape}.")
         for name, end, what in (
             ("weight_R", np.inf, "finite numbers that are not negative"),
             ("time_R", MAX_TIME, "times in seconds since 1970, NaN where it is not known"),
             ("seconds_R", np.inf, "numbers of seconds, NaN where it is not known"),
+            ("percent_R", np.nextafter(1, 2), "probabilities from 0 to 1, NaN where none is stated"),
         ):
             required = name == "weight_R"
             given = getattr(self, name)
@@ -125,6 +143,12 @@ class Votes:
             if values.shape != (rows,) or not ((known >= 0) & (known < end)).all():
                 raise InputError(f"{name} of the votes must hold {rows} {what}.")
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in OLD_ARRAYS:
+            raise AttributeError(f"'Votes' object has no attribute {name!r}")
+        warnings.warn(f"Votes: {name} is called {OLD_ARRAYS[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(self, OLD_ARRAYS[name])
+
     @property
     def num_answers(self) -> int:
         return int(np.count_nonzero(np.bincount(self.answer_R)))
@@ -133,6 +157,11 @@ class Votes:
     def marked(self) -> bool:
         """Whether there is any unsure answer or "don't know"."""
         return not self.sure_R.all() or len(self.unknown_item_U) > 0
+
+    @property
+    def graded(self) -> bool:
+        """Whether any label has a rank or a stated probability."""
+        return bool(self.rank_R.any()) or not np.isnan(self.percent_R).all()
 
     @property
     def timed(self) -> bool:
@@ -151,7 +180,9 @@ class Votes:
     def to_candidates(self, *, on_empty: OnEmpty = "error", use_gold: bool = False) -> CandidateSets:
         """Every label of an item as a candidate; its frequency is its weighted share of the item's answers.
 
-        An answer with several labels splits its weight evenly among them; an unsure label counts half.
+        An answer with several labels splits its weight among them: stated probabilities as they are, and what they leave over
+        in proportion to 1 / rank. Labels of one rank share its part evenly, those without a rank that of the next rank. An
+        unsure label counts half.
 
         Args:
             on_empty: For an item without answers: "error", "all" classes as candidates, or "drop" the item.
@@ -196,8 +227,11 @@ class Votes:
                 f"{items:,} items with {classes:,} different labels are too many for one table. Labels such as "
                 f"{quoted(self.class_names[0])} look like free text or names of items: check which column holds the label."
             )
-        size_A = np.bincount(self.answer_R)
-        part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT) / size_A[self.answer_R]
+        part_R = self.weight_R * np.where(self.sure_R, 1.0, UNSURE_WEIGHT)
+        if self.graded:
+            part_R = part_R * shares_of_labels(self.answer_R, self.rank_R, self.percent_R)
+        else:
+            part_R = part_R / np.bincount(self.answer_R)[self.answer_R]
         top_I = np.zeros(items)
         np.maximum.at(top_I, self.item_R, part_R)
         # As a part of the item's largest: sums of enormous weights stay finite, and an item's own never hide another's.
@@ -209,17 +243,17 @@ class Votes:
     def to_frame(self, separator: str | None = "|") -> pd.DataFrame:
         """As a table with one answer per row, which `read_votes` with the same separator and taxonomy reads back.
 
-        If an answer has several labels, they share a cell, "newt|frog"; without a separator, or if their weights, marks or
-        times differ, each has a row. The leaves below a node of the taxonomy are written as the node. "Don't know" is the label
-        "don't know".
+        If an answer has several labels, they share a cell, "newt|frog"; without a separator, or if their weights, marks, ranks
+        or times differ or they have percentages, each has a row. The leaves below a node of the taxonomy are written as the
+        node. "Don't know" is the label "don't know".
 
         Args:
             separator: Text between the labels in one cell; None: one label per row.
 
         Returns:
             The columns item, annotator, label, weight and is_gold; answer_id if item and annotator do not show which rows are
-            one answer; sure if any answer is unsure, or a name could be read as marked, missing or a whole number
-            with a point; trusted if any answer is; time and seconds if any are known.
+            one answer; sure if any answer is unsure or has ranks or percentages, or a name could be read as something else;
+            trusted, time, seconds, rank, percent and audit if any answer, label or item has one.
         """
         return pd.concat(list(self.frames(separator)), ignore_index=True)
 
@@ -305,12 +339,15 @@ class Votes:
         gold_F = np.full(len(names), -1, dtype=np.int64)
         matched = (found.file_I >= 0).nonzero()[0]
         gold_F[found.file_I[matched]] = self.gold_I[matched]
+        audit_F = np.zeros(len(names), dtype=bool)
+        audit_F[found.file_I[matched]] = self.audit_I[matched]
         unknown_U = found.file_I[self.unknown_item_U]
         votes = replace(
             self.take(kept),
             items=names,
             item_R=file_R[kept],
             gold_I=gold_F,
+            audit_I=audit_F,
             unknown_item_U=unknown_U[unknown_U >= 0],
             unknown_annotator_U=self.unknown_annotator_U[unknown_U >= 0],
         )

@@ -196,7 +196,8 @@ def answered_first(votes: Votes) -> Votes:
     place[order] = np.arange(len(order))
     items = tuple(votes.items[i] for i in order.tolist())
     unknown_item_U = place[votes.unknown_item_U]
-    return replace(votes, items=items, item_R=place[votes.item_R], gold_I=votes.gold_I[order], unknown_item_U=unknown_item_U)
+    by_item = {"gold_I": votes.gold_I[order], "audit_I": votes.audit_I[order]}
+    return replace(votes, items=items, item_R=place[votes.item_R], unknown_item_U=unknown_item_U, **by_item)
 
 
 def fingerprint(votes: Votes) -> str:
@@ -209,9 +210,10 @@ def fingerprint(votes: Votes) -> str:
     if votes.marked:
         for column in (votes.sure_R, votes.unknown_item_U, votes.unknown_annotator_U):
             digest.update(np.ascontiguousarray(column).tobytes())
-    if votes.trusted_R.any():
-        digest.update(np.ascontiguousarray(votes.trusted_R).tobytes())
-    for column in (votes.time_R, votes.seconds_R):
+    for column in (votes.trusted_R, votes.rank_R, votes.audit_I):
+        if column.any():
+            digest.update(np.ascontiguousarray(column).tobytes())
+    for column in (votes.time_R, votes.seconds_R, votes.percent_R):
         if not np.isnan(column).all():
             digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()[:16]

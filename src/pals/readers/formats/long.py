@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from pals.readers.column_types import flags_in, names_in, places, refuse_joined, times_in, weights_in
-from pals.readers.columns import KNOWN, Columns, find, not_read, require
+from pals.readers.columns import KNOWN, Columns, find, is_queue, not_read, require
+from pals.readers.graded_columns import GRADES, percents_in, ranks_in
 from pals.readers.reader_table import Coded, Table, no_annotators
 from pals.readers.source import Source
 from pals.readers.unsure_answers import SURE_ROLES, sure_in
@@ -20,12 +21,13 @@ UNNAMED_NOTE = "No column names the annotators: every row counts as another pers
 def read_long(source: Source, columns: Columns) -> Table:
     """Rows of the same item and annotator are one answer with several labels; so is a cell "newt|frog". A column `answer_id`
     shows which rows are one answer where that is not so."""
-    table, found = _rows(source, columns, "label", ("is_gold", "answer_id"))
+    table, found = _rows(source, columns, "label", ("is_gold", "answer_id", "audit"))
     if "answer_id" in found:
         table = replace(table, answer_R=_numbered(table, names_in(source, found["answer_id"])))
     gold_R = flags_in(source, found["is_gold"]) if "is_gold" in found else None
+    audit_R = flags_in(source, found["audit"]) if "audit" in found else None
     notes = table.notes + (() if "annotator" in found else (UNNAMED_NOTE,))
-    return _with_gold(replace(table, gold_R=gold_R, notes=notes), source, found)
+    return _with_gold(replace(table, gold_R=gold_R, audit_R=audit_R, notes=notes), source, found)
 
 
 def read_candidates(source: Source, columns: Columns) -> Table:
@@ -44,7 +46,12 @@ def _numbered(table: Table, ids: Coded) -> np.ndarray:
 def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = ()) -> tuple[Table, dict[str, str]]:
     """The rows, with their answers in the column of the role `label`, and the column of each role."""
     names = source.names
-    found = find(names, columns, ("item", "annotator", label, "weight", *SURE_ROLES, "time", "seconds", *more, "gold"), source)
+    roles = ("item", "annotator", label, "weight", *SURE_ROLES, "time", "seconds", *GRADES, *more, "gold")
+    found = find(names, columns, roles, source)
+    as_written = {"weight", "is_gold", "sure"} <= set(names)  # as `Votes.to_frame` writes it
+    not_ours = {*GRADES} if not as_written else set()
+    not_ours |= {"audit"} if not is_queue(names) and not {"weight", "is_gold"} <= set(names) else set()
+    found = {role: name for role, name in found.items() if role in columns or role not in not_ours}
     require(found, ("item", label), names, source)
     refuse_joined(source, {found[role]: KNOWN[role] for role in ("item", label)})
     sure_R = sure_in(source, found, columns)
@@ -62,7 +69,9 @@ def _rows(source: Source, columns: Columns, label: str, more: tuple[str, ...] = 
         time_R=time_R,
         seconds_R=seconds_R,
         splits=True,
-        as_written={"weight", "is_gold", "sure"} <= set(names),  # as `Votes.to_frame` writes it
+        rank_R=ranks_in(source, found["rank"]) if "rank" in found else None,
+        percent_R=percents_in(source, found["percent"]) if "percent" in found else None,
+        as_written=as_written,
         notes=(*not_read(names, found.values()), *time_notes, *seconds_notes),
     )
     return table, found
