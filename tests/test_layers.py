@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("crowd", "data", "methods"),
     ("training",),
     ("model", "runs"),
-    ("pipeline", "relabel", "report", "review", "bench", "estimator"),
+    ("pipeline", "relabel", "report", "review", "label_formats", "bench", "estimator"),
     ("cli",),
     ("__main__",),
 )
@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 BESIDE = {
     "runs": ("model",),  # a run saves its classifier
     "relabel": ("pipeline",),  # made from a finished run
+    "label_formats": ("pipeline", "relabel"),  # made from a finished run; Label Studio tasks are those of the queue
     "report": ("pipeline",),  # its content is built from findings
     "review": ("pipeline", "relabel", "report"),  # shows a finished run, its queue, and the style sheet of the report
 }
@@ -63,7 +64,7 @@ UNKNOWN_TO_METHODS = ("data", "labels.metrics", "labels.noise", "util.files")
 NAMES_DEVICES = {"training/engine.py", "training/cuda_graph.py", "cli/diagnosis.py"}
 READS_TRUTH = {"labels"}
 SPEAKS = {"cli", "util/display.py"}  # may print
-FRONT_DOOR = 21  # names right under pals, at most
+FRONT_DOOR = 22  # names right under pals, at most
 
 FILES = sorted(ROOT.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in FILES}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pals.data.row_source import open_array as open_array
     from pals.data.shards.random_access import ShardImages as ShardImages
     from pals.estimator import PALSClassifier as PALSClassifier
+    from pals.label_formats import export_labels as export_labels
     from pals.labels.candidates import CandidateSets as CandidateSets
     from pals.labels.candidates import Truth as Truth
     from pals.labels.noise import draw_annotators as draw_annotators
@@ -87,6 +88,7 @@ _NAMES = {
     "pals.relabel": ("next_answers",),
     "pals.pseudo_labels": ("nearest", "pseudo_label"),
     "pals.pseudo_labels.prune_sets": ("prune",),
+    "pals.label_formats": ("export_labels",),
     "pals.labels.candidates": ("CandidateSets", "Truth"),
     "pals.labels.noise": ("draw_annotators", "make_candidates", "official_candidates"),
     "pals.labels.taxonomy": ("Taxonomy",),

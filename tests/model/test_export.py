@@ -13,7 +13,7 @@ import pytest
 import torch
 from _models import NAMES, frozen_model, image_model, patches_model, vector_model
 
-from pals.model import FILE_NAME, ExportReport, Model, export, export_onnx
+from pals.model import FILE_NAME, ExportReport, Model, export_onnx, onnx_export
 from pals.util.errors import InputError
 
 onnx = pytest.importorskip("onnx")
@@ -71,8 +71,8 @@ def test_one_file_with_its_description(exported: tuple[Model, ExportReport]) -> 
 def test_the_module_that_is_exported(make: Callable[[], Model]) -> None:
     """One module does all that the classifier does, for pixels as whole numbers and as floats."""
     model = make()
-    inputs = export.check_inputs(model)
-    module = export.Exported(model).eval()
+    inputs = onnx_export.check_inputs(model)
+    module = onnx_export.Exported(model).eval()
     with torch.no_grad():
         torch.testing.assert_close(module(inputs), model.probabilities(inputs))
         torch.testing.assert_close(module(inputs.float()), model.probabilities(inputs))
@@ -86,7 +86,7 @@ def test_other_kinds(tmp_path: Path, make: Callable[[], Model], numbers: Any) ->
     model = make()
     model.save(tmp_path / FILE_NAME)
     report = export_onnx(tmp_path / FILE_NAME, tmp_path / "m.onnx", numbers=numbers)
-    inputs = export.check_inputs(model, numbers)
+    inputs = onnx_export.check_inputs(model, numbers)
     own = model.probabilities(inputs.to(torch.uint8) if model.about.is_image else inputs)
     np.testing.assert_allclose(answers(report.path, inputs), own.numpy(), atol=1e-4)
     assert report.input_type == ("float32" if make is vector_model else numbers)
@@ -94,7 +94,7 @@ def test_other_kinds(tmp_path: Path, make: Callable[[], Model], numbers: Any) ->
 
 
 def test_unchecked(exported: tuple[Model, ExportReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_graph", lambda *_: onnx.load(exported[1].path))
+    monkeypatch.setattr(onnx_export, "_graph", lambda *_: onnx.load(exported[1].path))
     report = export_onnx(exported[1].path.parents[1], tmp_path / "m.onnx", check=False)
     assert (report.checked, report.largest_difference) == (0, None) and "not compared" in str(report)
 
@@ -105,7 +105,7 @@ def test_a_graph_that_does_not_run_is_not_written(
     """One for exactly two pictures, as comes of a network whose course depends on their number."""
     proto = onnx.load(exported[1].path)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
-    monkeypatch.setattr(export, "_graph", lambda *_: proto)
+    monkeypatch.setattr(onnx_export, "_graph", lambda *_: proto)
     with pytest.raises(
         InputError, match=r"onnxruntime cannot run the exported graph; nothing was written: .*invalid dimensions"
     ):
@@ -118,7 +118,7 @@ def test_a_graph_that_answers_otherwise_is_not_written(
 ) -> None:
     """The comparison is run on the graph of another classifier: of the same one with other weights."""
     model, report = exported
-    monkeypatch.setattr(export, "_graph", lambda *_: onnx.load(report.path))
+    monkeypatch.setattr(onnx_export, "_graph", lambda *_: onnx.load(report.path))
     model.save(tmp_path / FILE_NAME)
     assert export_onnx(tmp_path, tmp_path / "same.onnx").largest_difference == report.largest_difference
     other = sure_model()
@@ -147,7 +147,7 @@ def test_without_the_packages(
             raise ImportError(name)
         return real(name)
 
-    monkeypatch.setattr(export, "_graph", lambda *_: onnx.load(exported[1].path))
+    monkeypatch.setattr(onnx_export, "_graph", lambda *_: onnx.load(exported[1].path))
     monkeypatch.setattr(importlib, "import_module", find)
     with pytest.raises(InputError, match=rf"needs the package {package}: pip install 'pals-learn\[export\]'"):
         export_onnx(exported[1].path.parents[1], tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""Commands from images and answers to a classifier: `fit`, `update`, `predict`, `export`, `report`."""
+"""Commands from images and answers to a classifier: `fit`, `update`, `predict`, `report`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -226,25 +226,6 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     if not 1 <= number <= of:
         raise InputError(f"--shard {text}: give i/n with i from 1 to n, such as 2/8.")
     return number, of
-
-
-@app.command()
-def export(
-    run: Run,
-    onnx: Annotated[Path, typer.Option(help="File to write.")],
-    numbers: Annotated[str, typer.Option(help="Input type of the exported network: uint8 (pixels) or float32.")] = "uint8",
-    plugin: Plugin = None,
-) -> None:
-    """Export a run's classifier to ONNX and verify it with onnxruntime.
-
-    Example:  pals export runs/ponds --onnx ponds.onnx
-    """
-    from pals.model import export_onnx
-
-    if numbers not in ("uint8", "float32"):
-        raise InputError(f"--numbers {numbers!r}: choose uint8 or float32.")
-    kind: Literal["uint8", "float32"] = "uint8" if numbers == "uint8" else "float32"
-    say(str(export_onnx(run, onnx, numbers=kind)))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The saved classifier: what is needed to use a classifier after its training.
 
 `saved` writes and loads it, `calibrate` fits its temperature, `predict` and `prediction_file` apply it to files (the latter
-through `resumable_table`), `export` writes ONNX. Shapes: N items, C classes, D features, K likeliest classes.
+through `resumable_table`), `onnx_export` writes ONNX. Shapes: N items, C classes, D features, K likeliest classes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pals.model.calibrate import expected_calibration_error, fit_temperature
-from pals.model.export import ExportReport, export_onnx
+from pals.model.onnx_export import ExportReport, export_onnx
 from pals.model.predict import predict_folder
 from pals.model.prediction_file import WrittenPredictions, predict_to_file
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model

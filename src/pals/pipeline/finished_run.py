@@ -91,6 +91,11 @@ def _refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequ
         )
 
 
+def run_folder(run: Any) -> Path:
+    """The folder of a run, given as its path or as findings."""
+    return Path(getattr(run, "folder", run))
+
+
 def separator_of(run: Path | str) -> str | None:
     """The separator between several labels in a cell of the run's votes.csv."""
     separator = data_of(run).get("separator", SEVERAL)
