@@ -196,8 +196,14 @@ def answered_first(votes: Votes) -> Votes:
     place[order] = np.arange(len(order))
     items = tuple(votes.items[i] for i in order.tolist())
     unknown_item_U = place[votes.unknown_item_U]
-    by_item = {"gold_I": votes.gold_I[order], "audit_I": votes.audit_I[order]}
-    return replace(votes, items=items, item_R=place[votes.item_R], unknown_item_U=unknown_item_U, **by_item)
+    return replace(
+        votes,
+        items=items,
+        item_R=place[votes.item_R],
+        gold_I=votes.gold_I[order],
+        audit_I=votes.audit_I[order],
+        unknown_item_U=unknown_item_U,
+    )
 
 
 def fingerprint(votes: Votes) -> str:
