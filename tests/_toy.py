@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +150,36 @@ def watched_steps(
 
     method.loss, method.after_step = spy_loss, spy_after
     return run_all(trainer)
+
+
+def recorded(owner: Any, name: str, note: Callable[..., Any] | None = None) -> list[Any]:
+    """Of each call from now on `note(result, *arguments)`, or the result itself."""
+    original, seen = getattr(owner, name), list[Any]()
+
+    def spy(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        seen.append(note(result, *arguments, **named) if note else result)
+        return result
+
+    setattr(owner, name, spy)
+    return seen
+
+
+def steps_of(trainer: Trainer) -> list[tuple[Any, Batch]]:
+    """Train; of each step the method as it was before it, and the batch."""
+    method: Any = trainer.method
+    original, seen = method.loss, list[tuple[Any, Batch]]()
+
+    def spy(batch: Batch) -> Tensor:
+        then = type(method).__new__(type(method))
+        vars(then).update(copy.deepcopy({key: value for key, value in vars(method).items() if key != "loss"}))
+        seen.append((then, batch))
+        value: Tensor = original(batch)
+        return value
+
+    method.loss = spy
+    run_all(trainer)
+    return seen
 
 
 def without_seconds(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -66,8 +66,7 @@ def test_end_to_end(pals: Pals, grid: Path, whole: Path) -> None:
     assert [one["run"] for one in records] == FOLDERS
     before = {path: path.stat().st_mtime_ns for path in Path("bench").rglob("*.pt")}
     again = pals("bench", "--grid", grid, "--seeds", "1,2", "--out", "bench")
-    assert again.code == 0
-    assert "8 runs: 8 done, 0 to do" in again.out
+    assert again.code == 0 and "8 runs: 8 done, 0 to do" in again.out
     assert before == {path: path.stat().st_mtime_ns for path in Path("bench").rglob("*.pt")}
 
 
@@ -76,9 +75,7 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
     (Path("bench") / FOLDERS[3] / "summary.json").unlink()
     files = sorted(Path("bench").rglob("*"))
     answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench", "--dry-run")
-    assert answer.code == 0
-    assert "8 runs: 3 done, 5 to do" in answer.out
-    assert answer.out.count("missing") == 4
+    assert answer.code == 0 and "8 runs: 3 done, 5 to do" in answer.out and answer.out.count("missing") == 4
     assert "cut off at epoch 2 of 2" in answer.out
     assert "There is no time estimate for 4 runs" in answer.out  # those of experiments of which no epoch was measured
     assert re.search(r"The remaining runs take about \d s by the epochs measured so far", answer.out)
@@ -106,9 +103,7 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
 )
 def test_bad_requests(arguments: tuple[str, ...], said: str, pals: Pals, grid: Path) -> None:
     answer = pals("bench", *arguments)
-    assert answer.code == 2
-    assert said in " ".join(answer.err.split())
-    assert not list(Path().rglob("config.yaml"))
+    assert answer.code == 2 and said in " ".join(answer.err.split()) and not list(Path().rglob("config.yaml"))
 
 
 def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
@@ -129,8 +124,7 @@ def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path,
     begun = lambda: [path for path in base.rglob("checkpoint.pt") if not (path.parent / "summary.json").exists()]  # noqa: E731
     until(begun, running)
     running.kill()
-    assert running.wait() == -signal.SIGKILL
-    assert finished(base) != FOLDERS
+    assert running.wait() == -signal.SIGKILL and finished(base) != FOLDERS
     assert list(base.rglob(OWNER))  # nobody was there to take it away
     answer = pals(*command)
     assert answer.code == 0, answer.err
@@ -185,8 +179,7 @@ def test_interrupted_and_continued_is_the_same_as_not(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "epochs", epochs)
         answer = pals(*command)
-    assert answer.code == code
-    assert "Stopped with 6 runs left." in answer.err
+    assert answer.code == code and "Stopped with 6 runs left." in answer.err
     assert len(finished(Path("bench"))) == 2
     answer = pals(*command)
     assert answer.code == 0, answer.err
@@ -206,8 +199,7 @@ def test_one_failure_does_not_stop_the_others(pals: Pals, grid: Path) -> None:
 
 def test_a_reason_that_many_share_is_said_once(pals: Pals, tmp_path: Path) -> None:
     answer = pals("bench", "--table", "1", "--methods", "PALS", "--cells", "cifar10-q0.1-*", "--data-dir", tmp_path)
-    assert answer.code == 1
-    assert answer.err.count("pals data fetch cifar10") == 1
+    assert answer.code == 1 and answer.err.count("pals data fetch cifar10") == 1
     assert all(f"table1/cifar10-q0.1-eta0.{eta}/pals seed 1" in answer.err for eta in (1, 2, 3))
     assert not list(Path("runs").rglob("config.yaml"))
 
@@ -222,11 +214,9 @@ def test_an_unforeseen_failure_is_kept_in_full(pals: Pals, grid: Path, whole: Pa
         patch.setattr(work, "Run", breaks)
         answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
     kept = Path("bench") / f"{FOLDERS[0]}.error.txt"
-    assert answer.code == 1
-    assert "seed 1: ZeroDivisionError: all went wrong (all of it in" in answer.err
+    assert answer.code == 1 and "seed 1: ZeroDivisionError: all went wrong (all of it in" in answer.err
     assert "in detail" in kept.read_text()
-    assert pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench").code == 0
-    assert not kept.exists()
+    assert pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench").code == 0 and not kept.exists()
     assert_same_runs(Path("bench"), whole)
 
 
@@ -235,8 +225,7 @@ def test_a_folder_that_another_works_on_is_left_alone(pals: Pals, grid: Path, wh
     some_of(whole, base, FOLDERS[1:7])
     with held_by_another(base / FOLDERS[0]) as other:
         answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
-    assert answer.code == 0
-    assert f"Skipped: toy/few/average seed 1: process {other.pid} on" in answer.out
+    assert answer.code == 0 and f"Skipped: toy/few/average seed 1: process {other.pid} on" in answer.out
     assert finished(base) == FOLDERS[1:]
     assert pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench").code == 0  # now the owner is dead
     assert_same_runs(base, whole)
@@ -259,12 +248,10 @@ def test_two_worker_processes_of_which_one_is_killed(pals: Pals, grid: Path, who
     thread.start()
     answer = pals("bench", "--grid", grid, "--cells", "few", "--seeds", "2", "--out", "bench", "--jobs", "2")
     thread.join()
-    assert killed[0] != os.getpid()
-    assert answer.code == 1
+    assert killed[0] != os.getpid() and answer.code == 1
     assert "Failed: toy/few/long seed 1: Its process was killed" in answer.err
     assert "toy/few/pals seed 2: epoch 1/2, accuracy" in answer.out  # progress comes over from the workers
-    assert not (long / "summary.json").exists()
-    assert (long.with_name("seed-2") / "summary.json").exists()
+    assert not (long / "summary.json").exists() and (long.with_name("seed-2") / "summary.json").exists()
     shutil.rmtree(base / "few/long")
     assert_same_runs(base, whole)
 
@@ -374,8 +361,7 @@ def test_handed_over_by_submitit(pals: Pals, grid: Path, whole: Path) -> None:
 @pytest.mark.skipif(shutil.which("srun") is not None, reason="there is a Slurm here")
 def test_without_a_slurm(pals: Pals, grid: Path) -> None:
     answer = pals("bench", "--grid", grid, "--launcher", "slurm")
-    assert answer.code == 2
-    assert "Slurm rejected the job" in answer.err
+    assert answer.code == 2 and "Slurm rejected the job" in answer.err
 
 
 @pytest.mark.slow

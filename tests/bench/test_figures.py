@@ -58,8 +58,7 @@ def test_the_ending_decides_and_the_file_is_the_same_each_time(tmp_path: Path, e
     first, second = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
     save(heat_map(GRID), first)
     save(heat_map(GRID), second)
-    assert first.read_bytes().startswith(start)
-    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes().startswith(start) and first.read_bytes() == second.read_bytes()
 
 
 def test_the_heat_map_shows_differences_and_what_was_not_run(tmp_path: Path) -> None:
@@ -145,14 +144,12 @@ def test_what_the_paper_has_for_a_kept_table_is_found_by_its_record(tmp_path: Pa
     for wanted in (True, None):
         assert paper_points([hundred], wanted) == Marks(figure2, (77.87, 0.29))
         assert paper_points([ten], wanted) == Marks({}, (94.18, 0.10))
-    assert paper_points([hundred], False) is None
-    assert paper_points([hundred, ten], None) == Marks()
+    assert paper_points([hundred], False) is None and paper_points([hundred, ten], None) == Marks()
     with pytest.raises(InputError, match="or different ones"):
         paper_points([hundred, ten], True)
     stranger = tmp_path / ten.name  # no record beside it
     stranger.write_bytes(ten.read_bytes())
-    assert paper_points([stranger], None) == Marks()
-    assert paper_points([stranger], True) == Marks(figure2)
+    assert paper_points([stranger], None) == Marks() and paper_points([stranger], True) == Marks(figure2)
     assert paper_points([ten, stranger], True) == Marks({}, (94.18, 0.10))
 
 

@@ -43,8 +43,7 @@ def test_rows_win_over_columns_and_columns_over_base(tmp_path: Path) -> None:
     path.write_text(text)
     with_column, without = read_grid(path)
     train = with_column.config(1).train
-    assert (train.lr, train.epochs, train.momentum) == (0.3, 8, 0.5)
-    assert without.config(1).train.epochs == 9
+    assert (train.lr, train.epochs, train.momentum) == (0.3, 8, 0.5) and without.config(1).train.epochs == 9
     assert without.name == "mine/c/a"  # without a title it is called as the file
     assert without.config(1).method_name == "pals"
 
@@ -71,8 +70,7 @@ def test_bad_grids(text: str, said: str, tmp_path: Path) -> None:
 
 
 def test_names_become_folders() -> None:
-    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours"
-    assert slug("../..") == "x"
+    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours" and slug("../..") == "x"
     assert slug("ELR+") == "elr+"
 
 
@@ -81,8 +79,7 @@ def test_a_plan_has_each_run_once_with_equal_kinds_together(grid: Path, tmp_path
     jobs = plan([*experiments, *experiments], [1, 2], None, tmp_path)
     assert sorted(job.folder.relative_to(tmp_path).as_posix() for job in jobs) == FOLDERS
     methods = [job.config.method_name for job in jobs]
-    assert methods == ["pals"] * 4 + ["average"] * 4
-    assert [job.seed for job in jobs[:4]] == [1, 1, 2, 2]
+    assert methods == ["pals"] * 4 + ["average"] * 4 and [job.seed for job in jobs[:4]] == [1, 1, 2, 2]
 
 
 def test_extra_settings_win_and_shortened_runs_are_kept_apart(grid: Path, tmp_path: Path) -> None:
@@ -95,8 +92,7 @@ def test_extra_settings_win_and_shortened_runs_are_kept_apart(grid: Path, tmp_pa
 
 def test_states(whole: Path, tmp_path: Path) -> None:
     name = "few/pals/full/seed-1"
-    assert state(tmp_path / "nothing") == State("missing")
-    assert str(state(whole / name)) == "done"
+    assert state(tmp_path / "nothing") == State("missing") and str(state(whole / name)) == "done"
     folder = tmp_path / "run"
     shutil.copytree(whole / name, folder)
     (folder / "summary.json").unlink()
@@ -105,8 +101,7 @@ def test_states(whole: Path, tmp_path: Path) -> None:
     assert str(state(folder)) == "cut off at epoch 1 of 2"
     other = json.dumps({"event": "epoch", "phase": "warm-up", "epoch": 3, "epochs": 9, "total_epoch": 7})
     write_text(folder / "log.jsonl", "\n".join([*lines, other]) + "\n")
-    assert str(state(folder)) == "cut off at warm-up epoch 3 of 9"
-    assert state(folder).total_epoch == 7
+    assert str(state(folder)) == "cut off at warm-up epoch 3 of 9" and state(folder).total_epoch == 7
     (folder / "checkpoint.pt").unlink()
     assert state(folder).kind == "missing"
 
@@ -155,10 +150,8 @@ def test_one_signal_stops_after_the_epoch_two_at_once(tmp_path: Path) -> None:
     with stop.on_signal(lambda: shown.append("stopping")):
         assert not stop.requested
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.requested
-        assert shown == ["stopping"]
+        assert stop.requested and shown == ["stopping"]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert not stop.file.exists()
+    assert signal.getsignal(signal.SIGINT) is before and not stop.file.exists()
     assert Stop(tmp_path).file != Stop(tmp_path).file

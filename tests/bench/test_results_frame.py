@@ -106,8 +106,7 @@ def test_marks(accuracy: float, mark: str, made: Callable[..., Any]) -> None:
     found = made("1", record(PALS_CELL, accuracy=accuracy))
     entry = entry_of(found, "PALS")
     assert (entry.mark, entry.paper_mean, entry.paper_std) == (mark, 96.28, 0.05)
-    assert entry.difference == pytest.approx(accuracy - 96.28)
-    assert entry_of(found, "RC").mark == "not run"
+    assert entry.difference == pytest.approx(accuracy - 96.28) and entry_of(found, "RC").mark == "not run"
 
 
 def test_a_table_is_of_one_schedule(made: Callable[..., Any]) -> None:
@@ -239,8 +238,7 @@ def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.
 
     monkeypatch.setattr(base.console, "width", width)
     lines = pals("table", "1", "--runs", RECORDS).out.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "…" not in "".join(lines)
+    assert max(map(len, lines)) <= width and "…" not in "".join(lines)
     assert any("94.39 (1)" in line for line in lines)
 
 
@@ -317,8 +315,7 @@ def test_all_tables_as_latex_are_well_formed(pals: Pals) -> None:
     text = pals("table", "--all", "--runs", RECORDS, "--format", "latex", "--standalone").out
     assert environments(text)[0] == "document"
     assert environments(text).count("tabular") == 16  # two sets in 1, 4, 5, 6 and the partial check, one in each other
-    assert all(filled == there for filled, there in columns_of(text))
-    assert text.isascii()
+    assert all(filled == there for filled, there in columns_of(text)) and text.isascii()
 
 
 @pytest.mark.slow
@@ -328,11 +325,9 @@ def test_the_page_grows_with_the_records(tmp_path: Path) -> None:
     assert "## The runs" not in none
     some = reproduction_page(write(tmp_path / "some.jsonl", record(PALS_CELL, accuracy=96.28)), tmp_path / "page.md")
     assert "1 within the spread, 0 better, 0 worse" in some
-    assert "| 1 of 198 | 1 of 18 | `pals bench --table 1 --seeds 3` |" in some
-    assert "`abc1`" in some
+    assert "| 1 of 198 | 1 of 18 | `pals bench --table 1 --seeds 3` |" in some and "`abc1`" in some
     assert "| 96.28 | 2.00 | X1, bf16 |" in some
     shared = write(tmp_path / "shared.jsonl", record(PALS_CELL, accuracy=96.28, at_a_time=2))
     assert "| 96.28 |  | X1, bf16 |" in reproduction_page(shared, tmp_path / "page.md")
     short = reproduction_page(write(tmp_path / "short.jsonl", record(PALS_CELL, epochs=50)), tmp_path / "page.md", 50)
-    assert "`pals bench --table 1 --seeds 3 --epochs 50`" in short
-    assert "SHORTENED to 50 epochs" in short
+    assert "`pals bench --table 1 --seeds 3 --epochs 50`" in short and "SHORTENED to 50 epochs" in short

@@ -31,8 +31,7 @@ def test_a_result_has_all_that_a_table_needs(whole: Path) -> None:
     assert result.seconds == pytest.approx(sum(event["seconds"] for event in epochs), abs=0.01)
     assert result.epoch_seconds == pytest.approx(statistics.median(event["seconds"] for event in epochs), abs=1e-4)
     assert (result.hardware, result.warmup_seconds, result.changed) == ("cpu, fp32", 0.0, ())
-    assert result.commit == run_folder.commit()
-    assert set(result.versions) == {"pals", "torch", "python"}
+    assert result.commit == run_folder.commit() and set(result.versions) == {"pals", "torch", "python"}
 
 
 def edited_log(whole: Path, folder: Path, *changes: dict[str, object]) -> Path:
@@ -166,5 +165,4 @@ def test_the_commit_is_in_the_run_folder(grid: Path, tmp_path: Path, monkeypatch
     grid.write_text("".join(line for line in GRID.splitlines(keepends=True) if not line.startswith(("  PALS:", "  many:"))))
     run_grid(grid, tmp_path / "bench", seeds=[1])
     about = read_json(tmp_path / "bench" / FOLDERS[0] / "run.json")
-    assert about["commit"] == "0123abc"
-    assert about["recipe"] == "toy/few/average"
+    assert about["commit"] == "0123abc" and about["recipe"] == "toy/few/average"

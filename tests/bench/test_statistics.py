@@ -15,8 +15,7 @@ ACCURACY = st.floats(0, 100)
 
 
 def test_mean_and_deviation_of_a_sample() -> None:
-    assert summarise([]) is None
-    assert summarise([91.5]) == Summary(91.5, None, 1)
+    assert summarise([]) is None and summarise([91.5]) == Summary(91.5, None, 1)
     found = summarise([90.0, 92.0, 94.0])
     assert found == Summary(92.0, 2.0, 3)  # (4 + 0 + 4) / 2 = 4
 
@@ -24,8 +23,7 @@ def test_mean_and_deviation_of_a_sample() -> None:
 def test_paired_difference_by_hand() -> None:
     """Differences 1, 2, 3: mean 2, deviation 1, t with 2 degrees of freedom 4.302653, half width 4.302653 / sqrt(3)."""
     found = paired({1: 91.0, 2: 93.0, 3: 95.0, 9: 0.0}, {1: 90.0, 2: 91.0, 3: 92.0, 8: 50.0})
-    assert found is not None
-    assert (found.mean, found.n) == (2.0, 3)
+    assert found is not None and (found.mean, found.n) == (2.0, 3)
     assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-5)
 
@@ -45,8 +43,7 @@ def test_turning_a_pair_round_turns_the_interval_round(a: dict[int, float], b: d
     if there is None or back is None or there.low is None or there.high is None:
         assert len(a.keys() & b.keys()) < 2
         return
-    assert back.low is not None
-    assert there.low <= there.mean <= there.high
+    assert back.low is not None and there.low <= there.mean <= there.high
     assert back.mean == pytest.approx(-there.mean, abs=1e-9)
     assert back.low == pytest.approx(-there.high, abs=1e-9)
 

@@ -125,8 +125,7 @@ def noted(made: ResultTable) -> ResultTable:
 
 def test_a_study_shows_times_its_own_schedule_and_remarks() -> None:
     text = to_markdown(STUDY)
-    assert text.endswith(STUDY_MARKDOWN)
-    assert "500 epochs (this study's own schedule)" in text
+    assert text.endswith(STUDY_MARKDOWN) and "500 epochs (this study's own schedule)" in text
     assert "Hardware: X1, bf16." in text
     text = to_markdown(noted(STUDY))  # the first was not run
     assert r"\[1\] slow: On slow. \[2\] best: On best." in text
@@ -139,8 +138,7 @@ def test_a_study_says_why_times_are_missing() -> None:
     assert why not in legend(STUDY)  # nothing to explain where nothing was run
     shared = STUDY.entries.copy()
     shared.at[2, "epoch_seconds"] = None
-    assert why in legend(replace(STUDY, entries=shared))
-    assert why not in legend(WIDE)
+    assert why in legend(replace(STUDY, entries=shared)) and why not in legend(WIDE)
 
 
 def test_only_what_was_run() -> None:
@@ -179,8 +177,7 @@ def test_json_holds_everything() -> None:
     assert [found[key] for key in ("against", "against_mean", "against_low", "against_high")] == ["RC", 1.5, 0.25, 2.75]
     assert [found[key] for key in ("protocol", "nominal_noise", "effective_noise", "epoch_seconds")] == ["g1", 0.3, None, None]
     assert [(run["seed"], run["href"], run["commit"]) for run in found["runs"]][2] == (3, "../r/seed-3", "abc1")
-    assert content["entries"][0]["mean"] is None
-    assert isinstance(json.loads(to_json([WIDE, STUDY])), list)
+    assert content["entries"][0]["mean"] is None and isinstance(json.loads(to_json([WIDE, STUDY])), list)
 
 
 def test_csv_has_a_line_per_number() -> None:
@@ -203,8 +200,7 @@ def unescape_markdown(text: str) -> str:
 @given(st.text())
 def test_markdown_escapes_can_be_undone_and_leave_no_cell_border(text: str) -> None:
     escaped = escape_markdown(text)
-    assert unescape_markdown(escaped) == text
-    assert not re.search(r"(?<!\\)(?:\\\\)*[|<\[]", escaped)
+    assert unescape_markdown(escaped) == text and not re.search(r"(?<!\\)(?:\\\\)*[|<\[]", escaped)
 
 
 @given(st.text())

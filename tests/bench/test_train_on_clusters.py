@@ -99,8 +99,7 @@ def test_a_task_that_was_killed_is_named(slurm: Callable[..., Outcome]) -> None:
 
 def test_the_process_that_knows_the_reason_names_it() -> None:
     lost, first, second = failed(str(PeerLostError())), failed("one"), failed("two")
-    assert outcome_of_all([lost, second]) is second
-    assert outcome_of_all([first, second]) is first
+    assert outcome_of_all([lost, second]) is second and outcome_of_all([first, second]) is first
     assert outcome_of_all([lost, lost]) is lost
 
 
@@ -121,8 +120,7 @@ def test_a_missing_extra_is_a_sentence(launcher: str, module: str, pals: Pals, m
     bench = ("bench", "--table", "figure2", "--out", "run")
     for command in ((*DIGITS, "--processes", "2", "--out", "run"), bench):
         answer = pals(*command, "--launcher", launcher)
-        assert answer.code == 2
-        assert f"pip install 'pals-learn[{launcher}]'" in answer.err
+        assert answer.code == 2 and f"pip install 'pals-learn[{launcher}]'" in answer.err
         assert not list(Path().iterdir())
 
 
@@ -142,8 +140,7 @@ def test_wrong_options_are_a_sentence(
     for name, value in variables(0, 2, 29500).items() if torchrun else ():
         monkeypatch.setenv(name, value)
     answer = pals(*DIGITS, *arguments, "--out", "run")
-    assert answer.code == 2
-    assert said in answer.err
+    assert answer.code == 2 and said in answer.err
 
 
 def test_a_cluster_with_too_few_cores_is_a_sentence() -> None:
@@ -162,8 +159,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_as_one(folder: Path, one: Path) -> None:
     here, there = ([epoch["loss"] for epoch in read_epochs(at)] for at in (folder, one))
-    assert here == pytest.approx(there, abs=1e-5)
-    assert "2 processes" in (folder / "log.jsonl").read_text()
+    assert here == pytest.approx(there, abs=1e-5) and "2 processes" in (folder / "log.jsonl").read_text()
 
 
 @pytest.mark.slow
@@ -178,8 +174,7 @@ def test_tasks_of_submitit_train_one_run(pals: Pals, one: Path) -> None:
     assert answer.out.count("Test accuracy") == 1
     assert_as_one(Path("run"), one)
     wrong = pals(*command, "--set", "train.batch_size=9")
-    assert wrong.code == 2
-    assert "train.batch_size is 64 there and 9 here" in wrong.err
+    assert wrong.code == 2 and "train.batch_size is 64 there and 9 here" in wrong.err
     assert len(wrong.err.strip().splitlines()) == 1
 
 

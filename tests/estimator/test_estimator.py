@@ -87,9 +87,6 @@ def test_conventions_with_a_method_of_each_kind_as_it_comes(name: str) -> None:
     check_estimator(classifier_for(name)(**few), expected_failed_checks=NOT_PASSED.get(name), on_skip=None)
 
 
-# ---- every method
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_learns_from_candidates(name: str) -> None:
     model = quick(name, epochs=8).fit(X, CLEAN)
@@ -98,12 +95,10 @@ def test_every_method_learns_from_candidates(name: str) -> None:
     assert model.predict_proba(X_TEST).sum(axis=1) == pytest.approx(np.ones(60))
     assert model.posterior_.shape == MATRIX.shape
     assert model.posterior_.sum(axis=1) == pytest.approx(np.ones(90))
-    assert (model.labels_ == model.posterior_.argmax(axis=1)).all()
-    assert model.doubt_.shape == (90,)
+    assert (model.labels_ == model.posterior_.argmax(axis=1)).all() and model.doubt_.shape == (90,)
     assert len(model.loss_curve_) == (model.n_iter_ if METHODS[name].networks else 0)
     again = pickle.loads(pickle.dumps(model))
-    assert type(again) is type(model)
-    assert (again.predict_proba(X_TEST) == model.predict_proba(X_TEST)).all()
+    assert type(again) is type(model) and (again.predict_proba(X_TEST) == model.predict_proba(X_TEST)).all()
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -130,18 +125,15 @@ def test_a_preset_rules_what_is_not_given() -> None:
     def options(**given: Any) -> Any:
         return method_options(*PALSClassifier(**given)._method())
 
-    assert options().weighting == "exp"
-    assert options(preset="paper").weighting == "cosine"
+    assert options().weighting == "exp" and options(preset="paper").weighting == "cosine"
     assert options(preset="paper").draws == "once"
-    assert options(preset="paper", weighting="exp").weighting == "exp"
-    assert options(delta=0.9).delta == 0.9
+    assert options(preset="paper", weighting="exp").weighting == "exp" and options(delta=0.9).delta == 0.9
 
 
 def test_few_items_are_learned_by_the_preset_made_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     small = quick("pals", preset="small").fit(X, MATRIX).predict_proba(X_TEST)
     official = quick("pals", preset="official").fit(X, MATRIX).predict_proba(X_TEST)
-    assert (small != official).any()
-    assert (quick("pals").fit(X, MATRIX).predict_proba(X_TEST) == small).all()
+    assert (small != official).any() and (quick("pals").fit(X, MATRIX).predict_proba(X_TEST) == small).all()
     general = CandidateClassifier("pals", method_options={"neighbors": 5}, **QUICK)
     assert (general.fit(X, MATRIX).predict_proba(X_TEST) == small).all()
     monkeypatch.setattr(PALS, "small_preset", ("small", len(X) - 1))
@@ -170,8 +162,7 @@ def test_methods_registered_later_have_a_class_too(monkeypatch: pytest.MonkeyPat
     assert not hasattr(estimators, "MineClassifier")
     monkeypatch.setitem(METHODS, "mine", Mine)
     model = pickle.loads(pickle.dumps(estimators.MineClassifier(**QUICK).fit(X, CLEAN)))
-    assert type(model) is classifier_for("mine")
-    assert model.predict(X_TEST).shape == (60,)
+    assert type(model) is classifier_for("mine") and model.predict(X_TEST).shape == (60,)
 
 
 def test_a_method_may_not_shadow_a_shared_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +176,6 @@ def test_a_method_may_not_shadow_a_shared_parameter(monkeypatch: pytest.MonkeyPa
         classifier_for("greedy")
 
 
-# ---- what is learned
-
-
 @pytest.fixture(scope="module")
 def usual() -> Any:
     return quick("pals").fit(X, MATRIX)
@@ -197,8 +185,7 @@ def test_every_form_of_y_gives_the_same_classifier(usual: Any) -> None:
     """`read_target` gives the same table for all forms."""
     for y in (csr_array(MATRIX), [set(row.nonzero()[0].tolist()) for row in MATRIX], SETS):
         model = quick("pals").fit(X, y)
-        assert (model.predict_proba(X_TEST) == usual.predict_proba(X_TEST)).all()
-        assert len(model.classes_) == 3
+        assert (model.predict_proba(X_TEST) == usual.predict_proba(X_TEST)).all() and len(model.classes_) == 3
 
 
 def test_votes_weigh_by_how_many_gave_them() -> None:
@@ -213,10 +200,8 @@ def test_votes_weigh_by_how_many_gave_them() -> None:
 def test_labels_come_back_as_they_were_named() -> None:
     names = np.array(["ant", "bee", "cat"])
     model = quick("pals", epochs=8).fit(X, [set(names[row.nonzero()[0]]) for row in MATRIX])
-    assert model.classes_.tolist() == names.tolist()
-    assert set(model.predict(X_TEST)) <= set(names)
-    assert model.score(X_TEST, names[TRUTH_TEST]) > 0.9
-    assert (model.labels_ == names[TRUTH]).mean() > 0.95
+    assert model.classes_.tolist() == names.tolist() and set(model.predict(X_TEST)) <= set(names)
+    assert model.score(X_TEST, names[TRUTH_TEST]) > 0.9 and (model.labels_ == names[TRUTH]).mean() > 0.95
     assert set(quick("pals", classes=["x", "y", "z"]).fit(X, MATRIX).predict(X_TEST)) <= {"x", "y", "z"}
     sets = CandidateSets.from_matrix(MATRIX, class_names=names)
     neighbors = quick("pl-knn").fit(X, sets)
@@ -247,8 +232,7 @@ def test_doubtful_items_are_those_whose_label_is_missing() -> None:
     wrong = np.sort(rng.choice(90, 12, replace=False))
     label_N[wrong] = (label_N[wrong] + 1) % 3
     model = quick("pals", epochs=8, smoothing=0.1).fit(X, label_N)
-    assert sorted(model.doubtful_) == wrong.tolist()
-    assert (np.diff(model.doubt_[model.doubtful_]) <= 0).all()
+    assert sorted(model.doubtful_) == wrong.tolist() and (np.diff(model.doubt_[model.doubtful_]) <= 0).all()
     assert (model.labels_ == TRUTH).mean() > 0.95
     assert quick("pals", epochs=8).fit(X, TRUTH).doubtful_.size == 0
 
@@ -298,9 +282,6 @@ def test_pictures_of_every_make() -> None:
     assert quick("pl-knn").fit(images, label_N).score(images, label_N) > 0.9
 
 
-# ---- the tools of scikit-learn
-
-
 def test_in_a_pipeline_with_a_grid_search() -> None:
     pipeline = make_pipeline(StandardScaler(), quick("pals"))
     grid = {"palsclassifier__delta": [0.25, 0.75], "palsclassifier__neighbors": [4, 6]}
@@ -324,15 +305,13 @@ def test_a_search_over_methods() -> None:
 @pytest.mark.parametrize("form", [np.asarray, pd.DataFrame, lambda y: [set(row.nonzero()[0]) for row in y]])
 def test_cross_validation_cuts_every_form(form: Any) -> None:
     scores = cross_val_score(quick("pl-knn"), X, form(MATRIX), cv=StratifiedCandidateKFold(3), error_score="raise")
-    assert len(scores) == 3
-    assert scores.min() > 0.5
+    assert len(scores) == 3 and scores.min() > 0.5
 
 
 def test_clone_forgets_what_was_learned() -> None:
     model = quick("pals", delta=0.4, classes=["a", "b", "c"]).fit(X, MATRIX)
     fresh = clone(model)
-    assert fresh.get_params() == model.get_params()
-    assert not hasattr(fresh, "classes_")
+    assert fresh.get_params() == model.get_params() and not hasattr(fresh, "classes_")
     with pytest.raises(NotFittedError):
         fresh.predict(X)
 
@@ -345,9 +324,6 @@ def test_feature_names_are_kept_and_checked() -> None:
         model.predict(frame[frame.columns[::-1]])
     pictures = np.arange(90 * 16, dtype=np.uint8).reshape(90, 4, 4)
     assert not hasattr(quick("pl-knn").fit(frame, MATRIX).fit(pictures, MATRIX), "feature_names_in_")
-
-
-# ---- randomness, warnings, bad input
 
 
 def test_same_seed_same_classifier_and_other_random_numbers_are_not_changed() -> None:
@@ -420,8 +396,7 @@ def test_items_without_labels_can_be_learned_from() -> None:
 def test_verbose_shows_the_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     model = quick("proden", verbose=True).fit(X, MATRIX)
     out = capsys.readouterr().out
-    assert "PRODENClassifier: epoch 3/3, loss" in out
-    assert len(model.loss_curve_) == 3
+    assert "PRODENClassifier: epoch 3/3, loss" in out and len(model.loss_curve_) == 3
     quick("proden").fit(X, MATRIX)
     assert capsys.readouterr().out == ""
 
@@ -430,5 +405,4 @@ def test_a_new_process_finds_the_class_of_a_pickle(monkeypatch: pytest.MonkeyPat
     data = pickle.dumps(quick("pl-knn").fit(X, MATRIX))
     monkeypatch.setattr(factory, "_MADE", {})  # as where nothing has asked for the class before
     model = pickle.loads(data)
-    assert type(model).__name__ == "PLKNNClassifier"
-    assert model.predict(X_TEST).shape == (60,)
+    assert type(model).__name__ == "PLKNNClassifier" and model.predict(X_TEST).shape == (60,)

@@ -53,10 +53,8 @@ def votes_file(folder: Path) -> Path:
 )
 def test_a_candidate_matrix_in_any_wrapping(y: Any) -> None:
     target = read_target(y)
-    assert target.allowed_NC.dtype == bool
-    assert (target.allowed_NC == MATRIX).all()
-    assert [str(c) for c in target.classes] == ["0", "1", "2"]
-    assert target.frequency_NC is None
+    assert target.allowed_NC.dtype == bool and (target.allowed_NC == MATRIX).all()
+    assert [str(c) for c in target.classes] == ["0", "1", "2"] and target.frequency_NC is None
     assert not target.plain
 
 
@@ -74,8 +72,7 @@ def test_a_candidate_matrix_in_any_wrapping(y: Any) -> None:
 )
 def test_sets_of_names(y: Any) -> None:
     target = read_target(y)
-    assert target.classes.tolist() == NAMES
-    assert (target.allowed_NC == MATRIX).all()
+    assert target.classes.tolist() == NAMES and (target.allowed_NC == MATRIX).all()
     assert target.frequency_NC is None
 
 
@@ -91,8 +88,7 @@ def test_sets_of_names(y: Any) -> None:
 )
 def test_votes_are_counted(y: Any) -> None:
     target = read_target(y)
-    assert target.classes.tolist() == NAMES
-    assert target.frequency_NC is not None
+    assert target.classes.tolist() == NAMES and target.frequency_NC is not None
     assert target.frequency_NC == pytest.approx(np.array([[2 / 3, 1 / 3, 0], [0, 1, 0], [0, 0.5, 0.5]]))
     assert (target.allowed_NC == (target.frequency_NC > 0)).all()
 
@@ -102,24 +98,21 @@ def test_a_matrix_of_counts_is_read_as_shares() -> None:
     assert target.frequency_NC is not None
     assert target.frequency_NC == pytest.approx(np.array([[2 / 3, 1 / 3, 0], [0, 1, 0]]))
     again, classes = candidate_matrix(np.array([[2, 1, 0], [0, 4, 0]]))
-    assert again == pytest.approx(target.frequency_NC)
-    assert classes.tolist() == [0, 1, 2]
+    assert again == pytest.approx(target.frequency_NC) and classes.tolist() == [0, 1, 2]
     assert read_target([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]).frequency_NC is not None
 
 
 def test_votes_of_a_file(tmp_path: Path) -> None:
     votes = read_votes(votes_file(tmp_path))
     target = read_target(votes)
-    assert target.classes.tolist() == NAMES
-    assert (target.allowed_NC == MATRIX).all()
+    assert target.classes.tolist() == NAMES and (target.allowed_NC == MATRIX).all()
     assert target.frequency_NC == pytest.approx(MATRIX / MATRIX.sum(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("y", [["b", "a", "b"], np.array(["b", "a", "b"]), pd.Series(["b", "a", "b"], dtype="category")])
 def test_plain_labels_are_sets_of_one(y: Any) -> None:
     target = read_target(y)
-    assert target.plain
-    assert target.classes.tolist() == ["a", "b"]
+    assert target.plain and target.classes.tolist() == ["a", "b"]
     assert target.allowed_NC.tolist() == [[False, True], [True, False], [False, True]]
     with pytest.warns(DataConversionWarning):  # a column of labels
         assert read_target(np.array([[1], [0], [1]])).plain
@@ -154,8 +147,7 @@ def test_a_score_passes_over_labels_that_were_never_learned() -> None:
 def test_items_without_a_label_may_be_anything_if_asked() -> None:
     assert read_target([{"a"}, set(), {"b"}], on_empty="all").allowed_NC[1].all()
     shares = read_target(np.array([[2, 0], [0, 0]]), on_empty="all").frequency_NC
-    assert shares is not None
-    assert shares.tolist() == [[1, 0], [0.5, 0.5]]
+    assert shares is not None and shares.tolist() == [[1, 0], [0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -192,14 +184,10 @@ def test_bad_targets_are_refused_with_a_reason(y: Any, classes: Any, message: st
         read_target(y, classes)
 
 
-# ---- X
-
-
 def test_vectors_are_standardised_by_what_fit_saw() -> None:
     X = np.array([[1e9, 5.0], [1e9 + 2, 5.0]])  # in float32 the first feature would be constant
     ready = Vectors.fit(X, standardize=True).prepare(X)
-    assert ready.dtype == torch.float32
-    assert ready.tolist() == [[-1, 0], [1, 0]]
+    assert ready.dtype == torch.float32 and ready.tolist() == [[-1, 0], [1, 0]]
     assert Vectors.fit(X, standardize=False).prepare(np.ones((1, 2))).tolist() == [[1, 1]]
 
 
@@ -243,14 +231,10 @@ def test_view_options_are_checked() -> None:
     assert Vectors.fit(X, True).views({"noise": 0.0}).names[:3] == ("weak", "strong", "eval")
 
 
-# ---- folds
-
-
 @given(hnp.arrays(bool, st.tuples(st.integers(4, 60), st.integers(2, 6))), st.integers(2, 4))
 def test_folds_are_a_partition_into_equal_parts(allowed_NC: np.ndarray, folds: int) -> None:
     size_F = np.bincount(deal(allowed_NC, folds), minlength=folds)
-    assert size_F.sum() == len(allowed_NC)
-    assert size_F.max() - size_F.min() <= 1
+    assert size_F.sum() == len(allowed_NC) and size_F.max() - size_F.min() <= 1
 
 
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=80), st.integers(2, 5))
@@ -279,16 +263,14 @@ def test_splitter_takes_every_form_and_shuffles_by_its_seed() -> None:
     X = np.zeros((20, 2))
     forms = [matrix, csr_array(matrix), [set(row.nonzero()[0]) for row in matrix], CandidateSets.from_matrix(matrix)]
     found = [[test.tolist() for _, test in StratifiedCandidateKFold(5).split(X, y)] for y in forms]
-    assert found[1:] == found[:-1]
-    assert sorted(row for test in found[0] for row in test) == list(range(20))
+    assert found[1:] == found[:-1] and sorted(row for test in found[0] for row in test) == list(range(20))
     for train, test in StratifiedCandidateKFold(5).split(X, matrix):
         assert sorted([*train, *test]) == list(range(20))
     seeds = [
         [t.tolist() for _, t in StratifiedCandidateKFold(5, shuffle=True, random_state=seed).split(X, matrix)]
         for seed in (0, 0, 1)
     ]
-    assert seeds[0] == seeds[1] != seeds[2]
-    assert StratifiedCandidateKFold(4).get_n_splits() == 4
+    assert seeds[0] == seeds[1] != seeds[2] and StratifiedCandidateKFold(4).get_n_splits() == 4
     assert "n_splits=5" in repr(StratifiedCandidateKFold(5))
 
 
@@ -306,9 +288,6 @@ def test_splitter_refuses() -> None:
         list(StratifiedCandidateKFold(2).split(np.zeros((3, 1)), MATRIX))
 
 
-# ---- MATLAB files
-
-
 @pytest.mark.parametrize("form", [np.asarray, csc_matrix])
 def test_mat_files_give_features_candidates_and_truth(tmp_path: Path, form: Any) -> None:
     X = np.random.default_rng(0).normal(size=(4, 6))
@@ -316,9 +295,7 @@ def test_mat_files_give_features_candidates_and_truth(tmp_path: Path, form: Any)
     arrays = {"data": X, "partial_target": form(MATRIX.T * 1.0), "target": form(np.eye(3)[truth].T)}
     savemat(tmp_path / "toy.mat", arrays)
     data = load_mat(tmp_path / "toy.mat")
-    assert (data.X == X).all()
-    assert (data.candidates == MATRIX).all()
-    assert data.truth is not None
+    assert (data.X == X).all() and (data.candidates == MATRIX).all() and data.truth is not None
     assert data.truth.tolist() == truth.tolist()
     savemat(tmp_path / "sparse.mat", arrays | {"data": csc_matrix(X)})
     assert (load_mat(str(tmp_path / "sparse.mat")).X == X).all()

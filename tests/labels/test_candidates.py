@@ -28,10 +28,8 @@ class TestTruth:
     )
     def test_takes_whole_numbers_in_any_container(self, labels: Any) -> None:
         truth = Truth.of(labels)
-        assert truth.label_N.tolist() == [2, 0, 1]
-        assert truth.label_N.dtype == torch.int64
-        assert truth.class_names == ("0", "1", "2")
-        assert (len(truth), truth.num_classes) == (3, 3)
+        assert truth.label_N.tolist() == [2, 0, 1] and truth.label_N.dtype == torch.int64
+        assert truth.class_names == ("0", "1", "2") and (len(truth), truth.num_classes) == (3, 3)
         assert Truth.of(truth.label_N[1:2], ANIMALS).num_classes == 3, "names may go beyond the labels"
 
     @pytest.mark.parametrize(
@@ -61,23 +59,19 @@ class TestFromMatrix:
     )
     def test_any_container(self, kind: Any) -> None:
         candidates = CandidateSets.from_matrix(kind(MATRIX), class_names=ANIMALS, ids=["a", "b"])
-        assert sets(candidates) == [{"cat", "eel"}, {"dog"}]
-        assert candidates.ids == ("a", "b")
-        assert candidates.allowed_NC.dtype == torch.bool
-        assert candidates.frequency_NC is None
+        assert sets(candidates) == [{"cat", "eel"}, {"dog"}] and candidates.ids == ("a", "b")
+        assert candidates.allowed_NC.dtype == torch.bool and candidates.frequency_NC is None
 
     def test_names_are_numbers_where_none_are_given(self) -> None:
         candidates = CandidateSets.from_matrix(MATRIX)
-        assert candidates.ids == ("0", "1")
-        assert candidates.class_names == default_names(3) == ("0", "1", "2")
+        assert candidates.ids == ("0", "1") and candidates.class_names == default_names(3) == ("0", "1", "2")
         assert (len(candidates), candidates.num_classes, candidates.size_N.tolist()) == (2, 3, [2, 1])
 
 
 class TestFromLists:
     def test_names(self) -> None:
         candidates = CandidateSets.from_lists([["dog", "cat"], {"eel"}, ("dog", "dog")])
-        assert candidates.class_names == ANIMALS
-        assert sets(candidates) == [{"cat", "dog"}, {"eel"}, {"dog"}]
+        assert candidates.class_names == ANIMALS and sets(candidates) == [{"cat", "dog"}, {"eel"}, {"dog"}]
 
         ordered = CandidateSets.from_lists([["dog"], ["cat"]], class_names=["dog", "eel", "cat"])
         assert ordered.allowed_NC.int().tolist() == [[1, 0, 0], [0, 0, 1]]
@@ -107,10 +101,8 @@ class TestFromVotes:
         with pytest.raises(InputError, match=r"1 of 3 items .* the first is 'b'"):
             CandidateSets.from_votes(votes, ids=["c", "b", "a"])
         dropped = CandidateSets.from_votes(votes, ids=["c", "b", "a"], on_empty="drop")
-        assert dropped.ids == ("c", "a")
-        assert sets(dropped) == [{"cat"}, {"dog"}]
-        assert dropped.frequency_NC is not None
-        assert dropped.frequency_NC.tolist() == [[1, 0], [0, 1]]
+        assert dropped.ids == ("c", "a") and sets(dropped) == [{"cat"}, {"dog"}]
+        assert dropped.frequency_NC is not None and dropped.frequency_NC.tolist() == [[1, 0], [0, 1]]
 
     @given(
         st.lists(
@@ -181,8 +173,7 @@ class TestOnEmpty:
 
     def test_drop_keeps_the_names_of_the_rest(self) -> None:
         candidates = CandidateSets.from_lists(self.labels, on_empty="drop")
-        assert sets(candidates) == [{"cat"}, {"dog", "eel"}]
-        assert candidates.ids == ("1", "3")
+        assert sets(candidates) == [{"cat"}, {"dog", "eel"}] and candidates.ids == ("1", "3")
 
     @pytest.mark.parametrize("choice", ["error", "all", "drop"])
     def test_neither_touches_full_data(self, choice: Any) -> None:
@@ -208,8 +199,7 @@ class TestTruthAndCandidates:
 
     def test_from_truth(self) -> None:
         candidates = CandidateSets.from_truth(Truth.of([2, 0], ANIMALS), ids=["a", "b"])
-        assert sets(candidates) == [{"eel"}, {"cat"}]
-        assert candidates.ids == ("a", "b")
+        assert sets(candidates) == [{"eel"}, {"cat"}] and candidates.ids == ("a", "b")
 
     def test_statistics_and_coverage(self) -> None:
         expected = Statistics(items=4, classes=3, mean_size=2.0, singletons=0.25, full=0.25, coverage=None)
@@ -236,8 +226,7 @@ class TestTake:
     )
     def test_rows_names_and_frequencies_move_together(self, index: list[int], ids: str) -> None:
         taken = self.candidates.take(torch.tensor(index))
-        assert taken.ids == tuple(ids)
-        assert taken.frequency_NC is not None
+        assert taken.ids == tuple(ids) and taken.frequency_NC is not None
         assert self.candidates.frequency_NC is not None
         for i, item in enumerate(taken.ids):
             row = self.candidates.ids.index(item)

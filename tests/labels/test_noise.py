@@ -84,8 +84,6 @@ class TestClosedForms:
         assert noise.effective_rate == near(noise.expected_rate)
 
 
-# --- every set of a small problem, with its probability, straight from the words of each recipe -----------------------
-
 Law = dict[frozenset[int], float]
 
 
@@ -227,8 +225,7 @@ class TestProperties:
 
     def test_names_are_passed_on(self) -> None:
         noise = make(Truth.of([0, 1], ("cat", "dog")), 0.1, 0.0, ids=["a", "b"])
-        assert noise.candidates.ids == ("a", "b")
-        assert noise.candidates.class_names == ("cat", "dog")
+        assert noise.candidates.ids == ("a", "b") and noise.candidates.class_names == ("cat", "dog")
 
 
 class TestBadInput:
@@ -288,15 +285,13 @@ def official_loop(label: list[int], group: list[int], q: float, eta: float, seed
 class TestOfficial:
     def test_six_items(self) -> None:
         noise = official_candidates(Truth.of([0, 1, 2, 0, 1, 2]), partial_rate=0.3, noise_rate=0.5)
-        assert sets(noise.candidates) == [{0, 1}, {0, 1}, {2}, {2}, {1, 2}, {1}]
-        assert noise.protocol == "g1"
+        assert sets(noise.candidates) == [{0, 1}, {0, 1}, {2}, {2}, {1, 2}, {1}] and noise.protocol == "g1"
 
     def test_fifty_thousand_items(self) -> None:
         truth = truth_of(50_000, 10)
         noise = official_candidates(truth, partial_rate=0.3, noise_rate=0.3, seed=42)
         assert sets(noise.candidates)[:3] == [{0, 8, 9}, {3, 4, 6, 8}, {2, 7, 8}]
-        assert round(noise.mean_size, 4) == 3.4384
-        assert round(noise.effective_rate, 4) == 0.2921
+        assert round(noise.mean_size, 4) == 3.4384 and round(noise.effective_rate, 4) == 0.2921
         assert noise.effective_rate == near(noise.expected_rate, 50_000)
 
     @settings(max_examples=60, deadline=None)
@@ -316,8 +311,7 @@ class TestOfficial:
         expected = np.random.rand()
         np.random.seed(3)
         noise = official_candidates(truth_of(1000, 5), partial_rate=0.1, noise_rate=0.0)
-        assert noise.expected_rate == noise.effective_rate == 0
-        assert np.random.rand() == expected
+        assert noise.expected_rate == noise.effective_rate == 0 and np.random.rand() == expected
 
     @pytest.mark.parametrize(
         ("rates", "message"),
@@ -380,5 +374,4 @@ def test_on_the_gpu(protocol: Protocol) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     group_C: Tensor = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
     noise = make_candidates(truth, partial_rate=0.3, noise_rate=0.3, protocol=protocol, generator=generator, group_C=group_C)
-    assert noise.candidates.allowed_NC.is_cuda
-    assert noise.effective_rate == near(noise.expected_rate)
+    assert noise.candidates.allowed_NC.is_cuda and noise.effective_rate == near(noise.expected_rate)

@@ -104,10 +104,8 @@ def test_shape_and_order_of_entries() -> None:
     entries = [TaxonomyNode("kittiwake", "gulls"), TaxonomyNode("gulls", "birds"), TaxonomyNode("birds", None)]
     assert Taxonomy.of(entries).nodes == ("birds", "gulls", "kittiwake")
     assert BIRDS.leaves == ("herring gull", "kittiwake", "arctic tern", "common tern", "seal")
-    assert BIRDS.below("birds") == BIRDS.leaves[:4]
-    assert BIRDS.below("seal") == ("seal",)
-    assert BIRDS.below("whale") == ("whale",)
-    assert BIRDS.depth_T.tolist() == [1, 2, 3, 3, 2, 3, 3, 1, 2]
+    assert BIRDS.below("birds") == BIRDS.leaves[:4] and BIRDS.below("seal") == ("seal",)
+    assert BIRDS.below("whale") == ("whale",) and BIRDS.depth_T.tolist() == [1, 2, 3, 3, 2, 3, 3, 1, 2]
     assert np.diff(BIRDS.span_T2).ravel().tolist() == [4, 2, 1, 1, 2, 1, 1, 1, 1]
     levels = [[BIRDS.nodes[node] for node in row] for row in BIRDS.level_LC]
     assert levels == [["birds"] * 4 + ["mammals"], ["gulls", "gulls", "terns", "terns", "seal"], list(BIRDS.leaves)]
@@ -170,8 +168,7 @@ def test_spans_and_rolling_up_are_those_of_a_slow_search(seed: int) -> None:
         mass = {one: sum(share_C[c] for c in members) for one, members in below.items()}
         sure = [one for one in below if mass[one] > 0.7]
         if not sure:
-            assert node == NO_NODE
-            assert np.isnan(probability)
+            assert node == NO_NODE and np.isnan(probability)
         else:
             assert tree.depth_T[node] == max(tree.depth_T[one] for one in sure)
             assert probability == pytest.approx(mass[node])

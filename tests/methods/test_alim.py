@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_pico import slow_contrast, slow_prototypes
 from torch import Tensor
 
-from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from _toy import assert_same, recorded, run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch, find_method
 from pals.methods.alim import discount_for, log_importance, margin
@@ -43,26 +43,16 @@ def random_case(seed: int, classes: int = 5, rows: int = 20) -> tuple[Tensor, Te
     return score, allowed | one_hot(torch.randint(classes, (rows,), generator=generator), classes)
 
 
-# ---- targets and margins ----
-
-
 @pytest.mark.parametrize(
     ("discount", "scale", "onehot"),
-    [
-        (0.0, [0.4, 0.6, 0.0], 1),
-        (0.4, [0.28571, 0.42857, 0.28571], 1),
-        (0.7, [0.23529, 0.35294, 0.41176], 2),
-        (1.0, [0.2, 0.3, 0.5], 2),
-        (0.5999, None, 1),
-        (0.6001, None, 2),  # exactly beyond the margin
-    ],
-)
+    [(0.0, [0.4, 0.6, 0.0], 1), (0.4, [0.28571, 0.42857, 0.28571], 1), (0.7, [0.23529, 0.35294, 0.41176], 2),
+     (1.0, [0.2, 0.3, 0.5], 2), (0.5999, None, 1), (0.6001, None, 2)],
+)  # fmt: skip
 def test_targets_on_the_worked_example(discount: float, scale: list[float] | None, onehot: int) -> None:
     soft, hard = (target(name, SCORE, SET, discount)[0] for name in BOTH)
     if scale is not None:
         assert soft.tolist() == pytest.approx(scale, abs=1e-5)
-    assert hard.tolist() == [float(c == onehot) for c in range(3)]
-    assert int(soft.argmax()) == onehot
+    assert hard.tolist() == [float(c == onehot) for c in range(3)] and int(soft.argmax()) == onehot
     assert margin(SCORE, SET).tolist() == pytest.approx([0.6])
 
 
@@ -85,30 +75,23 @@ def test_without_discount_it_is_the_vote_of_pico(seed: int) -> None:
     assert (soft[~allowed] == 0).all()
     assert torch.equal(hard, one_hot(best_candidate(score.log() / 0.07, allowed), 5).float())
     one = allowed.sum(dim=1) == 1
-    assert torch.equal(soft[one], allowed[one].float())
-    assert torch.equal(hard[one], allowed[one].float())
+    assert torch.equal(soft[one], allowed[one].float()) and torch.equal(hard[one], allowed[one].float())
 
 
-def test_power_softens_the_target() -> None:
+def test_margins_powers_and_lambda_by_hand() -> None:
     raw = torch.tensor([0.2, 0.3, 0.2]) ** (1 / 2)
     soft = target("alim-scale", SCORE, SET, 0.4, scale_power=2.0)[0]
     torch.testing.assert_close(soft, raw / raw.sum())
-
-
-def test_full_sets_have_no_rival() -> None:
     everything = torch.ones(1, 3, dtype=torch.bool)
     assert margin(SCORE, everything).tolist() == pytest.approx([5e8])
     assert torch.equal(log_importance(everything, torch.tensor(0.3)), torch.zeros(1, 3))
-
-
-# ---- lambda ----
-
-
-def test_lambda_on_the_worked_example() -> None:
     assert float(discount_for(MARGINS, 0.3, 1.0)) == 1.0  # 1.5 before the cap
     assert float(discount_for(MARGINS, 0.3, 9.0)) == 1.5
     assert float(discount_for(MARGINS, 0.2, 1.0)) == pytest.approx(0.6)
     assert float(discount_for(MARGINS, 0.0, 1.0)) == 0.0
+    scale, onehot = (find_method(name) for name in BOTH)
+    assert set(vars(scale.Config())) - set(vars(onehot.Config())) == {"scale_power"}
+    assert scale.reference == onehot.reference
 
 
 @given(seeds, st.integers(1, 60), st.floats(0.01, 0.99))
@@ -120,17 +103,11 @@ def test_as_many_go_over_as_sets_are_noisy(seed: int, count: int, rate: float) -
 
 @pytest.mark.parametrize("name", BOTH)
 def test_lambda_is_set_after_its_epoch_and_used_in_the_next(name: str, toy: Dataset) -> None:
-    seen: list[float] = []
-
-    def look(method: Any, batch: Batch, _: Tensor) -> Callable[[], None]:
-        seen.append(float(method.discount))
-        return lambda: None
-
-    options = {"noise_rate": 0.4, "adjust_from": 3}
-    records = watched_steps(name, toy, look, options=options, train={"epochs": 5})
+    trainer = toy_trainer(name, toy, options={"noise_rate": 0.4, "adjust_from": 3}, train={"epochs": 5})
+    seen = recorded(trainer.method, "loss", lambda *_: float(trainer.method.discount))
+    records = run_all(trainer)
     values = [record["lambda"] for record in records]
-    assert values[:2] == [0.0, 0.0]
-    assert all(0 < value <= 1 for value in values[2:])
+    assert values[:2] == [0.0, 0.0] and all(0 < value <= 1 for value in values[2:])
     assert seen == [value for value in [0.0, *values[:4]] for _ in range(2)]
     assert {record["noise_rate"] for record in records} == {0.4}
 
@@ -157,16 +134,11 @@ def test_without_noise_lambda_stays_zero(name: str, toy: Dataset) -> None:
     trainer = toy_trainer(name, toy, options={"noise_rate": 0.0, "adjust_from": 1})
     method: Any = trainer.method
     first, one = method.confidence_NC.clone(), method.allowed_NC.sum(dim=1) == 1
-    assert 0 < int(one.sum()) < 90
-    assert torch.equal(first[one], method.allowed_NC[one].float())
+    assert 0 < int(one.sum()) < 90 and torch.equal(first[one], method.allowed_NC[one].float())
     for record in trainer.epochs():
-        assert record["lambda"] == 0.0
-        assert (method.confidence_NC[~method.allowed_NC] == 0).all()
+        assert record["lambda"] == 0.0 and (method.confidence_NC[~method.allowed_NC] == 0).all()
         assert torch.equal(method.confidence_NC[one], first[one])
     assert float((method.confidence_NC != first)[~one].any(dim=1).float().mean()) > 0.8
-
-
-# ---- one step after the other ----
 
 
 def test_onehot_without_noise_and_mixup_is_pico(toy: Dataset) -> None:
@@ -233,16 +205,12 @@ def test_partners_are_another_pass_over_the_data(toy: Dataset) -> None:
     """Independent of the order of the batch, seen in the weak view alone; none without mix-up."""
     method: Any = toy_method("alim-scale", toy_candidates(toy))
     trainer = toy_trainer(method, toy)
-    orders = []
-    plan_epoch = method.plan_epoch
-    method.plan_epoch = lambda ctx: orders.append(plan_epoch(ctx)) or orders[-1]
+    orders = recorded(method, "plan_epoch")
     run_all(trainer)
     for plan in orders:
         main, partners = (plan.groups[name].order_M for name in ("main", "partners"))
-        assert torch.equal(main.sort().values, partners.sort().values)
-        assert not torch.equal(main, partners)
-        assert plan.groups["partners"].views == ("pico_weak",)
-        assert plan.drop_last
+        assert torch.equal(main.sort().values, partners.sort().values) and not torch.equal(main, partners)
+        assert plan.groups["partners"].views == ("pico_weak",) and plan.drop_last
     assert list(toy_method("alim-scale", toy_candidates(toy), {"mixup_weight": 0.0}).random_inputs(None, 3)) == []  # type: ignore[arg-type]
 
 
@@ -256,9 +224,6 @@ def test_confidences_rest_until_their_epoch(toy: Dataset) -> None:
     assert paths == ["uniform"] * 2 + ["settled"] * 2
 
 
-# ---- the noise rate, from items held out ----
-
-
 def test_items_are_held_out_until_the_rate_is_known(toy: Dataset) -> None:
     trainer = toy_trainer("alim-scale", toy, options={"adjust_from": 2, "held_out": 0.2}, train={"batch_size": 9})
     method: Any = trainer.method
@@ -267,27 +232,18 @@ def test_items_are_held_out_until_the_rate_is_known(toy: Dataset) -> None:
         held.append(90 - len(method.trained_on()))
         visits.append(record["steps"] * 9)
         assert ("noise_rate" in record) == (record["epoch"] >= 2)
-    assert held == [18, 0, 0, 0]
-    assert visits == [72, 72, 90, 90]
-    assert 0 <= record["noise_rate"] <= 1
+    for options, expected in (({"noise_rate": 0.3}, 0), ({"held_out": 0.0}, 0), ({}, 9)):  # nobody for nothing
+        other = toy_trainer("alim-onehot", toy, options={"adjust_from": 4, **options})
+        run_all(other, stop_after=1)
+        assert len(other.method.holdout.index_M) == 90 - len(other.method.trained_on()) == expected
+    assert held == [18, 0, 0, 0] and visits == [72, 72, 90, 90] and 0 <= record["noise_rate"] <= 1
 
 
 def test_held_out_items_are_neither_visited_nor_partners(toy: Dataset) -> None:
-    def look(method: Any, batch: Batch, _: Tensor) -> Callable[[], None]:
+    for method, batch in steps_of(toy_trainer("alim-scale", toy, options={"adjust_from": 3, "held_out": 0.3})):
         for part in (batch, batch.groups["partners"]):
             assert torch.isin(part.index_B, method.trained_on()).all()
             assert not torch.isin(part.index_B, method.holdout.index_M).any() or bool(method.holdout.released)
-        return lambda: None
-
-    watched_steps("alim-scale", toy, look, options={"adjust_from": 3, "held_out": 0.3})
-
-
-@pytest.mark.parametrize(("options", "expected"), [({"noise_rate": 0.3}, 0), ({"held_out": 0.0}, 0), ({}, 9)])
-def test_nobody_is_held_out_for_nothing(options: dict[str, Any], expected: int, toy: Dataset) -> None:
-    trainer = toy_trainer("alim-onehot", toy, options={"adjust_from": 4, **options})
-    run_all(trainer, stop_after=1)
-    method: Any = trainer.method
-    assert len(method.holdout.index_M) == 90 - len(method.trained_on()) == expected
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.3])
@@ -313,9 +269,3 @@ def test_estimate_asks_the_surest_quarter() -> None:
     everyone = 1 - float(allowed[few].gather(1, logits[few].argmax(dim=1, keepdim=True)).double().mean())
     assert len(few) < MIN_RATE_ITEMS
     assert estimate_noise_rate(logits[few].softmax(dim=1), allowed[few]) == pytest.approx(everyone)
-
-
-def test_the_two_differ_in_their_target_alone() -> None:
-    scale, onehot = (find_method(name) for name in BOTH)
-    assert set(vars(scale.Config())) - set(vars(onehot.Config())) == {"scale_power"}
-    assert scale.reference == onehot.reference

@@ -119,8 +119,7 @@ def test_sums_over_all_labels() -> None:
     total = float(generalized_cross_entropy(LOGITS, 0.7).sum())
     assert total == pytest.approx(2.3282641, abs=1e-6)
     lowest, highest = (3 - 3**0.3) / 0.7, 2 / 0.7
-    assert [lowest, highest] == pytest.approx([2.2994440, 2.8571429], abs=1e-6)
-    assert lowest < total < highest
+    assert [lowest, highest] == pytest.approx([2.2994440, 2.8571429], abs=1e-6) and lowest < total < highest
     assert float(squared_error(LOGITS).sum()) == pytest.approx(3 - 2 + 3 * 0.38, abs=1e-6)
 
 
@@ -160,8 +159,7 @@ def test_extreme_logits_have_a_finite_loss_and_gradient(name: str) -> None:
     logits = torch.tensor([[300.0, 0.0, -300.0], [0.0, 90.0, 0.0], [20.0, 0.0, 0.0]], requires_grad=True)
     loss = average(name, logits, torch.tensor([[True, True, True], [False, True, False], [False, False, True]]))
     loss.sum().backward()
-    assert loss.isfinite().all()
-    assert logits.grad is not None and logits.grad.isfinite().all()
+    assert loss.isfinite().all() and logits.grad is not None and logits.grad.isfinite().all()
     assert label_losses(name, torch.randn(2, 3).bfloat16()).dtype == torch.float32
 
 

@@ -61,8 +61,6 @@ def rotation(width: int, seed: int = 0) -> Tensor:
     return torch.linalg.qr(torch.randn(width, width, generator=generator, dtype=torch.float64)).Q.float()
 
 
-# ---------------------------------------------------------------------------------------------------------------- PL-KNN
-
 THREE_ND = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [100.0, 100.0]])
 THREE_NC = sets({0, 1}, {1, 2}, {2}, {0}, classes=3)
 
@@ -198,8 +196,6 @@ def method_rows(method: Any) -> Tensor:
     return rows_ND
 
 
-# ------------------------------------------------------------------------------------------------------------------ IPAL
-
 ANGLE_N = torch.tensor([0.0, 0.2, 0.5, 1.2, math.pi / 2], dtype=torch.float64)
 FIVE_NC = sets({0, 1}, {0}, {0, 1}, {0, 1}, {1}, classes=2)
 
@@ -257,8 +253,7 @@ def test_the_answer_by_hand() -> None:
     torch.testing.assert_close(residual_MC, torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64), atol=1e-9, rtol=0)
     for scale in (1.0, 7.0):  # length does not count
         logits_MC = method.log_scores(scale * query_MD.float())
-        assert logits_MC.argmax(dim=1).tolist() == [0, 1]
-        assert torch.isfinite(logits_MC).all()
+        assert logits_MC.argmax(dim=1).tolist() == [0, 1] and torch.isfinite(logits_MC).all()
 
 
 def slow_ipal(features_ND: np.ndarray, allowed_NC: np.ndarray, query_MD: np.ndarray, k: int) -> tuple[Any, Any, Any]:
@@ -331,8 +326,7 @@ def test_what_holds_for_any_graph(seed: int, items: int, width: int, k: int, alp
     weight_NK = reconstruct(features_ND, features_ND[index_NK])
     share_NK = normalize_rows(weight_NK)
     sum_N = share_NK.sum(dim=1)
-    assert (index_NK != torch.arange(items)[:, None]).all()
-    assert (share_NK >= 0).all()
+    assert (index_NK != torch.arange(items)[:, None]).all() and (share_NK >= 0).all()
     assert ((sum_N - 1).abs().minimum(sum_N.abs()) < 1e-12).all()
     first_NC = normalize_rows(allowed_NC.double())
     for rounds in (1, 2, 5):
@@ -370,11 +364,7 @@ def test_an_item_of_zeros_is_survived() -> None:
     method = fitted(IPAL, features_ND, allowed_NC, correct_mass=False)
     torch.testing.assert_close(method.posterior()[4], torch.tensor([0.5, 0.5, 0.0]))
     logits_C = method.log_scores(torch.zeros(1, 6)).squeeze(0)
-    assert torch.isfinite(logits_C).all()
-    assert (logits_C == logits_C[0]).all()
-
-
-# ------------------------------------------------------------------------------------------------------------------ both
+    assert torch.isfinite(logits_C).all() and (logits_C == logits_C[0]).all()
 
 
 @BOTH
@@ -415,8 +405,7 @@ def test_one_epoch_without_a_step(cls: type[FeatureMethod], toy: Dataset) -> Non
     trainer = toy_trainer(cls, toy, options={"neighbors": 5})
     assert trainer.method.posterior() is None
     (record,) = run_all(trainer)
-    assert (record["phase"], record["steps"], record["loss"]) == ("fit", 0, None)
-    assert record["selected"] == 90
+    assert (record["phase"], record["steps"], record["loss"]) == ("fit", 0, None) and record["selected"] == 90
     assert record["correct"] > 60
     expected_ND = toy.views.make("eval", toy.train.inputs, trainer.generator)
     torch.testing.assert_close(trainer.method.features_ND, expected_ND)  # the inputs, standardised
@@ -438,8 +427,7 @@ def test_features_of_a_network_that_stays_as_it_is(cls: type[FeatureMethod], toy
     options = {"neighbors": 5, "features": "network"}
     trainer = toy_trainer(cls, toy, options=options, folder=tmp_path)
     network = trainer.method.encoder
-    assert isinstance(network, Network)
-    assert not [p for p in network.parameters() if p.requires_grad]
+    assert isinstance(network, Network) and not [p for p in network.parameters() if p.requires_grad]
     before = {key: value.clone() for key, value in network.state_dict().items()}
     (record,) = run_all(trainer)
     assert record["test_accuracy"] > 0.6

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor
 
-from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer
+from _toy import assert_same, recorded, run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
@@ -31,9 +31,6 @@ def distributions(seed: int, rows: int, classes: int) -> Tensor:
     return torch.randn(rows, classes, generator=torch.Generator().manual_seed(seed)).mul(3).softmax(dim=1)
 
 
-# ---- one label per item
-
-
 def votes(*rows: list[float]) -> CandidateSets:
     share_NC = torch.tensor(rows)
     ids = tuple(map(str, range(len(rows))))
@@ -46,7 +43,7 @@ def drawn_shares(candidates: CandidateSets, how: Any, row: int = 0) -> list[floa
     return (torch.bincount(label_N, minlength=3) / 20_000).tolist()
 
 
-def test_three_ways_to_one_label() -> None:
+def test_ways_to_one_label() -> None:
     said = votes([0.5, 0.3, 0.2], [0.4, 0.2, 0.4])
     assert drawn_shares(said, "majority") == [1, 0, 0]
     assert drawn_shares(said, "majority", 1) == pytest.approx([0.5, 0, 0.5], abs=0.02)  # a tie
@@ -55,9 +52,6 @@ def test_three_ways_to_one_label() -> None:
     uncounted = CandidateSets.from_matrix([[1, 0, 1]])
     for how in ("majority", "votes", "candidates"):
         assert drawn_shares(uncounted, how) == pytest.approx([0.5, 0, 0.5], abs=0.02)
-
-
-def test_votes_for_what_is_no_candidate_do_not_count() -> None:
     said = CandidateSets(
         torch.tensor([[1, 1, 0], [1, 1, 0]]), ("0", "1"), tuple("abc"), torch.tensor([[0.1, 0.3, 0.6], [0, 0, 1]])
     )
@@ -72,8 +66,7 @@ def test_labels_follow_their_own_seed(noisy: CandidateSets) -> None:
         toy_method("dividemix", noisy, {"label_seed": label_seed}, seed=seed).label_N
         for label_seed, seed in ((0, 1), (0, 2), (1, 1))
     )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
+    assert torch.equal(one, same) and not torch.equal(one, other)
     assert noisy.allowed_NC.gather(1, one[:, None]).all()
     assert "label_N" in toy_method("elr+", noisy).state_dict()
 
@@ -89,15 +82,14 @@ def test_the_pair_answers_with_the_mean_of_the_logits(noisy: CandidateSets) -> N
     assert not torch.equal(one.logits, two.logits)
 
 
-# ---- formulas
-
-
 def test_sharpening_on_the_worked_example() -> None:
     v = torch.tensor([[0.5, 0.3, 0.2], [1, 0, 0]])
     assert sharpen(v, 0.5)[0].tolist() == pytest.approx([0.65789, 0.23684, 0.10526], abs=1e-5)
     torch.testing.assert_close(sharpen(v, 1.0), v)
     assert torch.equal(sharpen(v, 0.5)[1], v[1])
     assert torch.equal(sharpen(v, 0.001)[0], torch.tensor([1.0, 0, 0]))  # the powers would all be 0
+    share = torch.tensor([[0.5, 0.25, 0.25], [1 / 3] * 3])
+    assert negative_entropy(share.log()).tolist() == pytest.approx([-1.5 * math.log(2), -math.log(3)], abs=1e-6)
 
 
 @given(seeds, st.integers(2, 12), st.floats(0.05, 2))
@@ -140,50 +132,22 @@ def test_prior_penalty_is_a_divergence(seed: int) -> None:
     assert float(prior_penalty(in_turn.log())) == pytest.approx(0, abs=1e-6)
 
 
-def test_negative_entropy() -> None:
-    share = torch.tensor([[0.5, 0.25, 0.25], [1 / 3] * 3])
-    assert negative_entropy(share.log()).tolist() == pytest.approx([-1.5 * math.log(2), -math.log(3)], abs=1e-6)
-
-
-# ---- the division
-
-
 def two_piles(seed: int = 0) -> Tensor:
     jitter = 0.02 * torch.randn(200, generator=torch.Generator().manual_seed(seed))
     return torch.cat([torch.full((100,), 0.05), torch.full((100,), 0.9)]) + jitter
 
 
 def test_the_mixture_finds_two_piles() -> None:
+    for items in (1, 2, 50):  # equal losses are clean
+        level = scale_to_unit(torch.full((items,), 0.7))
+        assert torch.equal(level, torch.zeros(items)) and torch.equal(clean_probability(level, 0), torch.ones(items))
     loss = two_piles()
     clean = clean_probability(scale_to_unit(loss), 0)
-    assert (clean[:100] > 0.99).all()
-    assert (clean[100:] < 0.01).all()
+    assert (clean[:100] > 0.99).all() and (clean[100:] < 0.01).all()
     between = torch.cat([loss, torch.linspace(0.06, 0.89, 50)])
     falling = clean_probability(scale_to_unit(between), 0)[200:]
-    assert (falling.diff() <= 1e-9).all()
-    assert falling[0] > 0.9 > 0.1 > falling[-1]
-
-
-@given(st.floats(0.01, 100), st.floats(-50, 50))
-def test_only_the_shape_of_the_losses_counts(factor: float, shift: float) -> None:
-    loss = two_piles().double()
-    torch.testing.assert_close(
-        clean_probability(scale_to_unit(factor * loss + shift), 1), clean_probability(scale_to_unit(loss), 1), atol=1e-6, rtol=0
-    )
-
-
-@pytest.mark.parametrize("items", [1, 2, 50])
-def test_equal_losses_are_clean(items: int) -> None:
-    loss = torch.full((items,), 0.7)
-    assert torch.equal(scale_to_unit(loss), torch.zeros(items))
-    assert torch.equal(clean_probability(scale_to_unit(loss), 0), torch.ones(items))
-
-
-def test_two_losses_are_enough() -> None:
+    assert (falling.diff() <= 1e-9).all() and falling[0] > 0.9 > 0.1 > falling[-1]
     assert clean_probability(torch.tensor([0.0, 1.0]), 0).tolist() == pytest.approx([1, 0], abs=1e-6)
-
-
-def test_who_keeps_a_label() -> None:
     clean = torch.tensor([0.9, 0.1, 0.6, 0.5, 0.7])
     cases: list[tuple[float, int, list[int], list[int]]] = [
         (0.5, 2, [0, 4, 2], [3, 1]),
@@ -196,7 +160,12 @@ def test_who_keeps_a_label() -> None:
         assert [part.tolist() for part in divide(clean, threshold, size)] == [labeled, unlabeled]
 
 
-# ---- a step
+@given(st.floats(0.01, 100), st.floats(-50, 50))
+def test_only_the_shape_of_the_losses_counts(factor: float, shift: float) -> None:
+    loss = two_piles().double()
+    torch.testing.assert_close(
+        clean_probability(scale_to_unit(factor * loss + shift), 1), clean_probability(scale_to_unit(loss), 1), atol=1e-6, rtol=0
+    )
 
 
 def network_loss_by_hand(
@@ -239,20 +208,7 @@ def network_loss_by_hand(
 def main_steps(data: Dataset, **options: Any) -> list[tuple[Any, Batch]]:
     """Method, as it was, and batch of the steps after the warm-up."""
     trainer = toy_trainer("dividemix", data, options={"warm_up": 1, **options}, train={"epochs": 3, "batch_size": 16})
-    method: Any = trainer.method
-    original, seen = method.loss, []
-
-    def spy(batch: Batch) -> Tensor:
-        if not method.in_warm_up:
-            then = copy.copy(method)
-            vars(then).update(copy.deepcopy({k: v for k, v in vars(method).items() if k != "loss"}))
-            vars(then).pop("loss", None)
-            seen.append((then, batch))
-        return original(batch)
-
-    method.loss = spy
-    run_all(trainer)
-    return seen
+    return [(then, batch) for then, batch in steps_of(trainer) if not then.in_warm_up]
 
 
 @pytest.mark.parametrize(
@@ -306,8 +262,7 @@ def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
     method.zero_grad(set_to_none=True)
     method.mixed_loss(own, peer, batch, batch.groups["main_unlabeled"], random).backward()
     assert_same(peer.state_dict(), before)
-    assert peer.training
-    assert all(p.grad is None for p in peer.parameters())
+    assert peer.training and all(p.grad is None for p in peer.parameters())
     assert all(p.grad is not None for p in own.parameters())
     norms = [name for name in moved if name.endswith("num_batches_tracked")]
     assert all(own.state_dict()[name] == moved[name] + 5 for name in norms)  # four views for the targets, then the mixed rows
@@ -315,33 +270,23 @@ def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
 
 def test_warm_up_on_both_networks(toy: Dataset) -> None:
     """Batches of twice the size, one weak view, an order for each; the penalty is the negative entropy."""
-    trainer = toy_trainer(
-        "dividemix", toy, options={"warm_up": 2, "warm_up_penalty": 1.0}, train={"epochs": 2, "batch_size": 16}
-    )
-    method: Any = trainer.method
-    original, seen = method.loss, []
-
-    def spy(batch: Batch) -> Tensor:
-        networks, parts = copy.deepcopy(method.pair).both(), (batch, batch.groups["second"])
+    options = {"warm_up": 2, "warm_up_penalty": 1.0}
+    trainer = toy_trainer("dividemix", toy, options=options, train={"epochs": 2, "batch_size": 16})
+    losses = recorded(trainer.method, "loss")
+    steps = steps_of(trainer)
+    for (method, batch), loss in zip(steps, losses, strict=True):
         expected = 0.0
-        for network, part in zip(networks, parts, strict=True):
+        for network, part in zip(method.pair.both(), (batch, batch.groups["second"]), strict=True):
             share = network(part.views[0]).logits.double().softmax(dim=1)
             for row, index in zip(share, part.index_B, strict=True):
-                loss = -row[method.label_N[index]].log() + (row * row.log()).sum()
-                expected += float(loss.detach()) / len(share)
-        value = original(batch)
-        assert float(value.detach()) == pytest.approx(expected, rel=1e-4)
-        seen.append([part.index_B for part in parts])
-        return value
-
-    method.loss = spy
-    records = run_all(trainer)
-    assert [r["steps"] for r in records] == [3, 3]
-    first, second = (torch.cat([step[k] for step in seen[:3]]) for k in range(2))
-    assert sorted(first.tolist()) == list(range(90))
-    assert set(second.tolist()) == set(range(90))
-    assert not torch.equal(first, second[:90])
-    assert method.posterior() is None and "labeled_0" not in records[-1]
+                value = -row[method.label_N[index]].log() + (row * row.log()).sum()
+                expected += float(value.detach()) / len(share)
+        assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
+    assert len(steps) == 6
+    first = torch.cat([batch.index_B for _, batch in steps[:3]])
+    second = torch.cat([batch.groups["second"].index_B for _, batch in steps[:3]])
+    assert sorted(first.tolist()) == list(range(90)) and set(second.tolist()) == set(range(90))
+    assert not torch.equal(first, second[:90]) and trainer.method.posterior() is None
 
 
 def test_each_learns_from_what_the_other_found(toy: Dataset) -> None:
@@ -408,13 +353,7 @@ def test_belief_is_label_and_prediction(toy: Dataset) -> None:
     epochs = trainer.epochs()
     next(epochs), next(epochs)
     share = sum(trainer.infer(network, trainer.inputs).logits.softmax(dim=1) for network in method.pair.both()) / 2
-    plan_epoch, kept = method.plan_epoch, []
-
-    def spy(ctx: Any) -> Any:
-        kept.append(plan := plan_epoch(ctx))
-        return plan
-
-    method.plan_epoch = spy
+    kept = recorded(method, "plan_epoch")
     next(epochs)
     clean = (kept[0].groups["main"].target + kept[0].groups["second"].target) / 2
     expected = clean[:, None] * torch.eye(3)[method.label_N] + (1 - clean[:, None]) * share
@@ -452,8 +391,7 @@ def test_all_steps_have_one_shape() -> None:
 def test_the_weight_grows_within_an_epoch(toy: Dataset) -> None:
     steps = main_steps(toy, ramp=4, unlabeled_weight=8.0)
     weights = [float(batch.random["unlabeled_weight"].min()) for _, batch in steps]  # of the one with more to do
-    assert weights[0] == 0
-    assert weights == sorted(weights)
+    assert weights[0] == 0 and weights == sorted(weights)
     first = next(n for n, w in enumerate(weights) if w >= 2)  # the second epoch of two begins at 1/4 of 8
     assert weights[:first] == pytest.approx([2 * n / first for n in range(first)])
 
@@ -468,6 +406,5 @@ def test_variants_find_the_right_labels(options: dict[str, Any]) -> None:
     record = run_all(trainer)[-1]
     method: Any = trainer.method
     right = float((method.label_N == data.truth.label_N).float().mean())
-    assert record["test_accuracy"] >= 0.85
-    assert record["correct"] / record["selected"] > right + 0.1
+    assert record["test_accuracy"] >= 0.85 and record["correct"] / record["selected"] > right + 0.1
     assert record["correct"] >= 0.9 * right * 180

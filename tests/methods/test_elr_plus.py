@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor
 
-from _toy import (
-    assert_same,
-    run_all,
-    toy_candidates,
-    toy_data,
-    toy_method,
-    toy_trainer,
-    watched_steps,
-)
+from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
@@ -31,9 +23,6 @@ from pals.methods.parts.ema import update_ema
 from pals.methods.parts.mixup import blend, partners
 
 seeds = st.integers(0, 2**31)
-
-
-# ---- formulas
 
 
 def test_regulariser_on_the_worked_example() -> None:
@@ -90,8 +79,7 @@ def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) 
     mixed = blend(label, partner, torch.tensor(weight))
     for made in (mixed, reweight(mixed, blend(memory, partner, torch.tensor(weight)))):
         torch.testing.assert_close(made.sum(dim=1), torch.ones(8))
-        assert (made >= 0).all()
-        assert not made[(label + label[partner]) == 0].any()
+        assert (made >= 0).all() and not made[(label + label[partner]) == 0].any()
     assert (mixed[label.bool()] >= 0.5).all()
 
 
@@ -100,8 +88,7 @@ def test_share_of_the_old_weights() -> None:
     ramp = ema_decay(step, 0.997, "ramp", 40_000).tolist()
     assert ramp == pytest.approx([0.0067194, 0.2856453, 0.997, 0.997], abs=1e-7)
     mean = ema_decay(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
-    assert mean == [0, 0.5, 0.75, 0.9999]
-    assert sigmoid_ramp(step, 0).tolist() == [1, 1, 1, 1]
+    assert mean == [0, 0.5, 0.75, 0.9999] and sigmoid_ramp(step, 0).tolist() == [1, 1, 1, 1]
     assert sigmoid_ramp(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
         [math.exp(-5), math.exp(-1.25), 1, 1]
     )
@@ -119,9 +106,6 @@ def test_averages(noisy: CandidateSets) -> None:
     assert not any(p.requires_grad for p in method.ema.parameters())
 
 
-# ---- the memory
-
-
 def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
     method: Any = toy_method("elr+", noisy, {"memory_momentum": 0.7})
     share = torch.tensor([0.6, 0.3, 0.1])
@@ -135,9 +119,6 @@ def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
         torch.testing.assert_close(moved[0], (1 - 0.7**visits) * share)
         assert float(moved.sum()) <= 1
     assert not method.memory_2NC[0].any()
-
-
-# ---- a step
 
 
 def by_hand(method: Any, k: int, part: Batch, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -265,10 +246,8 @@ def test_both_see_all_items_in_orders_of_their_own(toy: Dataset) -> None:
     method.plan_epoch = spy
     (record,) = run_all(trainer)
     first, second = (plans[0].groups[name].order_M for name in ("main", "second"))
-    assert record["steps"] == 6
-    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(90))
-    assert not torch.equal(first, second)
-    assert (method.memory_2NC.sum(dim=2) > 0.1).all()
+    assert record["steps"] == 6 and sorted(first.tolist()) == sorted(second.tolist()) == list(range(90))
+    assert not torch.equal(first, second) and (method.memory_2NC.sum(dim=2) > 0.1).all()
 
 
 def test_belief_is_what_is_remembered(toy: Dataset) -> None:
@@ -289,9 +268,6 @@ def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:
     assert len({float(weight.detach().sum()) for weight in starts}) == 4  # four first weights, as published
 
 
-# ---- runs
-
-
 def test_the_memory_holds_out_against_wrong_labels() -> None:
     """Trained for long, predictions for items with a wrong label stay with the truth; those of plain mix-up less."""
     data = toy_data(items=90, apart=4.0)
@@ -305,5 +281,4 @@ def test_the_memory_holds_out_against_wrong_labels() -> None:
         wrong = method.label_N != data.truth.label_N
         predicted = trainer.infer(method.predictor, trainer.inputs).logits.argmax(dim=1)
         right.append(float((predicted == data.truth.label_N)[wrong].float().mean()))
-    assert right[0] > 0.8
-    assert right[1] < 0.7
+    assert right[0] > 0.8 and right[1] < 0.7

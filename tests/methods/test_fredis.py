@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from _toy import recorded, run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch
 from pals.methods.bases.holdout import Holdout
@@ -42,10 +42,7 @@ def one_item(**options: Any) -> tuple[Any, Batch]:
     return method, Batch(torch.tensor([1]), tuple(share.log() for share in SHARES), None)
 
 
-# --- a step
-
-
-def test_worked_example_of_the_loss() -> None:
+def test_worked_examples_of_loss_and_confidence() -> None:
     method, batch = one_item(consistency_weight=10.0, wrong_weight=0.1, temperature=1.0)
     assert float(method.loss(batch)) == pytest.approx(0.8455410 + 0.6694307, abs=1e-6)  # the warm-up
     method.in_warm_up = False
@@ -58,9 +55,6 @@ def test_worked_example_of_the_loss() -> None:
     method.in_warm_up = False
     each = [float(method.loss(replace(batch, views=(view,)))) for view in batch.views]
     assert each == pytest.approx([0.2554128, 0.2231436, 0.3669846], abs=1e-6)
-
-
-def test_worked_example_of_the_confidence() -> None:
     method, batch = one_item()
     method.loss(batch)
     method.after_step(batch)
@@ -84,50 +78,27 @@ def test_the_temperature_divides_all_logits_but_not_in_the_warm_up(temperature: 
 
 
 def test_a_step_is_three_passes_with_statistics_of_their_own(toy: Dataset) -> None:
-    trainer = toy_trainer("fredis", toy, train={"epochs": 1})
-    method, seen = trainer.method, []
-    original = method.loss
-
-    def spy(batch: Batch) -> Tensor:
-        loss = original(batch)
+    steps = steps_of(toy_trainer("fredis", toy, train={"epochs": 1}))
+    for method, batch in steps:
+        loss, parameters = method.loss(batch), list(method.network.parameters())
         target, allowed = method.confidence_NC[batch.index_B], method.allowed_NC[batch.index_B]
-        parameters = list(method.network.parameters())
-        got = torch.autograd.grad(loss, parameters, retain_graph=True)
         agree, wrong, temperature = (1.0, 1.0, 1.0) if method.graph_key == "warm-up" else (10.0, 0.1, 3.0)
         expected = torch.zeros(())
         for view in batch.views:
             log_share = (method.network(view).logits / temperature).log_softmax(dim=1)
             inside = (target * (target.clamp_min(1e-30).log() - log_share))[allowed & (target > 0)].sum()
             outside = -(1 + 1e-7 - log_share.exp()).log()[~allowed].sum()
-            expected = expected + agree * inside + wrong * outside
-        expected = expected / len(target)
+            expected = expected + (agree * inside + wrong * outside) / len(target)
         torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
-        for a, b in zip(got, torch.autograd.grad(expected, parameters), strict=True):
-            torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
-        seen.append(method.graph_key)
-        return loss
-
-    method.loss = spy  # type: ignore[method-assign]
-    run_all(trainer)
-    assert seen == ["warm-up"] * 4 + ["main"] * 2  # a short last batch is left out
-
-
-# --- a round
+        got, by_hand = (torch.autograd.grad(value, parameters) for value in (loss, expected))
+        torch.testing.assert_close(got, by_hand, atol=1e-3, rtol=1e-3)
+    assert [method.graph_key for method, _ in steps] == ["warm-up"] * 4 + ["main"] * 2  # a short last batch is left out
 
 
 def edit(allowed: Any, posterior: Any, seed: int = 0, **options: Any) -> tuple[Tensor, float]:
-    usual: dict[str, Any] = {
-        "add_below": 0.0,
-        "remove_above": 1.0,
-        "remove_step": 0.0,
-        "changes": 10**6,
-        "removals": 1,
-        "strict_cap": False,
-    }
-    generator = torch.Generator().manual_seed(seed)
-    return edit_sets(
-        torch.as_tensor(allowed, dtype=torch.bool), torch.as_tensor(posterior), generator=generator, **{**usual, **options}
-    )
+    usual = {"add_below": 0.0, "remove_above": 1.0, "remove_step": 0.0, "changes": 10**6, "removals": 1, "strict_cap": False}
+    allowed, posterior = torch.as_tensor(allowed, dtype=torch.bool), torch.as_tensor(posterior)
+    return edit_sets(allowed, posterior, generator=torch.Generator().manual_seed(seed), **{**usual, **options})
 
 
 def test_worked_example_of_a_round() -> None:
@@ -138,8 +109,7 @@ def test_worked_example_of_a_round() -> None:
     removed, _ = edit([[1, 1, 1]], row, remove_above=0.45)
     assert removed.tolist() == [[True, True, False]]
     both, threshold = edit([[0, 0, 1]], row, add_below=0.35, remove_above=0.45)
-    assert both.tolist() == [[True, True, False]]
-    assert threshold == 0.45
+    assert both.tolist() == [[True, True, False]] and threshold == 0.45
 
 
 def slow_round(
@@ -189,8 +159,7 @@ def test_a_round_is_the_slow_loop(seed: int, theta: int, delta: int, dec: int, t
     allowed, posterior = random_case(seed)
     expected, threshold = slow_round(allowed, posterior, theta=theta / 64, delta=delta / 64, dec=dec / 64, times=times)
     found, lower = edit(allowed, posterior, add_below=theta / 64, remove_above=delta / 64, remove_step=dec / 64, removals=times)
-    assert torch.equal(found, expected)
-    assert lower == pytest.approx(threshold, abs=1e-6)
+    assert torch.equal(found, expected) and lower == pytest.approx(threshold, abs=1e-6)
 
 
 @given(seeds, st.integers(1, 40), st.integers(0, 64), st.booleans(), st.integers(1, 9))
@@ -198,8 +167,7 @@ def test_what_every_round_keeps(seed: int, theta: int, delta: int, strict: bool,
     allowed, posterior = random_case(seed)
     options: dict[str, Any] = {"add_below": theta / 64, "remove_above": delta / 64, "remove_step": 1 / 64, "removals": 2}
     found, lower = edit(allowed, posterior, seed, changes=changes, strict_cap=strict, **options)
-    assert found.any(dim=1).all()
-    assert 0 <= lower <= delta / 64
+    assert found.any(dim=1).all() and 0 <= lower <= delta / 64
     gap = posterior.amax(dim=1, keepdim=True) - posterior
     top = gap == 0
     assert not (allowed & ~found & top).any()  # the likeliest label is never removed
@@ -211,21 +179,12 @@ def test_what_every_round_keeps(seed: int, theta: int, delta: int, strict: bool,
     assert free[top].all()  # without a cap it is always in
 
 
-@given(seeds)
-def test_closed_thresholds_change_nothing(seed: int) -> None:
-    allowed, posterior = random_case(seed)
-    found, lower = edit(allowed, posterior, remove_step=0.01, removals=5)
-    assert torch.equal(found, allowed)
-    assert lower == 1.0
-
-
-def test_without_an_addition_the_threshold_stays() -> None:
+def test_thresholds_of_a_round() -> None:
     allowed, posterior = random_case(0)
+    found, lower = edit(allowed, posterior, remove_step=0.01, removals=5)
+    assert torch.equal(found, allowed) and lower == 1.0  # closed, they change nothing
     _, lower = edit(torch.ones_like(allowed), posterior, add_below=0.5, remove_above=0.9, remove_step=0.01)
-    assert lower == 0.9
-
-
-def test_the_threshold_comes_down_as_far_as_needed() -> None:
+    assert lower == 0.9  # without an addition it stays
     gap = torch.tensor([[0.0, 0.35, 0.62], [0.0, 0.11, 0.0]])
     assert lower_threshold(1.0, 0.1, gap, 0) == 1.0
     assert lower_threshold(1.0, 0.1, gap, 1) == pytest.approx(0.6)
@@ -246,15 +205,11 @@ def test_caps() -> None:
     strict, _ = edit(allowed, posterior, add_below=1e-6, changes=10, strict_cap=True)
     assert int((strict & ~allowed).sum()) == 10
     counts = [int((edit(allowed, posterior, s, add_below=1e-6, changes=10)[0] & ~allowed).sum()) for s in range(40)]
-    assert max(counts) <= 10
-    assert 4 < sum(counts) / 40 < 6
+    assert max(counts) <= 10 and 4 < sum(counts) / 40 < 6
     exact, _ = edit(allowed, posterior, add_below=1e-6, changes=300)
     assert exact[:, 0].all()
     few, _ = edit(allowed, posterior, remove_above=0.1, changes=7, removals=3, strict_cap=True)
     assert int((allowed & ~few).sum()) == 21
-
-
-# --- the phases
 
 
 def test_phases_and_rounds(toy: Dataset) -> None:
@@ -277,22 +232,9 @@ def test_phases_and_rounds(toy: Dataset) -> None:
 def test_the_warm_up_ends_with_a_look_at_all_items(toy: Dataset) -> None:
     """No step of the main phase is made before probabilities and confidences come from the network as it is."""
     trainer = toy_trainer("fredis", toy, options={"warm_up": 1}, train={"epochs": 1})
-    method: Any = trainer.method
-    original = method.loss
-    seen = []
-
-    def spy(batch: Batch) -> Tensor:
-        if method.graph_key == "main" and not seen:
-            share = trainer.infer(copy.deepcopy(method.network), trainer.inputs).logits.softmax(dim=1)
-            torch.testing.assert_close(method.posterior_NC, share)
-            assert (method.confidence_NC[~method.allowed_NC] == 0).all()
-            method.network.train()
-            seen.append(True)
-        return original(batch)
-
-    method.loss = spy
-    run_all(trainer)
-    assert seen
+    then = next(method for method, _ in steps_of(trainer) if method.graph_key == "main")
+    torch.testing.assert_close(then.posterior_NC, trainer.infer(then.network, trainer.inputs).logits.softmax(dim=1))
+    assert (then.confidence_NC[~then.allowed_NC] == 0).all()
 
 
 def test_thresholds_open_while_few_labels_move(toy: Dataset) -> None:
@@ -303,9 +245,7 @@ def test_thresholds_open_while_few_labels_move(toy: Dataset) -> None:
     add, remove = zip(*thresholds, strict=True)
     assert add[0] == pytest.approx(1e-6)  # the warm-up
     assert all(b - a == pytest.approx(0.25, abs=1e-6) or b == a for a, b in pairwise(add))
-    assert add[-1] <= 0.9 + 0.25
-    assert all(b <= a for a, b in pairwise(remove))
-    assert min(remove) >= 0
+    assert add[-1] <= 0.9 + 0.25 and all(b <= a for a, b in pairwise(remove)) and min(remove) >= 0
     busy: Any = toy_trainer("fredis", toy, options={**options, "changes": 1, "strict_cap": True}, train={"epochs": 1})
     busy.method.posterior_NC.copy_(torch.eye(3)[torch.arange(90) % 3])
     busy.method.remove_above.fill_(0.5)
@@ -371,13 +311,7 @@ def test_weights_go_back_in_a_round(average_with: str, toy: Dataset) -> None:
     trainer = toy_trainer("fredis", toy, options=options, train={"epochs": 3})
     method: Any = trainer.method
     anchor = weights(method.network)  # "first": the very first weights
-    original, after_steps = method.end_epoch, []
-
-    def spy(ctx: Any) -> bool:
-        after_steps.append(weights(method.network))
-        return bool(original(ctx))
-
-    method.end_epoch = spy
+    after_steps = recorded(method, "after_step", lambda *_: weights(method.network))
     for number, _ in enumerate(trainer.epochs()):
         now = weights(method.network)
         if number == 0:  # the warm-up
@@ -390,30 +324,16 @@ def test_weights_go_back_in_a_round(average_with: str, toy: Dataset) -> None:
             torch.testing.assert_close(now, after_steps[-1])
 
 
-# --- items held out
-
-
 def test_held_out_items_are_neither_trained_on_nor_edited(toy: Dataset) -> None:
     options = {"warm_up": 1, "update_every": 1, "held_out": 0.3, "add_below": 0.9, "remove_above": 0.1}
     trainer = toy_trainer("fredis", toy, options=options, train={"epochs": 3})
     method: Any = trainer.method
-    original, visited = method.loss, set()
-
-    def spy(batch: Batch) -> Tensor:
-        visited.update(batch.index_B.tolist())
-        return original(batch)
-
-    method.loss = spy
+    visits = recorded(method, "loss", lambda _, batch: batch.index_B.tolist())
     run_all(trainer)
     held, trained = method.holdout.index_M, method.holdout.others_M
-    assert len(held) == 27 and len(trained) == 63
-    assert visited <= set(trained.tolist())
+    assert len(held) == 27 and len(trained) == 63 and set().union(*visits) <= set(trained.tolist())
     given = toy_candidates(toy).allowed_NC
-    assert torch.equal(method.allowed_NC[held], given[held])
-    assert not torch.equal(method.allowed_NC, given)
-
-
-def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:
+    assert torch.equal(method.allowed_NC[held], given[held]) and not torch.equal(method.allowed_NC, given)
     options = {"warm_up": 1, "held_out": 0.3, "patience": 2}
     short = run_all(toy_trainer("fredis", toy, options=options, train={"epochs": 30}))
     assert len(short) < 30
@@ -424,8 +344,7 @@ def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:
 def test_held_out_counts() -> None:
     held = Holdout(50, 0.2)
     assert sorted([*held.index_M.tolist(), *held.others_M.tolist()]) == list(range(50))
-    assert len(held.index_M) == 10
-    assert len(Holdout(3, 0.2).index_M) == 0
+    assert len(held.index_M) == 10 and len(Holdout(3, 0.2).index_M) == 0
     rates = [0.10, 0.12, 0.11, 0.11, 0.11, 0.11, 0.11]  # none of them counts as better than the second
     assert [held.should_stop(rate, 5, strict=False) for rate in rates] == [False] * 6 + [True]
     held.reset()
@@ -443,9 +362,6 @@ def test_held_out_counts() -> None:
     context: Any = Outputs()
     assert held.covering_rate(context, allowed) == pytest.approx(0.3)
     assert len(Holdout(50, 0.0).estimation_items()) == 50
-
-
-# --- settings
 
 
 def test_views() -> None:

@@ -33,9 +33,6 @@ EARLY: dict[str, Any] = {"correct_from": 2, "tau": 0.0}
 seeds = st.integers(0, 2**31)
 
 
-# ---- which label is missing ----
-
-
 @pytest.mark.parametrize(
     ("views", "tau", "found"),
     [
@@ -50,8 +47,7 @@ seeds = st.integers(0, 2**31)
 )
 def test_detection_on_the_worked_example(views: Sequence[Tensor], tau: float, found: bool) -> None:
     found_B, label_B = missing_labels(views, SET, torch.tensor(tau))
-    assert found_B.tolist() == [found]
-    assert label_B.tolist() == [2]
+    assert found_B.tolist() == [found] and label_B.tolist() == [2]
 
 
 @given(seeds, st.integers(1, 3), st.floats(0, 0.3), st.booleans())
@@ -83,25 +79,15 @@ def test_detection_is_the_loop(seed: int, views: int, limit: float, by_ratio: bo
             assert {int(label_B[i])} == labels
 
 
-@pytest.mark.parametrize("by_ratio", [False, True])
-def test_full_sets_miss_nothing(by_ratio: bool) -> None:
-    everything = torch.ones(1, 4, dtype=torch.bool)
-    assert missing_labels([FIRST, AGREES], everything, torch.tensor(0.0), by_ratio=by_ratio)[0].tolist() == [False]
-
-
-@pytest.mark.parametrize(("q", "classes", "expected"), [(0.3, 10, 0.2142857), (0.05, 100, 0.024)])
-def test_likelihood_ratio_on_the_worked_examples(q: float, classes: int, expected: float) -> None:
-    """Sets of protocol g2 have 1 + q (C - 1) labels in the mean, noisy or not."""
-    wrong = q + 0.3 / (classes - 1)
-    assert likelihood_ratio(wrong, 0.3) == pytest.approx(expected, abs=1e-7)
-
-
-def test_likelihood_ratio_at_the_ends() -> None:
-    assert likelihood_ratio(0.4, 0.0) == 0.0  # without noise nothing is missing
+def test_worked_examples() -> None:
+    """Sets of protocol g2 have 1 + q (C - 1) labels in the mean, noisy or not; without noise nothing is missing."""
+    for q, classes, expected in ((0.3, 10, 0.2142857), (0.05, 100, 0.024)):
+        assert likelihood_ratio(q + 0.3 / (classes - 1), 0.3) == pytest.approx(expected, abs=1e-7)
+    for by_ratio in (False, True):
+        found_B, _ = missing_labels([FIRST, AGREES], SET | True, torch.tensor(0.0), by_ratio=by_ratio)
+        assert found_B.tolist() == [False]  # a full set
+    assert likelihood_ratio(0.4, 0.0) == 0.0
     assert math.isfinite(likelihood_ratio(1.0, 0.3))  # full sets
-
-
-def test_new_label_on_the_worked_example() -> None:
     confidence = torch.tensor([[0.7, 0.3, 0.0, 0.0]])
     new, gone = one_hot(torch.tensor([2]), 4), torch.zeros(1, 4, dtype=torch.bool)
     score = torch.tensor([[0.3, 0.1, 0.15, 0.45]])
@@ -109,19 +95,15 @@ def test_new_label_on_the_worked_example() -> None:
     assert found[0].tolist() == pytest.approx([0.6087, 0.26087, 0.13043, 0.0], abs=1e-5)
     swapped = correct_confidence(confidence, new, one_hot(torch.tensor([1]), 4), score)
     assert swapped[0].tolist() == pytest.approx([0.7 / 0.85, 0.0, 0.15 / 0.85, 0.0], abs=1e-6)
-
-
-# ---- the loss ----
-
-
-def test_symmetric_cross_entropy_on_the_worked_example() -> None:
     logits, target = torch.tensor([[0.8, 0.1, 0.1]]).log(), torch.tensor([[1.0, 0.0, 0.0]])
     assert float(symmetric_cross_entropy(logits, target, 1, 0)) == pytest.approx(0.2236041, abs=1e-6)
     assert float(symmetric_cross_entropy(logits, target, 0, 1)) == pytest.approx(1.8420681, abs=1e-6)
     assert float(symmetric_cross_entropy(logits, target, 6, 1)) == pytest.approx(3.1836925, abs=1e-6)
-
-
-# ---- when it starts ----
+    method: Any = toy_method("irnet", toy_candidates(toy_data(classes=4)), {**EARLY, "swap": True})
+    method.working_NC[5], method.confidence_NC[5] = SET[0], torch.tensor([0.7, 0.3, 0.0, 0.0])
+    method._correct(torch.tensor([5]), [FIRST, AGREES])  # class 0 has the lower score in the first view
+    assert method.working_NC[5].tolist() == [False, True, True, False]
+    assert method.confidence_NC[5].tolist() == pytest.approx([0.0, 0.3 / 0.57, 0.27 / 0.57, 0.0])
 
 
 def slow_levelled(rates: Sequence[float], window: int) -> bool:
@@ -158,8 +140,7 @@ def test_it_starts_when_the_rate_no_longer_rises(toy: Dataset) -> None:
     flat = covering([0.6] * 8, toy, window=5)
     assert flat == [(1, 0, 9), (2, 0, 9), (3, 0, 9), (4, 0, 9), (5, 6, 0), (6, 6, 0), (7, 6, 0), (8, 6, 0)]
     rising = covering([0.05 * i for i in range(12)], toy, window=5)
-    assert {started for _, started, _ in rising} == {0}
-    assert {held for *_, held in rising} == {9}
+    assert {started for _, started, _ in rising} == {0} and {held for *_, held in rising} == {9}
     rates = [0.1 * min(i, 4) for i in range(20)]
     begun = next(epoch for epoch, started, _ in covering(rates, toy, window=4) if started)
     assert begun == next(n for n in range(4, 21) if slow_levelled(rates[:n], 4)) > 12
@@ -178,21 +159,15 @@ def test_covering_rate_is_that_of_the_held_out_items(toy: Dataset) -> None:
     run_all(trainer)
     predicted = trainer.infer(method.predictor, toy.train.inputs).logits.argmax(dim=1)
     right = [bool(method.allowed_NC[i, predicted[i]]) for i in method.holdout.index_M.tolist()]
-    assert len(right) == 27
-    assert float(method.covering_E[-1]) == pytest.approx(sum(right) / 27)
+    assert len(right) == 27 and float(method.covering_E[-1]) == pytest.approx(sum(right) / 27)
     assert int(method.measured) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "held"),
-    [
-        ({"correct_from": 3, "tau": 0.1}, 0),
-        ({"correct_from": 3, "noise_rate": 0.2}, 0),
-        ({"correct_from": 3}, 9),
-        ({"tau": 0.1}, 9),
-        ({"held_out": 0.0}, 0),
-    ],
-)
+    [({"correct_from": 3, "tau": 0.1}, 0), ({"correct_from": 3, "noise_rate": 0.2}, 0), ({"correct_from": 3}, 9),
+     ({"tau": 0.1}, 9), ({"held_out": 0.0}, 0)],
+)  # fmt: skip
 def test_items_are_held_out_where_something_is_asked_of_them(options: dict[str, Any], held: int, toy: Dataset) -> None:
     trainer = toy_trainer("irnet", toy, options=options)
     run_all(trainer, stop_after=1)
@@ -204,9 +179,6 @@ def test_items_are_held_out_where_something_is_asked_of_them(options: dict[str, 
     asked = "tau" not in options and "noise_rate" not in options
     assert ("noise_rate" in records[-1]) == (asked or "noise_rate" in options)
     assert (float(method.holdout.rate) >= 0) == asked
-
-
-# ---- one step after the other ----
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "symmetric"])
@@ -319,6 +291,7 @@ def test_sets_only_grow_and_confidences_follow(swap: bool, toy: Dataset) -> None
     """At most one label more per visit; confidences sum to one and are zero outside the working set. With `swap` sets keep
     their size, and are never empty."""
     grown: list[int] = []
+    given: list[Any] = []
 
     def look(method: Any, batch: Batch, _: Tensor) -> Callable[[], None]:
         before = method.working_NC.clone()
@@ -327,36 +300,19 @@ def test_sets_only_grow_and_confidences_follow(swap: bool, toy: Dataset) -> None
             now, rows = method.working_NC, batch.index_B
             rest = torch.ones(90, dtype=torch.bool).index_fill(0, rows, False)
             assert torch.equal(now[rest], before[rest])
+            given[:] = [method.allowed_NC.tolist()]  # what annotators answered is not overwritten
             added, gone = (now & ~before).sum(dim=1), (before & ~now).sum(dim=1)
-            assert int(added.max()) <= 1
-            assert torch.equal(gone, added * swap)
+            assert int(added.max()) <= 1 and torch.equal(gone, added * swap)
             grown.append(int(added.sum()))
             torch.testing.assert_close(method.confidence_NC.sum(dim=1), torch.ones(90))
-            assert (method.confidence_NC[~now] == 0).all()
-            assert now.any(dim=1).all()
+            assert (method.confidence_NC[~now] == 0).all() and now.any(dim=1).all()
 
         return after
 
     records = watched_steps("irnet", toy, look, options={**EARLY, "correct_from": 3, "swap": swap}, train={"epochs": 6})
-    assert grown[:4] == [0] * 4
-    assert sum(grown) > 0
+    assert grown[:4] == [0] * 4 and sum(grown) > 0 and given == [toy_candidates(toy).allowed_NC.tolist()]
     if not swap:
         assert [r["added"] for r in records] == np.cumsum(grown)[1::2].tolist()
-
-
-def test_swap_removes_the_worst_candidate() -> None:
-    method: Any = toy_method("irnet", toy_candidates(toy_data(classes=4)), {**EARLY, "swap": True})
-    method.working_NC[5], method.confidence_NC[5] = SET[0], torch.tensor([0.7, 0.3, 0.0, 0.0])
-    method._correct(torch.tensor([5]), [FIRST, AGREES])  # class 0 has the lower score in the first view
-    assert method.working_NC[5].tolist() == [False, True, True, False]
-    assert method.confidence_NC[5].tolist() == pytest.approx([0.0, 0.3 / 0.57, 0.27 / 0.57, 0.0])
-
-
-def test_people_are_not_overwritten(toy: Dataset) -> None:
-    candidates = toy_candidates(toy)
-    trainer = toy_trainer("irnet", toy, candidates, options=EARLY)
-    run_all(trainer)
-    assert torch.equal(trainer.method.allowed_NC, candidates.allowed_NC)
 
 
 @pytest.mark.parametrize("options", rest_slow(1, [{"tau": 0.02}, {}]))
@@ -367,8 +323,7 @@ def test_corrected_sets_are_less_noisy(options: dict[str, Any]) -> None:
     added = run_all(trainer)[-1]["added"]
     method: Any = trainer.method
     given, now = (sets.gather(1, data.truth.label_N[:, None]).sum() for sets in (method.allowed_NC, method.working_NC))
-    assert int(now - given) >= 0.8 * added > 0
-    assert float(now / 300) > 0.95 > 0.9 > float(given / 300)
+    assert int(now - given) >= 0.8 * added > 0 and float(now / 300) > 0.95 > 0.9 > float(given / 300)
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,7 @@ class SideGroups(Plain):
     def loss(self, batch: Batch) -> Tensor:
         self.seen.append(batch)
         partner, few = batch.groups["partners"], batch.groups["few"]
-        assert batch.target is not None
-        assert partner.target is not None
+        assert batch.target is not None and partner.target is not None
         count = len(batch.index_B)
         mixed = 0.7 * batch.views[0] + 0.3 * partner.views[0][:count]
         supervised = soft_cross_entropy(self.network(mixed).logits, 0.7 * batch.target + 0.3 * partner.target[:count]).mean()
@@ -345,14 +344,12 @@ def test_phases_have_modules_and_settings_of_their_own(toy: Dataset) -> None:
         assert torch.equal(method.network.get_parameter(name), value)
     assert not torch.equal(method.network.classifier.weight, classifier)  # the classifier's rate is not scaled
     assert_same(warm, dict(method.network.state_dict()))
-    assert method.begun == [0, 1]
-    assert method.other.feature_width == 24
+    assert method.begun == [0, 1] and method.other.feature_width == 24
 
 
 def test_a_phase_may_turn_out_unnecessary(toy: Dataset) -> None:
     trainer = toy_trainer(TwoStages, toy, options={"second": False})
-    assert [r["phase"] for r in run_all(trainer)] == ["warm-up", "warm-up"]
-    assert trainer.progress.done
+    assert [r["phase"] for r in run_all(trainer)] == ["warm-up", "warm-up"] and trainer.progress.done
     assert trainer.method.begun == [0]
 
 
@@ -397,8 +394,7 @@ def test_side_groups_keep_their_size_and_go_round(toy: Dataset) -> None:
     assert torch.equal(partner_M, groups["partners"].order_M.repeat(2)[:96])
     for batch in seen:
         few = batch.groups["few"]
-        assert few.target is None
-        assert len(few.views) == 2
+        assert few.target is None and len(few.views) == 2
         torch.testing.assert_close(few.views[1], toy.views.make("eval", toy.train.inputs[few.index_B], trainer.generator))
         assert torch.equal(batch.target, groups["main"].target[batch.index_B])
 
@@ -412,8 +408,7 @@ def test_three_views_two_of_one_kind_drawn_independently(toy: Dataset) -> None:
         assert not torch.equal(batch.views[1], batch.views[2])
         assert 0 < weak.mean() < 0.5 * min(one.mean(), two.mean())
         zero_one, zero_two = batch.views[1] == 0, batch.views[2] == 0
-        assert zero_one.any()
-        assert not torch.equal(zero_one, zero_two)
+        assert zero_one.any() and not torch.equal(zero_one, zero_two)
 
 
 def test_a_phase_may_end_early(toy: Dataset) -> None:
@@ -430,20 +425,16 @@ def test_a_phase_may_end_early(toy: Dataset) -> None:
 def test_a_method_without_phases_is_done_at_once(toy: Dataset, tmp_path: Path) -> None:
     trainer = toy_trainer(Still, toy, folder=tmp_path)
     before = copy.deepcopy(trainer.method.state_dict())
-    assert run_all(trainer) == []
-    assert trainer.progress.done
+    assert run_all(trainer) == [] and trainer.progress.done
     assert_same(dict(trainer.method.state_dict()), dict(before))
-    assert (tmp_path / "checkpoint.pt").exists()
-    assert 0 <= trainer.evaluate()["accuracy"] <= 1
+    assert (tmp_path / "checkpoint.pt").exists() and 0 <= trainer.evaluate()["accuracy"] <= 1
 
 
 def test_a_method_may_answer_from_features_alone(toy: Dataset) -> None:
     """One epoch without a step, nothing to train, and the answer is there."""
     trainer = toy_trainer(NearestMean, toy)
     (record,) = run_all(trainer)
-    assert record["steps"] == 0
-    assert record["loss"] is None
-    assert record["test_accuracy"] > 0.9
+    assert record["steps"] == 0 and record["loss"] is None and record["test_accuracy"] > 0.9
 
 
 def test_passes_over_the_data_are_lazy_and_kept_for_the_epoch(toy: Dataset) -> None:

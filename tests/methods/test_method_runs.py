@@ -79,8 +79,7 @@ def test_mixup_draws(name: str, folds: bool, noisy: CandidateSets) -> None:
     assert plain["weight"].shape == (50, 2) and plain["uniform"].shape == (50, 2, 8)
     assert plain["weight"].min() < 0.5 <= folded["weight"].min() and plain["weight"].unique().numel() == 100
     torch.testing.assert_close(folded["weight"], torch.maximum(plain["weight"], 1 - plain["weight"]))
-    assert torch.equal(draws()["weight"], (folded if folds else plain)["weight"])
-    assert draws(mixup=False) == {}
+    assert torch.equal(draws()["weight"], (folded if folds else plain)["weight"]) and draws(mixup=False) == {}
     assert (draws(zeta=100.0)["weight"] - 0.5).abs().max() < 0.2 < (plain["weight"] - 0.5).abs().max()
     if name == "pals":
         assert draws(3, consistency=False)["weight"].shape == (3, 1)
@@ -108,8 +107,7 @@ def test_resumes_anywhere(name: str, options: dict[str, Any], epochs: int, stop:
     early = run_all(toy_trainer(name, data, noisy, folder=tmp_path, **make), stop_after=stop)
     torch.manual_seed(stop)
     second = toy_trainer(name, data, noisy, folder=tmp_path, **make)
-    assert second.resume()
-    assert without_seconds(early + run_all(second)) == without_seconds(records)
+    assert second.resume() and without_seconds(early + run_all(second)) == without_seconds(records)
     assert_same_state(straight, second)
     assert name != "srse" or records[-1]["salvaged"] > 0
     assert name != "upllrs" or len(records) == 9
@@ -120,6 +118,9 @@ def test_resumes_anywhere(name: str, options: dict[str, Any], epochs: int, stop:
     [
         ("elr+", {"reweight": True, "memory_ramp": 40}),
         ("elr+", {"slow_rule": "mean", "labels": "candidates"}),
+        *(("proden", options) for options in ({"update": "sudden"}, {"update": "iterative", "update_every": 3})),
+        *(("proden", {"momentum": 0.5}), ("lws", {"loss": "cross-entropy", "beta": 2.0})),
+        *(("apl", {"loss": loss}) for loss in ("mae", "mse", "gce", "huber", "ce", "focal")),
         *(("upllrs", options) for options in ({"solution": "general"}, {"exclude": 0.0}, {"strong_views": 1})),
     ],
     ids=str,

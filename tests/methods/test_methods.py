@@ -50,8 +50,7 @@ def test_learns_from_noisy_candidates(name: str) -> None:
     data = toy_data(items=180)
     candidates = toy_candidates(data)
     right_N = candidates.allowed_NC.gather(1, data.truth.label_N[:, None]).squeeze(1)
-    assert float((right_N / candidates.size_N).mean()) < 0.6
-    assert float(right_N.float().mean()) < 0.9
+    assert float((right_N / candidates.size_N).mean()) < 0.6 and float(right_N.float().mean()) < 0.9
     records = run_all(toy_trainer(name, data, candidates, train={"epochs": 12}))
     assert records[-1]["test_accuracy"] >= 0.85
 
@@ -72,8 +71,7 @@ def test_resuming_changes_nothing(name: str, stop: int, toy: Dataset, tmp_path: 
     late = run_all(second)
 
     assert_same_state(straight, second)
-    assert straight.progress.done
-    assert without_seconds(early + late) == without_seconds(records)
+    assert straight.progress.done and without_seconds(early + late) == without_seconds(records)
     assert logged_epochs(tmp_path / "stopped") == logged_epochs(tmp_path / "straight") == without_seconds(records)
 
 
@@ -202,8 +200,7 @@ def test_belief_is_a_distribution(name: str, toy: Dataset) -> None:
         if posterior_NC is None:
             assert "posterior" not in record
             continue
-        assert posterior_NC.shape == (90, 3)
-        assert (posterior_NC >= 0).all()
+        assert posterior_NC.shape == (90, 3) and (posterior_NC >= 0).all()
         torch.testing.assert_close(posterior_NC.sum(dim=1), torch.ones(90), atol=1e-5, rtol=0)
         assert sum(sum(counts) for counts in record["posterior"].values()) == 90
 
@@ -245,9 +242,7 @@ def test_loss_is_a_pure_function(name: str, toy: Dataset) -> None:
         torch.manual_seed(2)
         np.random.seed(2)
         again = twin.loss(batch)
-        assert loss.shape == ()
-        assert loss.dtype == torch.float32
-        assert torch.equal(loss, again)
+        assert loss.shape == () and loss.dtype == torch.float32 and torch.equal(loss, again)
         assert_same(batch.tensors(), before)
         after = method.state_dict()
         norms = ("running_mean", "running_var", "num_batches_tracked")
@@ -303,8 +298,7 @@ def test_state_is_complete(name: str, toy: Dataset) -> None:
 @each_method
 def test_options_are_described_checked_and_frozen(name: str, noisy: CandidateSets) -> None:
     method = find_method(name)
-    assert method.reference
-    assert method.__doc__
+    assert method.reference and method.__doc__
     assert (method.networks > 0) == (method.cost >= 1) == is_trained(toy_method(name, noisy))
     for option, _, meaning in describe_options(method):
         assert meaning and "\n" not in meaning, f"{name}.{option} has no description of one line"

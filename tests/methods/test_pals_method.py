@@ -163,9 +163,7 @@ def test_draws_with_replacement_fill_the_epoch(noisy: CandidateSets) -> None:
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
     selected_N = method.labeling.selected_N
-    assert 0 < int(selected_N.sum()) < len(noisy)
-    assert len(order_M) == len(noisy)
-    assert selected_N[order_M].all()
+    assert 0 < int(selected_N.sum()) < len(noisy) and len(order_M) == len(noisy) and selected_N[order_M].all()
     assert len(order_M.unique()) < len(order_M)
 
 
@@ -287,8 +285,7 @@ def test_the_log_says_what_was_selected(toy: Dataset) -> None:
         labeling = trainer.method.labeling
         right_N = labeling.selected_N & (labeling.label_N == toy.truth.label_N)
         assert record["selected"] == int(labeling.selected_N.sum())
-        assert record["correct"] == int(right_N.sum())
-        assert record["quota"] == labeling.quota
+        assert record["correct"] == int(right_N.sum()) and record["quota"] == labeling.quota
 
 
 def test_learns_better_than_the_average() -> None:

@@ -37,24 +37,32 @@ def unit(rows: int, width: int, generator: torch.Generator) -> Tensor:
     return nn.functional.normalize(torch.randn(rows, width, generator=generator), dim=1)
 
 
-# ---- the losses ----
-
-
-@pytest.mark.parametrize(
-    ("temperature", "supervised", "moco"), [(0.5, (1.071427, 1.551336), 0.986561), (0.07, (1.487531, 2.480528), 1.817223)]
-)
-def test_losses_on_the_worked_example(temperature: float, supervised: tuple[float, float], moco: float) -> None:
-    found = supervised_contrast(Q, POOL, SAME, temperature)
-    assert found.tolist() == pytest.approx(supervised, abs=2e-6)
-    assert float(found.mean()) == pytest.approx(sum(supervised) / 2, abs=2e-6)
-    assert float(instance_contrast(Q, K, QUEUE, temperature).mean()) == pytest.approx(moco, abs=2e-6)
-
-
-def test_supervised_contrast_on_the_second_example() -> None:
+def test_losses_on_the_worked_examples() -> None:
+    """The authors count epochs from 0, we from 1. Similarities do not lose precision."""
+    for temperature, supervised, moco in ((0.5, (1.071427, 1.551336), 0.986561), (0.07, (1.487531, 2.480528), 1.817223)):
+        assert supervised_contrast(Q, POOL, SAME, temperature).tolist() == pytest.approx(supervised, abs=2e-6)
+        assert float(instance_contrast(Q, K, QUEUE, temperature).mean()) == pytest.approx(moco, abs=2e-6)
     z = torch.eye(2)
     pool = torch.cat([z, z, torch.tensor([[0.6, 0.8]])])
     same = torch.tensor([0, 1])[:, None] == torch.tensor([0, 1, 0, 1, 1])
     assert supervised_contrast(z, pool, same, 0.07).tolist() == pytest.approx([0.0032943, 1.4844165], abs=1e-6)
+    score = torch.tensor([[3.0, -2e38, -3e38], [0.0, 0.0, 0.0]])
+    allowed = torch.tensor([[False, True, True], [False, True, True]])
+    assert best_candidate(score, allowed).tolist() == [1, 1]
+    found = [momentum_at(epoch, 800, 0.95, 0.8) for epoch in (1, 2, 3, 401, 800)]
+    assert found == pytest.approx([0.99, 0.95, 0.9498125, 0.8751875, 0.800375], abs=1e-9)
+    first = update_prototypes(torch.zeros(2, 2), Q, one_hot(torch.tensor([0, 1]), 2), 0.99)
+    torch.testing.assert_close(first, Q)
+    second = update_prototypes(first, K, one_hot(torch.tensor([0, 0]), 2), 0.99)
+    assert second[0].tolist() == pytest.approx([0.999870, 0.016131], abs=1e-6)
+    torch.testing.assert_close(second[1], Q[1])
+    turned = update_prototypes(QUEUE[:1], QUEUE[1:], torch.tensor([[True]]), 0.99)
+    assert turned[0].tolist() == pytest.approx([0.99995, 0.01010], abs=1e-5)
+    z = unit(8, 64, torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (z @ z.T).dtype == torch.bfloat16  # what is guarded against
+        inside = similarity(z, z)
+    assert inside.dtype == torch.float32 and torch.equal(inside, z @ z.T)
 
 
 def slow_contrast(z: Tensor, pool: Tensor, positive: Tensor, temperature: float) -> Tensor:
@@ -86,18 +94,6 @@ def test_supervised_contrast_is_the_loop_with_its_gradient(seed: int, batch: int
     assert torch.equal(supervised_contrast(z, pool, flipped, 0.2), fast)
 
 
-def test_similarities_do_not_lose_precision() -> None:
-    z = unit(8, 64, torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (z @ z.T).dtype == torch.bfloat16  # what is guarded against
-        inside = similarity(z, z)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, z @ z.T)
-
-
-# ---- prototypes, pseudo-labels, schedule ----
-
-
 def slow_prototypes(prototype: Tensor, z: Tensor, member: Tensor, momentum: float) -> Tensor:
     """One item after the other, in the order of the batch."""
     prototype = prototype.clone()
@@ -105,16 +101,6 @@ def slow_prototypes(prototype: Tensor, z: Tensor, member: Tensor, momentum: floa
         prototype[c] = momentum * prototype[c] + (1 - momentum) * z[i]
     length = prototype.norm(dim=1, keepdim=True)
     return torch.where(length > 0, prototype / length.clamp_min(1e-30), prototype)
-
-
-def test_prototypes_on_the_worked_examples() -> None:
-    first = update_prototypes(torch.zeros(2, 2), Q, one_hot(torch.tensor([0, 1]), 2), 0.99)
-    torch.testing.assert_close(first, Q)
-    second = update_prototypes(first, K, one_hot(torch.tensor([0, 0]), 2), 0.99)
-    assert second[0].tolist() == pytest.approx([0.999870, 0.016131], abs=1e-6)
-    torch.testing.assert_close(second[1], Q[1])
-    turned = update_prototypes(QUEUE[:1], QUEUE[1:], torch.tensor([[True]]), 0.99)
-    assert turned[0].tolist() == pytest.approx([0.99995, 0.01010], abs=1e-5)
 
 
 @given(seeds, st.integers(1, 40), st.sampled_from([0.0, 0.5, 0.99, 1.0]), st.booleans())
@@ -128,23 +114,7 @@ def test_prototypes_all_at_once_are_the_loop(seed: int, batch: int, momentum: fl
     moved = update_prototypes(old, z, member, momentum)
     torch.testing.assert_close(moved, slow_prototypes(old, z, member, momentum), atol=2e-6, rtol=0)
     length = moved.norm(dim=1)
-    assert (((length - 1).abs() < 1e-5) | (length == 0)).all()
-    assert length[4] == 0
-
-
-def test_best_of_stays_inside_the_set() -> None:
-    score = torch.tensor([[3.0, -2e38, -3e38], [0.0, 0.0, 0.0]])
-    allowed = torch.tensor([[False, True, True], [False, True, True]])
-    assert best_candidate(score, allowed).tolist() == [1, 1]
-
-
-def test_schedule_of_phi() -> None:
-    """The authors count epochs from 0, we from 1."""
-    found = [momentum_at(epoch, 800, 0.95, 0.8) for epoch in (1, 2, 3, 401, 800)]
-    assert found == pytest.approx([0.99, 0.95, 0.9498125, 0.8751875, 0.800375], abs=1e-9)
-
-
-# ---- one step after the other ----
+    assert (((length - 1).abs() < 1e-5) | (length == 0)).all() and length[4] == 0
 
 
 watched = partial(watched_steps, "pico")
@@ -180,8 +150,7 @@ def test_queue_goes_round(toy: Dataset) -> None:
 def test_queue_fits_the_data_and_bears_any_batch(items: int, queue: int, batch: int, length: int) -> None:
     trainer = toy_trainer("pico", toy_data(items=items), options={"queue": queue}, train={"batch_size": batch, "epochs": 3})
     method: Any = trainer.method
-    assert method.queue_MD.shape == (length, 128)
-    assert (method.queue_label_M == -1).all()
+    assert method.queue_MD.shape == (length, 128) and (method.queue_label_M == -1).all()
     torch.testing.assert_close(method.queue_MD.norm(dim=1), torch.ones(length))
     assert all(math.isfinite(record["loss"]) for record in run_all(trainer))
     last = method.cache.key_BD[-length:]
@@ -302,19 +271,15 @@ def test_targets_rest_until_the_prototypes_vote(toy: Dataset) -> None:
     for _ in trainer.epochs():
         paths.append(method.graph_key)
         changed.append(not torch.equal(method.confidence_NC, uniform))
-    assert paths == ["moco"] * 3 + ["prototypes"]
-    assert changed == [False] * 3 + [True]
+    assert paths == ["moco"] * 3 + ["prototypes"] and changed == [False] * 3 + [True]
     assert method.prototype_CD.norm(dim=1).tolist() == pytest.approx([1.0] * 3)  # they have moved all along
 
 
-def test_without_contrast_the_head_learns_nothing(toy: Dataset) -> None:
+def test_the_head_learns_from_the_contrast_alone_in_full_precision(toy: Dataset) -> None:
     trainer = toy_trainer("pico", toy, options={"contrast_weight": 0.0}, train={"weight_decay": 0.0})
     head = copy.deepcopy(trainer.method.query.head.state_dict())
     run_all(trainer)
     assert all(torch.equal(value, head[name]) for name, value in trainer.method.query.head.state_dict().items())
-
-
-def test_half_precision_keeps_embeddings_and_loss_in_full(toy: Dataset) -> None:
     trainer = toy_trainer("pico", toy)
     trainer.engine = Engine(EngineConfig(device="cpu", precision="bf16"))
     records = run_all(trainer)
@@ -324,19 +289,12 @@ def test_half_precision_keeps_embeddings_and_loss_in_full(toy: Dataset) -> None:
     assert all(math.isfinite(record["loss"]) for record in records)
 
 
-# ---- around it ----
-
-
-def test_the_head_is_as_wide_as_the_network() -> None:
+def test_the_head_is_as_wide_as_the_network_and_options_are_described() -> None:
     method: Any = toy_method("pico", toy_candidates(toy_data()), {"embedding": 7})
     assert [tuple(p.shape) for p in method.query.head.parameters()] == [(16, 16), (16,), (7, 16), (7,)]
-    assert method.prototype_CD.shape == (3, 7)
-    assert method.predictor is method.query.network
+    assert method.prototype_CD.shape == (3, 7) and method.predictor is method.query.network
     trained = {id(p) for p in method.parameters() if p.requires_grad}
     assert trained == {id(p) for p in method.query.parameters()}
-
-
-def test_inherited_options_are_described() -> None:
     described = {option: meaning for option, _, meaning in describe_options(find_method("pico"))}
     assert described["queue"].startswith("Number of keys")
     assert described["prototypes_from"].startswith("First epoch")

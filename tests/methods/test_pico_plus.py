@@ -32,9 +32,6 @@ STAGES: dict[str, Any] = {"prototypes_from": 2, "neighbors_from": 4, "neighbors"
 seeds = st.integers(0, 2**31)
 
 
-# ---- who is reliable ----
-
-
 def test_six_of_ten_are_reliable() -> None:
     distance = torch.tensor([0.3, -0.9, 0.1, -0.2, -0.8, 0.5, -0.1, -0.7, 0.9, -0.5])
     assert nearest_share(distance, 0.6).nonzero().flatten().tolist() == [1, 3, 4, 6, 7, 9]
@@ -61,15 +58,11 @@ def test_selection_uses_the_distances_of_the_epoch_before(toy: Dataset) -> None:
     distance, epochs = method.distance_N.clone(), trainer.epochs()
     for number, record in enumerate(epochs, start=1):
         expected = torch.ones(90, dtype=torch.bool) if number == 1 else nearest_share(distance, 0.5)
-        assert torch.equal(method.reliable_N, expected)
-        assert ("selected" in record) == (number > 1)
+        assert torch.equal(method.reliable_N, expected) and ("selected" in record) == (number > 1)
         if number > 1:
             assert record["selected"] == 45 >= record["correct"]
         assert not torch.equal(method.distance_N, distance)
         distance = method.distance_N.clone()
-
-
-# ---- guesses and positives ----
 
 
 def test_guess_on_the_worked_example() -> None:
@@ -117,8 +110,7 @@ def test_with_everyone_reliable_only_the_queue_is_strict() -> None:
     near = nearest_rows(torch.rand(3, 10, generator=generator), 4)
     for neighbors in (None, near):
         strict = strict_positives(same, everyone, torch.cat([everyone, everyone, flags]), neighbors)
-        assert torch.equal(strict[:, :6], same[:, :6])
-        assert torch.equal(strict[:, 6:], same[:, 6:] & flags)
+        assert torch.equal(strict[:, :6], same[:, :6]) and torch.equal(strict[:, 6:], same[:, 6:] & flags)
 
 
 def test_contrast_on_the_worked_example() -> None:
@@ -134,9 +126,6 @@ def test_mean_of_nothing_is_nothing() -> None:
     value = torch.tensor([1.0, 2.0, 6.0])
     assert float(mean_over(value, torch.tensor([True, False, True]))) == 3.5
     assert float(mean_over(value, torch.zeros(3, dtype=torch.bool))) == 0.0
-
-
-# ---- the confidences ----
 
 
 def test_confidence_on_the_worked_example() -> None:
@@ -159,9 +148,6 @@ def test_confidences_stay_on_the_candidates(delta: float, toy: Dataset) -> None:
         assert (method.confidence_NC[~method.allowed_NC] == 0).all()
     several = method.allowed_NC.sum(dim=1) > 1
     assert float((method.confidence_NC != first)[several].any(dim=1).float().mean()) > 0.9  # a few were in no full batch
-
-
-# ---- one step after the other ----
 
 
 def slow_loss(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -55,9 +56,6 @@ def sets_of(allowed_NC: Tensor) -> list[set[int]]:
     return [set(row.nonzero().flatten().tolist()) for row in allowed_NC]
 
 
-# ---- the sheet ----
-
-
 @pytest.mark.parametrize(
     ("epoch", "share", "normal", "noisy"),
     [(101, 0.703, 24_605, 10_545), (150, 0.85, 29_749, 12_751), (200, 1.0, 35_000, 15_000), (500, 1.0, 35_000, 15_000)],
@@ -81,84 +79,61 @@ def test_smoothed_predictions_and_disagreement() -> None:
     assert torch.equal(groups.normal_N, ~groups.noisy_N)
 
 
-def test_size_rule() -> None:
-    """Raw 2.2858, 2.2918, 2.1843, 2.1953: two labels each."""
+def test_sizes_of_new_sets() -> None:
+    """Raw 2.2858, 2.2918, 2.1843, 2.1953: two labels each. Of 100 classes with q = .05 and a share of .4: 4.5, so 4."""
     vote_NC = smooth_over_neighbors(PAIRS, torch.tensor([[2 / 3, 1 / 3, 0], [0, 0.8, 0.2], [0, 2 / 9, 7 / 9], [0.5, 0.5, 0]]))
     options: dict[str, Any] = {"rule": "rate", "lamb": 1.5, "partial_rate": 0.5}
     assert set_sizes(vote_NC, ALLOWED_NC, torch.full((4,), 3), **options).tolist() == [2] * 4
     assert set_sizes(vote_NC, ALLOWED_NC, torch.ones(4, dtype=torch.int64), **options).tolist() == [1] * 4
     raw = [1.5 * (1 - peak) + 1.5 for peak in smooth_over_neighbors(PAIRS, P_NC).amax(dim=1).tolist()]
     assert raw == pytest.approx([2.2858, 2.2918, 2.1843, 2.1953], abs=6e-5)
-
-
-def test_sizes_are_cut_off_not_rounded() -> None:
-    """Of 100 classes with q = .05 and a top_labels share of .4: 4.5, so 4."""
     vote_NC = torch.full((1, 100), 0.6 / 99)
     vote_NC[0, 0] = 0.4
     everything_NC = torch.ones(1, 100, dtype=torch.bool)
     options: dict[str, Any] = {"rule": "rate", "lamb": 1.5, "partial_rate": 0.05}
     assert set_sizes(vote_NC, everything_NC, torch.tensor([100]), **options).tolist() == [4]
     assert set_sizes(vote_NC, everything_NC, torch.tensor([3]), **options).tolist() == [3]
-
-
-@pytest.mark.parametrize(("rule", "lamb", "size"), [("relative", 1.5, 2), ("relative", 3.0, 3), ("absolute", 4.0, 2),
-                                                    ("absolute", 1.5, 1), ("relative", 1e9, 3)])  # fmt: skip
-def test_other_size_rules(rule: Any, lamb: float, size: int) -> None:
-    """Shares .4 .3 .2 of what is allowed, .1 of what is not: above .4 / lamb or above 1 / lamb; one at least, three at most."""
+    # shares .4 .3 .2 of what is allowed, .1 of what is not: above .4 / lamb or above 1 / lamb; one at least, three at most
     vote_NC, allowed_NC = torch.tensor([[0.4, 0.3, 0.2, 0.1]]), torch.tensor([[True, True, True, False]])
-    assert set_sizes(vote_NC, allowed_NC, torch.tensor([3]), rule=rule, lamb=lamb, partial_rate=0.5).tolist() == [size]
+    sizes = {("relative", 1.5): 2, ("relative", 3.0): 3, ("relative", 1e9): 3, ("absolute", 4.0): 2, ("absolute", 1.5): 1}
+    for (rule, lamb), size in sizes.items():
+        options = {"rule": rule, "lamb": lamb, "partial_rate": 0.5}
+        assert set_sizes(vote_NC, allowed_NC, torch.tensor([3]), **options).tolist() == [size]
 
 
-# ---- parts ----
-
-
-@pytest.mark.parametrize(("normal", "noisy"), [(4, 0), (0, 4), (2, 1), (0, 0), (3, 1)])
-def test_split_has_no_trap_at_zero(normal: int, noisy: int) -> None:
-    """With a noise rate of 0 nobody is noisy, and with a share of 1 nobody is hard."""
+def test_split_has_no_trap_at_zero() -> None:
+    """With a noise rate of 0 nobody is noisy, and with a share of 1 nobody is hard; the counts never overlap."""
     order = [2, 0, 1, 3]
-    groups = split(torch.tensor([0.8, 1.2, 0.7, 1.4]), normal, noisy)
-    assert set(groups.normal_N.nonzero().flatten().tolist()) == set(order[:normal])
-    assert set(groups.noisy_N.nonzero().flatten().tolist()) == set(order[4 - noisy :])
+    for normal, noisy in ((4, 0), (0, 4), (2, 1), (0, 0), (3, 1)):
+        groups = split(torch.tensor([0.8, 1.2, 0.7, 1.4]), normal, noisy)
+        assert set(groups.normal_N.nonzero().flatten().tolist()) == set(order[:normal])
+        assert set(groups.noisy_N.nonzero().flatten().tolist()) == set(order[4 - noisy :])
+    for share, noise_rate in product((0.0, 0.333, 1.0), (0.0, 0.25, 0.999)):
+        normal, noisy = split_counts(90, share, noise_rate)
+        assert min(normal, noisy) >= 0 and normal + noisy == int(90 * share) and (noise_rate or not noisy)
 
 
-@pytest.mark.parametrize("noise_rate", [0.0, 0.25, 0.999])
-@pytest.mark.parametrize("share", [0.0, 0.333, 1.0])
-def test_counts_never_overlap(share: float, noise_rate: float) -> None:
-    normal, noisy = split_counts(90, share, noise_rate)
-    assert min(normal, noisy) >= 0
-    assert normal + noisy == int(90 * share)
-    assert noise_rate or not noisy
-
-
-def test_noisy_sets_are_opened_to_what_they_are_not() -> None:
+def test_parts_of_new_sets_by_hand() -> None:
     allowed_NC = torch.tensor([[True, False, False], [True, False, True], [True, True, True]])
     made_NC = possible_labels(allowed_NC, torch.tensor([False, True, True]))
     assert sets_of(made_NC) == [{0}, {1}, {0, 1, 2}]  # a full set stays
-
-
-def test_largest_takes_ranks_among_those_allowed() -> None:
     score_NC = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.0, 0.0, 0.0, 1.0], [0.25, 0.25, 0.25, 0.25]])
     allowed_NC = torch.tensor([[True, False, True, True], [True, True, False, False], [True, True, True, True]])
     assert sets_of(top_labels(score_NC, allowed_NC, torch.tensor([2, 1, 3]))) == [{2, 3}, {0}, {0, 1, 2}]
     assert sets_of(top_labels(score_NC, allowed_NC, torch.tensor([9, 9, 9]))) == sets_of(allowed_NC)
-
-
-def test_hard_items_swap_one_label() -> None:
     logits_NC = torch.tensor([[3.0, 1.0, 2.0, 0.0], [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]])
     allowed_NC = torch.tensor([[True, True, False, False], [False, False, False, True], [True, True, True, True]])
     assert sets_of(swap_worst(allowed_NC, logits_NC)) == [{0, 2}, {2}, {0, 1, 2, 3}]
-
-
-def test_neighbours_of_hardly_anybody() -> None:
     alone = neighbors_with_self(torch.randn(1, 3), 5)
     assert (alone.index_NK.tolist(), alone.similarity_NK.tolist()) == ([[0]], [[1.0]])
     assert neighbors_with_self(torch.randn(3, 3), 5).index_NK.shape == (3, 3)
     found = neighbors_with_self(torch.randn(20, 3), 5)
-    assert found.index_NK.shape == (20, 5)
-    assert found.index_NK[:, 0].tolist() == list(range(20))
-
-
-# ---- all of it against a slow loop ----
+    assert found.index_NK.shape == (20, 5) and found.index_NK[:, 0].tolist() == list(range(20))
+    # Where the candidates' probabilities are 0 in float32, norm(P * Y) would be 0 and the disagreement, too.
+    logits_NC, allowed_NC = torch.tensor([[300.0, 0.0, 1.0]]), torch.tensor([[False, True, True]])
+    assert not (logits_NC.softmax(dim=1) * allowed_NC).any()
+    smoothed_NC = torch.tensor([[0.9, 0.05, 0.05]])
+    near(disagreement(logits_NC, allowed_NC, smoothed_NC), [-math.log(0.05 + 1e-6)])
 
 
 def random_problem(seed: int, items: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -239,22 +214,12 @@ def test_what_must_hold_of_all(seed: int, items: int, classes: int, share: float
     allowed_NC, logits_NC, features_ND = random_problem(seed, items, classes)
     groups, made_NC = whole_step(allowed_NC, logits_NC, features_ND, share, eta)
     selected_N, full_N = groups.normal_N | groups.noisy_N, allowed_NC.all(dim=1)
-    assert not (groups.normal_N & groups.noisy_N).any()
-    assert made_NC.any(dim=1).all()
+    assert not (groups.normal_N & groups.noisy_N).any() and made_NC.any(dim=1).all()
     size_N, given_N = made_NC.sum(dim=1), allowed_NC.sum(dim=1)
-    assert (size_N <= given_N)[selected_N].all()
-    assert not (made_NC & ~allowed_NC)[groups.normal_N].any()
+    assert (size_N <= given_N)[selected_N].all() and not (made_NC & ~allowed_NC)[groups.normal_N].any()
     assert not (made_NC & allowed_NC)[groups.noisy_N & ~full_N].any()
     assert torch.equal(size_N[~selected_N], given_N[~selected_N])
     assert ((made_NC & ~allowed_NC).sum(dim=1)[~selected_N & ~full_N] == 1).all()
-
-
-def test_a_hopeless_prediction_is_not_taken_for_agreement() -> None:
-    """Where the candidates' probabilities are 0 in float32, norm(P * Y) would be 0 and the disagreement, too."""
-    logits_NC, allowed_NC = torch.tensor([[300.0, 0.0, 1.0]]), torch.tensor([[False, True, True]])
-    assert not (logits_NC.softmax(dim=1) * allowed_NC).any()
-    smoothed_NC = torch.tensor([[0.9, 0.05, 0.05]])
-    near(disagreement(logits_NC, allowed_NC, smoothed_NC), [-math.log(0.05 + 1e-6)])
 
 
 def test_memory_grows_with_items_times_classes() -> None:
@@ -262,29 +227,20 @@ def test_memory_grows_with_items_times_classes() -> None:
     allowed_NC, logits_NC, features_ND = random_problem(1, items, classes)
     groups = split(torch.rand(items), 200, 100)
     with Allocations() as seen:
-        rebuild_sets(
-            allowed_NC, logits_NC, features_ND, groups, neighbors=5, rule="rate", lamb=1.5, partial_rate=0.3
-        )  # fmt: skip
+        options: dict[str, Any] = {"neighbors": 5, "rule": "rate", "lamb": 1.5, "partial_rate": 0.3}
+        rebuild_sets(allowed_NC, logits_NC, features_ND, groups, **options)
     assert seen.largest <= 8 * items * max(classes, items)
-
-
-# ---- rates ----
 
 
 def plrc(candidates: CandidateSets, **options: Any) -> PLRC:
     return PLRC(method_options("plrc", options), Problem(candidates, small_network(candidates.num_classes, seed=1)))
 
 
-@pytest.mark.parametrize(
-    ("eta", "mean", "classes", "q"), [(0.0, 5.5, 10, 0.5), (0.3, 5.2, 10, 0.5), (0.0, 1.0, 10, 0.0), (0.3, 0.9, 3, 0.1)]
-)
-def test_partial_rate_by_the_size_of_the_sets(eta: float, mean: float, classes: int, q: float) -> None:
-    size_N = torch.tensor([math.floor(mean), math.ceil(mean)])
-    allowed_NC = (
-        torch.arange(classes)
-        < size_N.repeat_interleave(torch.tensor([10 - round(mean % 1 * 10), round(mean % 1 * 10)]))[:, None]
-    )
-    assert estimate_partial_rate(allowed_NC, eta) == pytest.approx(q)
+def test_partial_rate_by_the_size_of_the_sets() -> None:
+    for eta, mean, classes, q in ((0.0, 5.5, 10, 0.5), (0.3, 5.2, 10, 0.5), (0.0, 1.0, 10, 0.0), (0.3, 0.9, 3, 0.1)):
+        large = round(mean % 1 * 10)
+        size_N1 = torch.tensor([math.floor(mean)] * (10 - large) + [math.ceil(mean)] * large)[:, None]
+        assert estimate_partial_rate(torch.arange(classes) < size_N1, eta) == pytest.approx(q)
 
 
 def test_rates_are_estimated_unless_given() -> None:
@@ -295,9 +251,7 @@ def test_rates_are_estimated_unless_given() -> None:
     trainer = toy_trainer("plrc", data, candidates, train={"epochs": 8}, options={"warm_up": 6, "held_out": 0.3})
     method: Any = trainer.method
     *_, before, found, after = [(record, len(method.trained_on())) for record in trainer.epochs()]
-    assert before[1] == 420
-    assert "noise_rate" not in before[0]
-    assert found[1] == after[1] == 600
+    assert before[1] == 420 and "noise_rate" not in before[0] and found[1] == after[1] == 600
     assert found[0]["noise_rate"] == after[0]["noise_rate"] == pytest.approx(effective, abs=0.08)
     assert found[0]["partial_rate"] == pytest.approx(0.3, abs=0.1)
     given = toy_trainer("plrc", data, candidates, train={"epochs": 3}, options={"noise_rate": 0.3, "partial_rate": 0.5})
@@ -317,8 +271,7 @@ def test_items_held_out_are_looked_at_before_they_are_sorted(monkeypatch: pytest
     records = trainer.epochs()
     next(records)
     next(records)
-    assert torch.equal(method.logits_NC[held_M], start_NC[held_M])
-    assert not method.features_ND[held_M].any()
+    assert torch.equal(method.logits_NC[held_M], start_NC[held_M]) and not method.features_ND[held_M].any()
     seen: dict[str, Tensor] = {}
     original = method._neighbors
 
@@ -334,13 +287,14 @@ def test_items_held_out_are_looked_at_before_they_are_sorted(monkeypatch: pytest
     torch.testing.assert_close(seen["length"], torch.ones(18))
 
 
-def test_a_noise_rate_given_is_kept_exactly(noisy: CandidateSets) -> None:
+def test_rates_given_are_kept_and_new_sets_are_trained_on(noisy: CandidateSets, toy: Any) -> None:
     given, estimated = plrc(noisy, noise_rate=0.3), plrc(noisy)
     assert given.noise_rate == 0.3  # not the float32 next to it, which would move a border by one item
     assert (len(given.holdout.index_M), len(estimated.holdout.index_M), estimated.noise_rate) == (0, 9, -1.0)
-
-
-# ---- the method ----
+    method = plrc(noisy)
+    method.rebuilt_NC.copy_(~noisy.allowed_NC | torch.tensor([True, False, False]))
+    index_B = torch.arange(7)
+    assert torch.equal(method.sets(index_B), method.rebuilt_NC[:7])
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.4])
@@ -359,18 +313,10 @@ def test_invariants_through_a_run(eta: float) -> None:
         groups, made_NC = method.groups, method.rebuilt_NC
         normal, noisy_count = split_counts(120, share_at(record["epoch"], 2, 4, 0.7, 1.0), eta)
         assert (record["normal"], record["noisy"], record["selected"]) == (normal, noisy_count, normal + noisy_count)
-        assert made_NC.any(dim=1).all()
-        assert record["set_size"] == pytest.approx(float(made_NC.sum()) / 120)
+        assert made_NC.any(dim=1).all() and record["set_size"] == pytest.approx(float(made_NC.sum()) / 120)
         assert not (made_NC & ~noisy.allowed_NC)[groups.normal_N].any()
         assert not (made_NC & noisy.allowed_NC)[groups.noisy_N & ~noisy.allowed_NC.all(dim=1)].any()
     assert record["normal"] + record["noisy"] == 120
-
-
-def test_training_uses_the_new_sets(toy: Any, noisy: CandidateSets) -> None:
-    method = plrc(noisy)
-    method.rebuilt_NC.copy_(~noisy.allowed_NC | torch.tensor([True, False, False]))
-    index_B = torch.arange(7)
-    assert torch.equal(method.sets(index_B), method.rebuilt_NC[:7])
 
 
 def test_noisy_sets_get_their_label_back() -> None:
@@ -381,9 +327,7 @@ def test_noisy_sets_get_their_label_back() -> None:
     record = run_all(trainer)[-1]
     label_N1 = data.truth.label_N[:, None]
     before, after = (float(sets.gather(1, label_N1).float().mean()) for sets in (noisy.allowed_NC, trainer.method.rebuilt_NC))
-    assert record["test_accuracy"] >= 0.9
-    assert before < 0.75
-    assert after > before + 0.1
+    assert record["test_accuracy"] >= 0.9 and before < 0.75 and after > before + 0.1
 
 
 def test_features_differ_and_frozen_ones_stay(noisy: CandidateSets, toy: Any) -> None:
@@ -409,19 +353,10 @@ def test_features_differ_and_frozen_ones_stay(noisy: CandidateSets, toy: Any) ->
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"share_first": 0.2},
-        {"neighbors": 20},
-        {"size_rule": "relative"},
-        {"size_rule": "absolute"},
-        {"lamb": 2.9},
-        {"noise_rate": 0.6},
-        {"partial_rate": 1.0},
-        {"ramp": 1},
-        {"share_last": 0.75, "ramp": 1},
-    ],
+    [{"share_first": 0.2}, {"neighbors": 20}, {"size_rule": "relative"}, {"size_rule": "absolute"}, {"lamb": 2.9},
+     {"noise_rate": 0.6}, {"partial_rate": 1.0}, {"ramp": 1}, {"share_last": 0.75, "ramp": 1}],
     ids=str,
-)
+)  # fmt: skip
 def test_every_option_changes_the_sets(options: Mapping[str, Any]) -> None:
     data = toy_data(items=120, classes=5)
     common = {"warm_up": 1, "noise_rate": 0.2}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _slow import rest_slow
-from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from _toy import run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
@@ -53,9 +53,6 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# ---- check values of the sheet
-
-
 def sides_of(method: Any, logits: Tensor, *, base: bool = False, guess: float = 0.0) -> Targets:
     """Of one network that says so of its items."""
     rows = len(logits)
@@ -73,14 +70,13 @@ def test_shares_of_classes_shift_losses_and_guesses(noisy: CandidateSets) -> Non
     near((Z - 0.8 * log_class_shares(PI)).softmax(dim=1), [0.373356, 0.340765, 0.285878])
     near(Z.softmax(dim=1), [0.506480, 0.307196, 0.186324])
     near(sides_of(method, Z).guess_BC, [0.413338, 0.344325, 0.242337])
+    level = log_class_shares(torch.full((3,), 1 / 3))
+    torch.testing.assert_close((Z + 0.8 * level).softmax(dim=1), Z.softmax(dim=1))  # level classes change nothing
     shifted = F.cross_entropy(torch.tensor([[0.445482, -0.463178, -1.287550]]), torch.tensor([1]))
     ones = torch.ones(1, dtype=torch.bool)
     side = Targets(ones, ~ones, torch.tensor([[0.0, 1, 0]]), Z)
     near(selected_loss([Z, Z], side, [], 0.8 * log_class_shares(PI), torch.tensor(0.5)), [1.5 * float(shifted)])
-
-
-def test_a_guessed_label_counts_against_frequent_classes(noisy: CandidateSets) -> None:
-    """The prediction is 0, but 0 has been predicted far too often."""
+    # The prediction is 0, but 0 has been predicted far too often.
     method: Any = toy_method("promix", noisy, {**CHEAP, "tau": 0.5})
     method.label_N.fill_(2)
     method.share_Q2C[0, 0] = torch.tensor([0.9, 0.05, 0.05])
@@ -89,46 +85,27 @@ def test_a_guessed_label_counts_against_frequent_classes(noisy: CandidateSets) -
     assert sides_of(method, Z, base=True).target_BC.tolist() == [[0, 0, 1]]  # a label of its own stays
 
 
-def test_running_shares() -> None:
+def test_running_shares_quotas_and_ramps() -> None:
     chosen = torch.tensor([True, False])
     seen = torch.tensor([[1.0, 0, 0], [0, 0, 1.0]])
     near(update_class_shares(PI, seen, chosen, 0.9999), [0.500050, 0.299970, 0.199980])
     assert torch.equal(update_class_shares(PI, seen, ~chosen & chosen, 0.9999), PI)
-
-
-def test_quotas() -> None:
     count = torch.tensor([49_997 - 8 * 5000, 3, *[5000] * 8])
     assert class_quotas(count, 0.5, even=True).tolist() == [2500, 3, *[2500] * 8]
     assert class_quotas(count, 0.5, even=False).tolist() == [4999, 2, *[2500] * 8]
     assert class_quotas(torch.tensor([5000] * 10), 0.7, even=True).tolist() == [3500] * 10  # 0.7 is no exact number
     assert class_quotas(torch.tensor([4, 0, 4]), 0.0, even=True).tolist() == [1, 1, 1]
     assert class_quotas(torch.tensor([4, 0, 5]), 0.5, even=False).tolist() == [2, 1, 3]
-
-
-def test_what_changes_from_epoch_to_epoch() -> None:
     assert [linear_ramp(e, 50) for e in (0, 10, 25, 50, 599)] == [0, 0.2, 0.5, 1, 1]
     config = RunConfig.of({"data": {"name": "cifar10n"}, "method": {"name": "promix"}}).train
     assert learning_rate(config, 300.7, 600) == pytest.approx(0.025025)
 
 
-@given(seeds)
-def test_level_classes_change_nothing(seed: int) -> None:
-    logits = torch.randn(5, 4, generator=seeded(seed))
-    level = log_class_shares(torch.full((4,), 0.25))
-    for sign in (1, -1):
-        torch.testing.assert_close((logits + sign * 0.8 * level).softmax(dim=1), logits.softmax(dim=1))
-    torch.testing.assert_close(logits + 0.8 * level - logits, torch.full((5, 4), 0.8 * math.log(0.25)))
-
-
-@pytest.mark.parametrize(("trusted", "more"), [(200, 30), (229, 1), (230, 0), (231, 0), (256, 0), (0, 230)])
-def test_how_many_may_join(trusted: int, more: int) -> None:
-    trusted_B, everyone = torch.arange(256) < trusted, torch.ones(256, dtype=torch.bool)
-    joined = most_confident(trusted_B, everyone, torch.rand(256, generator=seeded()), 230)
-    assert int(joined.sum()) == more
-    assert not (joined & trusted_B).any()
-
-
-# ---- slow loops
+def test_how_many_may_join() -> None:
+    for trusted, more in ((200, 30), (229, 1), (230, 0), (231, 0), (256, 0), (0, 230)):
+        trusted_B, everyone = torch.arange(256) < trusted, torch.ones(256, dtype=torch.bool)
+        joined = most_confident(trusted_B, everyone, torch.rand(256, generator=seeded()), 230)
+        assert int(joined.sum()) == more and not (joined & trusted_B).any()
 
 
 @given(seeds, st.integers(1, 40), st.integers(1, 6), st.booleans())
@@ -166,8 +143,7 @@ def test_pairs_are_among_the_trusted(seed: int, rows: int, share: float) -> None
     own, partner, counts = pairs_among(trusted, uniform)
     inside = trusted.nonzero().flatten().tolist()
     count = len(inside)
-    assert counts.tolist() == [i < count for i in range(rows)]
-    assert own[:count].tolist() == inside
+    assert counts.tolist() == [i < count for i in range(rows)] and own[:count].tolist() == inside
     assert sorted(partner[:count].tolist()) == inside
     if count:  # the rest only repeats
         assert own.tolist() == [inside[i % count] for i in range(rows)]
@@ -177,28 +153,29 @@ def test_pairs_are_among_the_trusted(seed: int, rows: int, share: float) -> None
         assert own.tolist() == list(range(rows)) and sorted(partner.tolist()) == list(range(rows))
 
 
-def test_means_over_some() -> None:
+def test_means_and_losses_of_sets_classes_and_nobody() -> None:
     value = torch.tensor([[1.0, 2], [3, 4], [50, 60]])
     assert mean_over(value, torch.tensor([True, True, False])).tolist() == [2, 3]
     assert mean_over(value[:, 0], torch.tensor([False, True, False])).tolist() == 3
     assert mean_over(value, torch.zeros(3, dtype=torch.bool)).tolist() == [0, 0]
-
-
-def test_loss_of_a_set() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(3, 1)
     allowed = torch.tensor([[1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
     near(set_loss(logits, allowed), [-math.log(0.5), -math.log(0.5), 0.0])
     assert float(set_loss(torch.tensor([[400.0, 0.0]]), torch.tensor([[False, True]]))) == 400
-
-
-# ---- FMix
+    loss, label = torch.ones(6), torch.tensor([0, 0, 0, 2, 2, 0])
+    chosen = smallest_by_class(loss, label, class_quotas(torch.tensor([4, 0, 2]), 0.5, even=True))
+    assert chosen.tolist() == [True, False, False, True, False, False]
+    assert log_class_shares(torch.tensor([1.0, 0.0])).isfinite().all()
+    no = torch.zeros(1, dtype=torch.bool)
+    side = Targets(no, no, torch.tensor([[1.0, 0]]), torch.tensor([[0.5, 0.5]]))
+    loss = unselected_loss([torch.zeros(1, 2)] * 2, side, log_class_shares(torch.tensor([1.0, 0.0])), torch.tensor(1.0))
+    assert loss.isfinite()
 
 
 @given(seeds, st.floats(0, 1), st.sampled_from([(32, 32), (8, 8), (24, 40), (6,), (1,)]))
 def test_a_mask_has_its_share_of_ones(seed: int, share: float, size: tuple[int, ...]) -> None:
     mask = fmix_mask(draw_clouds((), 3.0, seeded(seed)), torch.tensor(share), size)
-    assert mask.shape == size
-    assert set(mask.unique().tolist()) <= {0.0, 1.0}
+    assert mask.shape == size and set(mask.unique().tolist()) <= {0.0, 1.0}
     assert abs(float(mask.mean()) - share) <= 0.5 / mask.numel() + 1e-6
 
 
@@ -222,27 +199,10 @@ def test_clouds_are_waves_whose_height_falls_with_the_frequency() -> None:
     assert float(flat[0, 1] / flat[5, 9]) == pytest.approx(1, rel=0.15)
 
 
-# ---- a step
-
-
 def steps_with(data: Dataset, options: dict[str, Any], candidates: CandidateSets | None = None) -> list[tuple[Any, Batch]]:
     """Method, as it was, and batch of the steps after the warm-up."""
-    kept = []
     trainer = toy_trainer("promix", data, candidates, options={"warm_up": 1, **options}, train={"epochs": 4, "batch_size": 16})
-    method: Any = trainer.method
-    original = method.loss
-
-    def spy(batch: Batch) -> Tensor:
-        if not method.in_warm_up:
-            then = copy.copy(method)
-            vars(then).update(copy.deepcopy({k: v for k, v in vars(method).items() if k != "loss"}))
-            vars(then).pop("loss", None)
-            kept.append((then, batch))
-        return original(batch)
-
-    method.loss = spy
-    run_all(trainer)
-    return kept
+    return [(then, batch) for then, batch in steps_of(trainer) if not then.in_warm_up]
 
 
 def mean(values: Sequence[Tensor]) -> Tensor:
@@ -358,19 +318,12 @@ def test_a_step_is_the_loop(case: str, toy: Dataset) -> None:
 
 
 def test_guessing_is_for_the_last_epochs(toy: Dataset) -> None:
-    flags = {}
-
-    def look(method: Any, batch: Batch, loss: Tensor) -> Any:
-        if not method.in_warm_up:
-            number = len(flags)
-            flags[number] = [float(batch.random[name]) for name in ("guess", "weight", "unlabeled_weight")]
-        return lambda: None
-
     options = {"warm_up": 1, "guess_last": 2, "ramp": 4, "unlabeled_epochs": 3}
-    watched_steps("promix", toy, look, options=options, train={"epochs": 5, "batch_size": 90})
-    assert [flag[0] for flag in flags.values()] == [0, 0, 1, 1]
-    assert [flag[1] for flag in flags.values()] == [0.25, 0.5, 0.75, 1]
-    assert [flag[2] for flag in flags.values()] == pytest.approx([0.1 / 3, 0.2 / 3, 0, 0])
+    steps = steps_of(toy_trainer("promix", toy, options=options, train={"epochs": 5, "batch_size": 90}))
+    draws = [batch.random for method, batch in steps if not method.in_warm_up]
+    assert [float(random["guess"]) for random in draws] == [0, 0, 1, 1]
+    assert [float(random["weight"]) for random in draws] == [0.25, 0.5, 0.75, 1]
+    assert [float(random["unlabeled_weight"]) for random in draws] == pytest.approx([0.1 / 3, 0.2 / 3, 0, 0])
 
 
 def test_draws_of_networks_and_heads_are_their_own(toy: Dataset) -> None:
@@ -381,9 +334,6 @@ def test_draws_of_networks_and_heads_are_their_own(toy: Dataset) -> None:
         own = batch.random[name].flatten(0, 1).view(4, -1) if name != "uniform" else batch.random[name].flatten(0, 2)
         assert len(own.unique(dim=0)) == len(own) >= 4
     assert (batch.random["mixup_weight"] >= 0.5).all()
-
-
-# ---- sets that are empty
 
 
 @pytest.mark.parametrize("trusted", [0.0, 1.0])
@@ -404,23 +354,6 @@ def test_a_batch_of_one_kind_alone(trusted: float, toy: Dataset) -> None:
     assert moved.tolist() == [[bool(trusted), not trusted]] * 2
     main = [network.classifier.weight.grad for network in method.trained]
     assert all(bool(grad.any()) == bool(trusted) for grad in main)  # the rest never teaches the main head
-
-
-def test_equal_losses_and_a_label_that_nobody_has() -> None:
-    loss, label = torch.ones(6), torch.tensor([0, 0, 0, 2, 2, 0])
-    chosen = smallest_by_class(loss, label, class_quotas(torch.tensor([4, 0, 2]), 0.5, even=True))
-    assert chosen.tolist() == [True, False, False, True, False, False]
-
-
-def test_a_class_without_share_keeps_logarithms_finite() -> None:
-    assert log_class_shares(torch.tensor([1.0, 0.0])).isfinite().all()
-    no = torch.zeros(1, dtype=torch.bool)
-    side = Targets(no, no, torch.tensor([[1.0, 0]]), torch.tensor([[0.5, 0.5]]))
-    loss = unselected_loss([torch.zeros(1, 2)] * 2, side, log_class_shares(torch.tensor([1.0, 0.0])), torch.tensor(1.0))
-    assert loss.isfinite()
-
-
-# ---- an epoch
 
 
 def test_each_network_has_its_own_base_set(toy: Dataset, noisy: CandidateSets) -> None:
@@ -449,8 +382,7 @@ def test_each_network_has_its_own_base_set(toy: Dataset, noisy: CandidateSets) -
 
     method.plan_epoch = spy
     records = run_all(trainer)
-    assert differ > 0
-    assert "base" not in records[0] and [record["base"] for record in records[1:]] == sizes
+    assert differ > 0 and "base" not in records[0] and [record["base"] for record in records[1:]] == sizes
     assert all(record["trusted"] + record["guessed"] <= 90 for record in records[1:])
     assert all(record["trusted"] >= record["base"] for record in records[1:])
 
@@ -488,9 +420,6 @@ def test_warm_up_loss(labels: str, toy: Dataset, noisy: CandidateSets) -> None:
     assert float(method.loss(batch).detach()) == pytest.approx(expected, rel=1e-5)
 
 
-# ---- what is given
-
-
 def test_several_votes(toy: Dataset) -> None:
     share = torch.tensor([[0.6, 0.4, 0.0], [0.0, 0.5, 0.5], [1.0, 0, 0]])
     said = CandidateSets(share > 0, ("0", "1", "2"), tuple("abc"), share)
@@ -512,28 +441,20 @@ def test_several_votes(toy: Dataset) -> None:
 
 def test_candidates_are_more_than_one_label() -> None:
     """Fewer than half of the labels drawn from the sets are right; the sets themselves say more."""
-    data = toy_data(items=180)
-    sets = toy_candidates(data, q=0.6, eta=0.1)
-    accuracy = {
-        labels: run_all(toy_trainer("promix", data, sets, options={"labels": labels}, train={"epochs": 10}))[-1][
-            "test_accuracy"
-        ]
-        for labels in ("majority", "candidates")
-    }
+    data, accuracy = toy_data(items=180), {}
+    for labels in ("majority", "candidates"):
+        trainer = toy_trainer("promix", data, toy_candidates(data, 0.6, 0.1), options={"labels": labels}, train={"epochs": 10})
+        accuracy[labels] = run_all(trainer)[-1]["test_accuracy"]
     assert accuracy["candidates"] >= max(0.9, accuracy["majority"])
 
 
-@pytest.mark.parametrize("networks", [1, 2])
-def test_main_heads_answer(networks: int, noisy: CandidateSets) -> None:
-    method: Any = toy_method("promix", noisy, {"networks": networks}).eval()
+def test_main_heads_answer_and_those_switched_off_are_not_there(noisy: CandidateSets) -> None:
     x = torch.randn(5, 6, generator=seeded())
-    assert isinstance(method.predictor, NetworkPair) == (networks == 2)
-    answers = [network(x).logits for network in method.trained]
-    assert len(answers) == networks
-    torch.testing.assert_close(method.predictor(x).logits, sum(answers) / networks)
-
-
-def test_switched_off_heads_are_not_there(noisy: CandidateSets) -> None:
+    for networks in (1, 2):
+        method: Any = toy_method("promix", noisy, {"networks": networks}).eval()
+        answers = [network(x).logits for network in method.trained]
+        assert isinstance(method.predictor, NetworkPair) == (networks == 2) == (len(answers) == 2)
+        torch.testing.assert_close(method.predictor(x).logits, sum(answers) / networks)
     assert not list(toy_method("promix", noisy, {"auxiliary": False}).auxiliary.parameters())
     names = [name for name, _ in toy_method("promix", noisy).named_parameters() if name.startswith("auxiliary")]
     assert len(names) == 4 and all("classifier" in name.split(".") for name in names)  # with the full learning rate

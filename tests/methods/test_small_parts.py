@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from pals.labels.candidates import Truth
 from pals.labels.metrics import BINS, grade_selection, mean_and_std, posterior_histogram, score_predictions
@@ -25,9 +24,6 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# --- sampling
-
-
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(0, 5))
 def test_shuffled_is_a_permutation_and_depends_on_the_generator_alone(items: list[int], seed: int) -> None:
     index_M = torch.tensor(items, dtype=torch.int64)
@@ -37,7 +33,8 @@ def test_shuffled_is_a_permutation_and_depends_on_the_generator_alone(items: lis
     assert torch.equal(order, shuffled(index_M, generator(seed)))
 
 
-def test_shuffled_reaches_every_order_equally_often() -> None:
+def test_shuffled_is_a_fair_permutation() -> None:
+    """Every order and every selected item equally often, also among more items than float32 tells apart."""
     one = generator(1)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(1200):
@@ -45,16 +42,10 @@ def test_shuffled_reaches_every_order_equally_often() -> None:
         counts[order] = counts.get(order, 0) + 1
     assert len(counts) == 6
     assert all(140 < count < 260 for count in counts.values())  # 200 expected, standard deviation 13
-
-
-def test_drawn_gives_each_selected_item_alike() -> None:
     order = drawn(torch.tensor([False, True, True, False, True]), 30_000, generator())
     share = torch.bincount(order, minlength=5) / 30_000
     torch.testing.assert_close(share, torch.tensor([0.0, 1 / 3, 1 / 3, 0.0, 1 / 3]), atol=0.01, rtol=0)
     assert len(order) == 30_000
-
-
-def test_drawn_from_more_items_than_float32_tells_apart() -> None:
     selected_N = torch.zeros(2**24 + 9, dtype=torch.bool)
     selected_N[[3, 2**24 + 7, 2**24 + 8]] = True
     assert set(drawn(selected_N, 100, generator()).tolist()) == {3, 2**24 + 7, 2**24 + 8}
@@ -67,18 +58,10 @@ def test_passes_visit_everyone_before_anyone_again(items: int, length: int, seed
     assert len(order) == length
     for start in range(0, length, items):
         one_pass = order[start : start + items]
-        assert len(set(one_pass)) == len(one_pass)
-        assert set(one_pass) <= set(index_M.tolist())
+        assert len(set(one_pass)) == len(one_pass) and set(one_pass) <= set(index_M.tolist())
     assert passes(index_M[:0], length, generator(seed)).tolist() == []
-
-
-def test_passes_are_shuffled_anew() -> None:
-    first, second = passes(torch.arange(50), 100, generator()).split(50)
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, torch.arange(50))
-
-
-# --- losses
+    first, second = passes(torch.arange(50), 100, generator(seed)).split(50)
+    assert not torch.equal(first, second) and not torch.equal(first, torch.arange(50))  # shuffled for each pass
 
 
 def test_label_smoothing_by_hand() -> None:
@@ -111,30 +94,17 @@ def test_losses_are_float32_whatever_comes_in(dtype: torch.dtype) -> None:
     logits = torch.randn(4, 3, generator=generator()).to(dtype)
     target = torch.full((4, 3), 1 / 3)
     for loss in (smoothed_cross_entropy(logits, torch.tensor([0, 1, 2, 0]), 0.3), soft_cross_entropy(logits, target)):
-        assert loss.dtype == torch.float32
-        assert loss.shape == (4,)
+        assert loss.dtype == torch.float32 and loss.shape == (4,)
     assert torch.equal(soft_cross_entropy(logits, target), soft_cross_entropy(logits.float(), target))
-
-
-def test_losses_bear_extreme_logits() -> None:
-    logits = torch.tensor([[1e4, -1e4, 0.0]])
-    assert torch.isfinite(soft_cross_entropy(logits, torch.tensor([[0.0, 0.5, 0.5]]))).all()
-    assert torch.isfinite(smoothed_cross_entropy(logits, torch.tensor([1]), 0.5)).all()
-
-
-def test_uniform_on() -> None:
-    allowed = torch.tensor([[True, False, True, False], [True] * 4, [False, False, True, False]])
-    assert uniform_on(allowed).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0, 0, 1, 0]]
-
-
-# --- mixing
+    extreme = torch.tensor([[1e4, -1e4, 0.0]])
+    assert torch.isfinite(soft_cross_entropy(extreme, torch.tensor([[0.0, 0.5, 0.5]]))).all()
+    assert torch.isfinite(smoothed_cross_entropy(extreme, torch.tensor([1]), 0.5)).all()
 
 
 def test_mixup_weights() -> None:
     plain = draw_weights((3000, 2), 1.0, np.random.default_rng(0), fold=False)
     folded = draw_weights((3000, 2), 1.0, np.random.default_rng(0), fold=True)
-    assert plain.shape == folded.shape == (3000, 2)
-    assert plain.dtype == torch.float32
+    assert plain.shape == folded.shape == (3000, 2) and plain.dtype == torch.float32
     torch.testing.assert_close(folded, torch.maximum(plain, 1 - plain))
     assert float(plain.mean()) == pytest.approx(0.5, abs=0.015)  # Beta(1, 1) is uniform
     assert float(plain.var()) == pytest.approx(1 / 12, abs=0.004)
@@ -147,8 +117,7 @@ def test_partners_are_a_permutation_in_each_row() -> None:
     assert partners(torch.tensor([0.3, 0.1, 0.2])).tolist() == [1, 2, 0]
     uniform = torch.rand(4, 9, generator=generator())
     for row, one in zip(partners(uniform), uniform, strict=True):
-        assert sorted(row.tolist()) == list(range(9))
-        assert torch.equal(row, partners(one))
+        assert sorted(row.tolist()) == list(range(9)) and torch.equal(row, partners(one))
 
 
 def test_blend_by_hand() -> None:
@@ -163,15 +132,14 @@ def test_blend_by_hand() -> None:
     assert blend(x.to(torch.bfloat16), torch.tensor([1, 2, 0]), torch.tensor(0.75)).dtype == torch.bfloat16
 
 
-# --- schedules
-
-
 RATES: list[tuple[dict[str, Any], dict[float, float]]] = [  # settings; rate after so many of 500 epochs
     (
         {"schedule": "exponential", "lr": 0.05, "factor": 0.5, "period": 50},
-        {0: 0.05, 1: 0.0493116, 25: 0.0353553, 50: 0.025, 249: 0.0015843},
+        {0: 0.05, 1: 0.0493116, 25: 0.0353553, 25.7: 0.0353553, 50: 0.025, 249: 0.0015843},
     ),
-    ({"schedule": "cosine", "lr": 0.1, "floor": 1e-4}, {0: 0.1, 250: 0.05005, 500: 1e-4}),
+    ({"schedule": "cosine", "lr": 0.1, "floor": 1e-4}, {0: 0.1, 250: 0.05005, 500: 1e-4}),  # published: half-way
+    ({"schedule": "cosine-epoch", "lr": 0.1, "floor": 1e-4}, {250.9: 0.05005}),
+    ({"schedule": "linear", "lr": 0.1, "floor": 1e-4}, {125: 0.075025}),
     ({"schedule": "cosine", "lr": 0.1, "floor": 0.0}, {500 / 3: 0.075}),
     ({"schedule": "short-cosine", "lr": 2.0}, {0: 2.0, 250: 1.54602, 500: 0.39018}),
     (
@@ -186,15 +154,6 @@ RATES: list[tuple[dict[str, Any], dict[float, float]]] = [  # settings; rate aft
 def test_learning_rates_by_hand(settings: dict[str, Any], rates: dict[float, float]) -> None:
     config = TrainConfig(**settings)
     assert [learning_rate(config, done, 500) for done in rates] == pytest.approx(list(rates.values()), abs=1e-5, rel=1e-5)
-
-
-@given(st.floats(0, 500), st.floats(0, 500))
-def test_cosine_falls(a: float, b: float) -> None:
-    config, (early, late) = TrainConfig(schedule="cosine", lr=0.1, floor=1e-4), sorted((a, b))
-    assert 1e-4 <= learning_rate(config, late, 500) <= learning_rate(config, early, 500) <= 0.1 + 1e-12
-
-
-# --- metrics
 
 
 def slow_scores(logits: list[list[float]], labels: list[int], classes: int) -> dict[str, float]:
@@ -228,19 +187,22 @@ def test_scores_by_hand() -> None:
     answers = [0, 0, 0, 1, 1, 2]
     truth = Truth.of([0, 0, 0, 0, 1, 1], ("a", "b", "c"))
     scores = score_predictions(torch.nn.functional.one_hot(torch.tensor(answers), 3).float(), truth)
-    assert scores["accuracy"] == pytest.approx(4 / 6)
-    assert scores["class_accuracy"] == pytest.approx(0.625)
+    assert scores["accuracy"] == pytest.approx(4 / 6) and scores["class_accuracy"] == pytest.approx(0.625)
     assert "top5" not in scores
     right, wrong = math.log(2 + math.e) - 1, math.log(2 + math.e)
     assert scores["loss"] == pytest.approx((4 * right + 2 * wrong) / 6, rel=1e-6)
 
 
-def test_grading_a_selection() -> None:
+def test_selections_and_seeds_by_hand() -> None:
     selected_N = torch.tensor([True, True, False, True])
     label_N = torch.tensor([0, 1, -1, 2])
     assert grade_selection(selected_N, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 3, "correct": 2}
     nobody = torch.zeros(4, dtype=torch.bool)
     assert grade_selection(nobody, label_N, Truth.of([0, 2, 1, 2])) == {"selected": 0, "correct": 0}
+    assert mean_and_std([90.0, 92.0, 97.0]) == pytest.approx({"mean": 93.0, "std": math.sqrt(13)})
+    assert mean_and_std([5.0]) == {"mean": 5.0, "std": 0.0}
+    allowed = torch.tensor([[True, False, True, False], [True] * 4, [False, False, True, False]])
+    assert uniform_on(allowed).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0, 0, 1, 0]]
 
 
 def test_posterior_histogram_by_hand() -> None:
@@ -254,17 +216,9 @@ def test_posterior_histogram_by_hand() -> None:
     ]
 
 
-def test_mean_and_std() -> None:
-    assert mean_and_std([90.0, 92.0, 97.0]) == pytest.approx({"mean": 93.0, "std": math.sqrt(13)})
-    assert mean_and_std([5.0]) == {"mean": 5.0, "std": 0.0}
-
-
 def test_nothing_here_changes_its_arguments() -> None:
-    x: Tensor = torch.rand(4, 6, generator=generator())
-    before = x.clone()
-    uniform_on(x > 0.3)
-    blend(x, torch.arange(4), torch.tensor(0.3))
-    soft_cross_entropy(x, x)
-    score_predictions(x, Truth.of([0, 1, 2, 3], tuple("abcdef")))
-    posterior_histogram(x, None)
+    x = torch.rand(4, 6, generator=generator())
+    before, truth = x.clone(), Truth.of([0, 1, 2, 3], tuple("abcdef"))
+    uniform_on(x > 0.3), blend(x, torch.arange(4), torch.tensor(0.3)), soft_cross_entropy(x, x)
+    score_predictions(x, truth), posterior_histogram(x, None)
     assert torch.equal(x, before)

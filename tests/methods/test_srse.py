@@ -61,7 +61,7 @@ def second_vote() -> tuple[Tensor, Tensor]:
     return blend_NC, soft_vote(NEAR.index_NK, kernel_weight(*NEAR, blend_NC), blend_NC)
 
 
-def test_a_trust_and_temperature() -> None:
+def test_check_values_of_the_sheet() -> None:
     rows = [set(row) for row in ("012", "102", "210", "345", "453", "543")]
     assert [set(map(str, row)) for row in NEAR.index_NK.tolist()] == rows
     near(trust(*NEAR, Y_NC, 2.0), [0.579214, 1.0, 0.579214, 0.508188, 1.0, 1.0])
@@ -69,23 +69,14 @@ def test_a_trust_and_temperature() -> None:
     mixed_N = mixedness(*NEAR, Y_NC, 0.5)
     near(mixed_N, [0.660116, 0.665131, 0.660116, 0.890888, 0.911911, 0.921353])
     near(0.1 + 0.5 * mixed_N.square(), [0.317876, 0.321200, 0.317876, 0.496841, 0.515791, 0.524445])
-
-
-def test_b_weights() -> None:
     weight_NK = kernel_weight(*NEAR, Y_NC)
     near(weight_NK[0], [0.579214, 0.809990, 0.263803])
     near(weight_NK[1], [1.0, 0.470181, 0.470181])
     near(weight_NK[5], [1.0, 0.944125, 0.361510])
-
-
-def test_c_first_vote() -> None:
     vote_NC = first_vote()
     near(vote_NC[0], [0.628542, 0.214779, 0.156679])
     near(vote_NC[3], [0.262542, 0.520313, 0.217145])
     near(vote_NC[5], [0.346551, 0.470439, 0.183010])
-
-
-def test_d_blend_second_vote_and_selection() -> None:
     near(relative_peak(first_vote(), P_NC), [0.473107, 0.533089, 0.473107, 0.464435, 0.387892, 0.356275])
     blend_NC, posterior_NC = second_vote()
     near(blend_NC[0], [0.694558, 0.231316, 0.074126])
@@ -96,19 +87,14 @@ def test_d_blend_second_vote_and_selection() -> None:
     pool_C = agreeing_counts(posterior_NC, ALLOWED_NC)
     assert pool_C.tolist() == [3, 2, 0]  # item 5 is not eligible: 1 is not in {0}
     assert [floor_quantile(pool_C, delta) for delta in (0.25, 0.5, 1.0)] == [1, 2, 3]
+    cases = [([1, 4], 0.5), ([0, 1, 2, 3], 0.25), ([4, 4, 4, 4], 0.25), ([0, 0, 0, 8], 1.0), ([29, 29, 29], 0.3)]
+    assert [floor_quantile(torch.tensor(pools), delta) for pools, delta in cases] == [2, 0, 4, 8, 29]
     for quota, most in [(0, 0), (1, 2), (2, 4), (3, 5), (9, 5)]:
         selected_N = select_own(posterior_NC, ALLOWED_NC, quota)
-        assert int(selected_N.sum()) == most
-        assert not selected_N[5]
-
-
-def test_e_the_exponential_kernel_makes_the_vote_hard() -> None:
+        assert int(selected_N.sum()) == most and not selected_N[5]
     weight_NK = kernel_weight(*NEAR, Y_NC, kernel="exp")
     assert float(weight_NK.max()) == pytest.approx(math.exp(10), rel=1e-5)
     near(soft_vote(NEAR.index_NK, weight_NK, Y_NC)[0], [1.0, 0.0, 0.0])
-
-
-# ---- the tables against slow loops ----
 
 
 def random_problem(seed: int, items: int = 30, classes: int = 5, k: int = 6) -> tuple[Any, Tensor, Tensor]:
@@ -163,18 +149,7 @@ def test_kernel_and_vote_against_a_slow_loop(seed: int, soft: bool) -> None:
     torch.testing.assert_close(soft_vote(found.index_NK, weight_NK, label_NC), torch.tensor(expected_vote), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_votes_are_distributions_and_weights_at_most_one(seed: int) -> None:
-    found, allowed_NC, _ = random_problem(seed)
-    weight_NK = kernel_weight(*found, allowed_NC.float())
-    assert (weight_NK > 0).all()
-    assert (weight_NK <= 1).all()
-    for kernel in ("topology", "exp"):
-        made_NK = kernel_weight(*found, allowed_NC.float(), kernel=kernel)
-        near(soft_vote(found.index_NK, made_NK, allowed_NC.float()).sum(dim=1), [1.0] * 30)
-
-
-def test_one_label_that_the_neighbours_share_is_trusted_in_full() -> None:
+def test_ends_of_trust_and_entropy() -> None:
     """Not so where the item itself is undecided, nor where gamma is 0."""
     index_NK = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 0, 1]])
     cosine_NK = torch.tensor([[1.0, 0.9, 0.8]] * 3)
@@ -183,14 +158,8 @@ def test_one_label_that_the_neighbours_share_is_trusted_in_full() -> None:
     near(trusted_N[:2], [1.0, 1.0])
     assert float(trusted_N[2]) < 0.9
     near(trust(index_NK, cosine_NK, label_NC, 0.0), [1.0] * 3)
-
-
-def test_zero_features_stay_finite() -> None:
     index_NK, cosine_NK, label_NC = torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, 2), torch.eye(2)
     near(soft_vote(index_NK, kernel_weight(index_NK, cosine_NK, label_NC), label_NC), [[0.5, 0.5]] * 2)
-
-
-def test_entropy_is_one_where_all_classes_are_equal() -> None:
     near(entropy(torch.tensor([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])), [1.0, 0.0, 0.5])
 
 
@@ -204,9 +173,6 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         posterior_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
         select_own(posterior_NC, allowed_NC, floor_quantile(agreeing_counts(posterior_NC, allowed_NC), 0.25))
     assert seen.largest <= 8 * items * classes
-
-
-# ---- blend and selection ----
 
 
 def test_blend_by_hand() -> None:
@@ -223,43 +189,21 @@ def test_blend_by_hand() -> None:
     near(blend_with_prediction(vote_NC, predicted_NC, weighted_NC, 0.5, reliability=0.0)[0], [0.774194, 0.0, 0.225806])
 
 
-@pytest.mark.parametrize(
-    ("pools", "delta", "quota"),
-    [([1, 4], 0.5, 2), ([0, 1, 2, 3], 0.25, 0), ([4, 4, 4, 4], 0.25, 4), ([0, 0, 0, 8], 1.0, 8), ([29, 29, 29], 0.3, 29)],
-)
-def test_quota_is_interpolated_and_cut(pools: list[int], delta: float, quota: int) -> None:
-    assert floor_quantile(torch.tensor(pools), delta) == quota
-
-
-def slow_selection(belief: list[list[float]], allowed: list[list[bool]], quota: int) -> set[int]:
-    chosen: set[int] = set()
-    winner = [max(range(len(row)), key=lambda c, row=row: (row[c], -c)) for row in belief]
-    for c in range(len(belief[0])):
-        pool = [i for i, own in enumerate(winner) if own == c and allowed[i][c]]
-        chosen |= set(sorted(pool, key=lambda i, c=c: (-belief[i][c], i))[:quota])
-    return chosen
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_selection_against_a_slow_loop(seed: int) -> None:
-    """With beliefs in steps of a tenth, so that many are equal."""
+    """With beliefs in steps of a tenth, so that many are equal. A class that wins nothing is not filled up."""
     _, allowed_NC, predicted_NC = random_problem(seed, items=40)
     posterior_NC = (predicted_NC * 10).round() / 10
+    belief, winner = posterior_NC.tolist(), posterior_NC.argmax(dim=1).tolist()
     for quota in (0, 1, 2, 5, 100):
-        selected_N = select_own(posterior_NC, allowed_NC, quota)
-        assert set(selected_N.nonzero().flatten().tolist()) == slow_selection(posterior_NC.tolist(), allowed_NC.tolist(), quota)
+        expected: set[int] = set()
+        for c in range(5):
+            pool = [i for i in range(40) if winner[i] == c and allowed_NC[i, c]]
+            expected |= set(sorted(pool, key=lambda i, c=c: (-belief[i][c], i))[:quota])
+        assert set(select_own(posterior_NC, allowed_NC, quota).nonzero().flatten().tolist()) == expected
 
 
-def test_no_class_is_filled_up() -> None:
-    """Class 1 is a candidate of all but nobody's winner: it selects nothing, where PALS would pad it."""
-    posterior_NC = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]])
-    assert select_own(posterior_NC, torch.ones(3, 2, dtype=torch.bool), 1).tolist() == [True, False, False]
-
-
-# ---- prototypes and consensus ----
-
-
-def test_prototypes_by_hand() -> None:
+def test_prototypes_and_consensus_by_hand() -> None:
     """Class 0 has two items, whose mean lies at 45 degrees; class 1 none; class 2 begins from nothing."""
     old_CD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     unit_MD = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.0, -1.0]])
@@ -269,22 +213,16 @@ def test_prototypes_by_hand() -> None:
     length = math.hypot(0.9 + tenth, tenth)
     near(moved_CD, [[(0.9 + tenth) / length, tenth / length], [0.0, 1.0], [0.6, 0.8]])
     near(update_class_means(old_CD, unit_MD, member_MC, 0.0), [[math.sqrt(0.5)] * 2, [0.0, 1.0], [0.6, 0.8]])
-
-
-def test_consensus_needs_all_three() -> None:
     eye_33 = torch.eye(3)
     one, two = eye_33[0:1], eye_33[1:2]
-    for predicted, believed, unit, expected in [
-        (one, one, one, 0),
-        (two, two, two, 1),
-        (two, one, one, -1),
-        (one, two, one, -1),
-        (one, one, two, -1),
+    for three, expected in [
+        ((one,) * 3, 0),
+        ((two,) * 3, 1),
+        ((two, one, one), -1),
+        ((one, two, one), -1),
+        ((one, one, two), -1),
     ]:
-        assert consensus(predicted, believed, unit, eye_33).tolist() == [expected]
-
-
-# ---- the method ----
+        assert consensus(*three, eye_33).tolist() == [expected]  # it needs all three
 
 
 @dataclass
@@ -337,8 +275,7 @@ def test_the_worked_example_through_the_method() -> None:
     torch.testing.assert_close(found.posterior_NC, posterior_NC, atol=1e-6, rtol=0)
     assert found.quota == 1
     best = [max(items, key=lambda i, c=c: float(posterior_NC[i, c])) for c, items in enumerate(([0, 1, 2], [3, 4]))]
-    assert found.reliable_N.nonzero().flatten().tolist() == best
-    assert found.label_N[best].tolist() == [0, 1]
+    assert found.reliable_N.nonzero().flatten().tolist() == best and found.label_N[best].tolist() == [0, 1]
     assert set(plan.groups["main"].order_M.tolist()) == set(best)
     torch.testing.assert_close(method.prototype_CD, torch.stack([*FEATURES_ND[best], torch.zeros(2)]))
     assert torch.equal(method.allowed_NC, ALLOWED_NC)
@@ -346,27 +283,24 @@ def test_the_worked_example_through_the_method() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"neighbors": 3},
-        {"kernel": "exp"},
-        {"second_kernel": "exp"},
-        {"kernel": "exp", "second_kernel": "topology"},
-        {"temperature": 0.5},
-        {"gamma": 0.0},
-        {"spread_temperature": 5.0},
-        {"spread_weight": 0.0},
-        {"model_share": 1.0},
-        {"model_ramp": 2},
-        {"mask": False},
-        {"reliability": 0.5},
-        {"second_vote": False},
-    ],
+    [{"neighbors": 3}, {"kernel": "exp"}, {"second_kernel": "exp"}, {"kernel": "exp", "second_kernel": "topology"},
+     {"temperature": 0.5}, {"gamma": 0.0}, {"spread_temperature": 5.0}, {"spread_weight": 0.0}, {"model_share": 1.0},
+     {"model_ramp": 2}, {"mask": False}, {"reliability": 0.5}, {"second_vote": False}],
     ids=str,
-)
+)  # fmt: skip
 def test_labelling_options_change_the_belief(options: Mapping[str, Any], noisy: CandidateSets) -> None:
     changed_NC = belief_of(noisy, **options)
     assert float((changed_NC - belief_of(noisy)).abs().max()) > 1e-3
     near(changed_NC.sum(dim=1), [1.0] * len(noisy))
+
+
+def usual_belief(votes_NC: Tensor, candidates: CandidateSets, second: bool = True) -> Tensor:
+    """Vote, blend and, if wanted, second vote of the third epoch of a hundred."""
+    ctx = context(candidates)
+    found = nearest(ctx.features_ND, 5)
+    vote_NC = soft_vote(found.index_NK, kernel_weight(*found, votes_NC), votes_NC)
+    blend_NC = blend_with_prediction(vote_NC, ctx.predicted_NC, votes_NC, 0.1)
+    return soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC) if second else blend_NC
 
 
 def test_kernels_are_chosen_vote_by_vote(noisy: CandidateSets) -> None:
@@ -377,14 +311,6 @@ def test_kernels_are_chosen_vote_by_vote(noisy: CandidateSets) -> None:
     }
     assert sharp["topology", "exp"] > 0.99 < sharp["exp", "same"]
     assert sharp["exp", "topology"] < 0.9 > sharp["topology", "same"]
-
-
-def test_without_the_second_vote_the_blend_is_the_belief(noisy: CandidateSets) -> None:
-    ctx, ballot_NC = context(noisy), noisy.allowed_NC.float()
-    found = nearest(ctx.features_ND, 5)
-    vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
-    expected_NC = blend_with_prediction(vote_NC, ctx.predicted_NC, ballot_NC, 0.1)
-    torch.testing.assert_close(belief_of(noisy, second_vote=False), expected_NC, atol=1e-6, rtol=0)
 
 
 def test_neighbours_in_the_opposite_direction_count_as_if_at_right_angles(noisy: CandidateSets) -> None:
@@ -413,19 +339,18 @@ def test_the_quantile_sets_how_many_are_selected(noisy: CandidateSets) -> None:
     assert counts[0] < counts[1] < counts[2]
 
 
-def test_votes_of_people_are_used_unless_switched_off(noisy: CandidateSets) -> None:
-    """Shares of the votes and 1e-8 more, on the candidates alone."""
+def test_what_votes_and_what_the_belief_is(noisy: CandidateSets) -> None:
+    """Shares of the answers and 1e-8 more, on the candidates alone; without the second vote the blend is the belief."""
     share_NC = noisy.allowed_NC * torch.tensor([1.0, 5.0, 20.0])
     counted = replace(noisy, frequency_NC=share_NC / share_NC.sum(dim=1, keepdim=True))
     with_share_NC, without_NC = (belief_of(counted, use_frequencies=use) for use in (True, False))
-    assert torch.equal(without_NC, belief_of(noisy))
-    assert not torch.allclose(with_share_NC, without_NC, atol=1e-2)
-    ballot_NC = (counted.frequency_NC + 1e-8) * noisy.allowed_NC
-    found = nearest(context(noisy).features_ND, 5)
-    vote_NC = soft_vote(found.index_NK, kernel_weight(*found, ballot_NC), ballot_NC)
-    blend_NC = blend_with_prediction(vote_NC, context(noisy).predicted_NC, ballot_NC, 0.1)
-    expected_NC = soft_vote(found.index_NK, kernel_weight(*found, blend_NC), blend_NC)
+    assert torch.equal(without_NC, belief_of(noisy)) and not torch.allclose(with_share_NC, without_NC, atol=1e-2)
+    expected_NC = usual_belief((counted.frequency_NC + 1e-8) * noisy.allowed_NC, noisy)
     torch.testing.assert_close(with_share_NC, expected_NC, atol=1e-6, rtol=0)
+    blend_NC = usual_belief(noisy.allowed_NC.float(), noisy, second=False)
+    torch.testing.assert_close(belief_of(noisy, second_vote=False), blend_NC, atol=1e-6, rtol=0)
+    for kernel in ("exp", "topology"):  # the lowest temperature there is
+        assert torch.isfinite(belief_of(noisy, kernel=kernel, temperature=0.02)).all()
 
 
 @pytest.mark.parametrize(("view", "asked"), [("weak", ["weak"]), ("eval", ["eval"]), ("both", ["weak", "strong"])])
@@ -446,13 +371,12 @@ def test_an_epoch_draws_as_many_items_as_there_are(toy: Dataset, noisy: Candidat
     method = srse(noisy)
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
-    assert len(order_M) == len(noisy) > len(order_M.unique())
-    assert plan.selection.selected_N[order_M].all()
+    assert len(order_M) == len(noisy) > len(order_M.unique()) and plan.selection.selected_N[order_M].all()
     assert (plan.groups["main"].target[order_M] >= 0).all()
     assert [record["steps"] for record in run_all(toy_trainer("srse", toy, train={"epochs": 2}))] == [2, 2]
 
 
-def test_where_a_quarter_of_the_classes_win_nothing_each_still_selects_one() -> None:
+def test_who_is_selected_where_classes_win_nothing(noisy: CandidateSets, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve items of class 0 and four classes: the quantile of the pools (12, 0, 0, 0) is 0."""
     sets = CandidateSets.from_matrix(torch.tensor([[True, True, False, False]]).expand(12, 4).clone())
     ctx = StubContext(torch.rand(12, 16), torch.tensor([[0.7, 0.1, 0.1, 0.1]]).expand(12, 4), epoch=20)
@@ -461,9 +385,6 @@ def test_where_a_quarter_of_the_classes_win_nothing_each_still_selects_one() -> 
     assert floor_quantile(agreeing_counts(method.posterior(), sets.allowed_NC), 0.25) == 0
     assert method.statistics() == {"quota": 1, "reliable": 1, "salvaged": 0}
     assert len(plan.groups["main"].order_M) == 12
-
-
-def test_where_nobody_wins_a_candidate_all_take_their_best(noisy: CandidateSets, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed_NC = noisy.allowed_NC & torch.tensor([True, True, False])
     allowed_NC[~allowed_NC.any(dim=1), 1] = True
     sets = replace(noisy, allowed_NC=allowed_NC)
@@ -475,17 +396,11 @@ def test_where_nobody_wins_a_candidate_all_take_their_best(noisy: CandidateSets,
     assert plan.selection.label_N.tolist() == [0 if first else 1 for first in allowed_NC[:, 0].tolist()]
 
 
-# ---- salvage ----
-
-
-@pytest.mark.parametrize(("epochs", "share", "window"), [(500, 0.03, 15), (100, 0.03, 5), (250, 0.03, 8), (10, 0.0, 5)])
-def test_window(epochs: int, share: float, window: int) -> None:
-    assert salvage_window(epochs, share) == window
-
-
 @pytest.mark.parametrize("window", [5, 15])
 def test_run_lengths_are_as_good_as_queues(window: int, noisy: CandidateSets) -> None:
     """Sixty epochs of made-up answers against two queues of the last `window` epochs per item."""
+    windows = {(500, 0.03): 15, (100, 0.03): 5, (250, 0.03): 8, (10, 0.0): 5}
+    assert {case: salvage_window(*case) for case in windows} == windows
     method = srse(noisy, salvage_share=window / 500)
     generator = torch.Generator().manual_seed(window)
     reliable, agreed = deque(maxlen=window), deque(maxlen=window)  # type: ignore[var-annotated]
@@ -501,8 +416,7 @@ def test_run_lengths_are_as_good_as_queues(window: int, noisy: CandidateSets) ->
         if len(reliable) == window:
             past = torch.stack(list(agreed))
             expected_N = ~torch.stack(list(reliable)).any(dim=0) & (past == past[0]).all(dim=0) & (past[0] >= 0)
-        assert torch.equal(salvaged_N, expected_N)
-        assert not (salvaged_N & reliable_N).any()
+        assert torch.equal(salvaged_N, expected_N) and not (salvaged_N & reliable_N).any()
         seen += int(expected_N.sum())
     assert 100 < seen < 60 * len(noisy) / 2
 
@@ -525,7 +439,7 @@ def planned(method: SRSE, ctx: StubContext, epoch: int, **changes: Any) -> tuple
     return bool(plan.selection.selected_N[0]), int(plan.selection.label_N[0])
 
 
-def test_an_item_whose_set_lacks_the_label_is_salvaged_after_five_epochs() -> None:
+def test_salvage_after_five_epochs_unless_set_otherwise() -> None:
     sets, ctx = two_clouds()
     method = srse(sets, delta=1.0)
     assert [planned(method, ctx, epoch) for epoch in range(1, 5)] == [(False, -1)] * 4
@@ -537,9 +451,6 @@ def test_an_item_whose_set_lacks_the_label_is_salvaged_after_five_epochs() -> No
     doubt_NC[0] = torch.tensor([0.1, 0.1, 0.8])  # one epoch of doubt, and it has to hold out as long again
     assert not planned(method, ctx, 7, predicted_NC=doubt_NC)[0]
     assert [planned(method, ctx, epoch)[0] for epoch in range(8, 13)] == [False] * 4 + [True]
-
-
-def test_salvage_can_be_turned_off_or_take_longer() -> None:
     sets, ctx = two_clouds()
     for options, epochs, first in [({"salvage": False}, 100, None), ({}, 500, 15), ({"salvage_share": 0.1}, 100, 10)]:
         method = srse(sets, delta=1.0, **options)
@@ -557,8 +468,7 @@ def test_invariants_through_a_run() -> None:
     for record in trainer.epochs():
         found = method.extraction
         own_N = noisy.allowed_NC.gather(1, found.label_N.clamp_min(0)[:, None]).squeeze(1)
-        assert own_N[found.reliable_N].all()
-        assert not (found.reliable_N & found.salvaged_N).any()
+        assert own_N[found.reliable_N].all() and not (found.reliable_N & found.salvaged_N).any()
         assert torch.equal(found.label_N >= 0, found.reliable_N | found.salvaged_N)
         assert record["selected"] == record["reliable"] + record["salvaged"] == int((found.label_N >= 0).sum())
         assert record["correct"] == int((found.label_N == data.truth.label_N).sum())
@@ -569,23 +479,17 @@ def test_invariants_through_a_run() -> None:
     near(method.prototype_CD.norm(dim=1), [1.0] * 3)
 
 
-# ---- training ----
-
-
-def slow_cross_entropy(z: list[float], target: list[float]) -> float:
-    total = math.log(sum(math.exp(value) for value in z))
-    return sum(t * (total - value) for t, value in zip(target, z, strict=True))
-
-
 def slow_loss(x: Tensor, labels: list[int], w: float, uniform: list[float], matrix: Tensor, r: float) -> float:
     """Of one view: mix-up of inputs and of smoothed one-hot targets, one number at a time."""
     partner = sorted(range(len(labels)), key=lambda i: uniform[i])
     target = [[(1 - r) * (c == label) + r / matrix.shape[1] for c in range(matrix.shape[1])] for label in labels]
     losses = []
     for i, j in enumerate(partner):
-        mixed = [w * a + (1 - w) * b for a, b in zip(x[i].tolist(), x[j].tolist(), strict=True)]
-        z = slow_sum(mixed, matrix.tolist())
-        losses.append(slow_cross_entropy(z, [w * a + (1 - w) * b for a, b in zip(target[i], target[j], strict=True)]))
+        z = slow_sum([w, 1 - w], [slow_sum(x[k].tolist(), matrix.tolist()) for k in (i, j)])
+        total = math.log(sum(math.exp(value) for value in z))
+        losses.append(
+            sum(t * (total - value) for t, value in zip(slow_sum([w, 1 - w], [target[i], target[j]]), z, strict=True))
+        )
     return sum(losses) / len(losses)
 
 
@@ -623,19 +527,18 @@ def test_ways_through_the_network(noisy: CandidateSets) -> None:
     assert loss["joined"] == pytest.approx(nn.functional.cross_entropy(logits, batch.target.repeat(2)).item(), rel=1e-5)
 
 
-def test_clean_statistics_move_running_statistics_and_prototypes_but_not_the_loss(noisy: CandidateSets) -> None:
+def test_clean_statistics_move_running_statistics_and_prototypes_but_no_loss_and_no_gradient(noisy: CandidateSets) -> None:
     batch = a_batch()
     methods = [srse(noisy, clean_statistics=clean, mixup=False).train() for clean in (True, False)]
     losses = [method.loss(batch) for method in methods]
-    assert torch.equal(*losses)
+    gradients = [torch.autograd.grad(v, list(m.network.parameters())) for v, m in zip(losses, methods, strict=True)]
+    assert torch.equal(*losses) and not methods[0].clean_BD.requires_grad
+    torch.testing.assert_close(*gradients)
     clean, plain = (dict(method.network.named_buffers()) for method in methods)
     norms = [name for name in clean if name.endswith("running_mean")]
     tracked = [name for name in clean if name.endswith("num_batches_tracked")]
-    assert norms and tracked
-    for name in norms:
-        assert not torch.allclose(clean[name], plain[name])
-    for name in tracked:
-        assert (int(clean[name]), int(plain[name])) == (2, 1)
+    assert norms and not any(torch.allclose(clean[name], plain[name]) for name in norms)
+    assert tracked and {(int(clean[name]), int(plain[name])) for name in tracked} == {(2, 1)}
     for method in methods:
         assert not method.prototype_CD.any()  # the loss changes no state of its own
         method.after_step(batch)
@@ -643,27 +546,7 @@ def test_clean_statistics_move_running_statistics_and_prototypes_but_not_the_los
     unit_BD = nn.functional.normalize(fresh.network(batch.views[0]).features, dim=1).detach()
     expected_CD = torch.stack([nn.functional.normalize(unit_BD[batch.target == c].mean(dim=0), dim=0) for c in (0, 1)])
     torch.testing.assert_close(methods[0].prototype_CD[:2], expected_CD, atol=1e-5, rtol=0)
-    assert not methods[0].prototype_CD[2].any()
-    assert not methods[1].prototype_CD.any()
-
-
-def test_the_clean_pass_has_no_gradient(noisy: CandidateSets) -> None:
-    batch = a_batch()
-    gradients = []
-    for clean in (True, False):
-        method = srse(noisy, clean_statistics=clean, mixup=False).train()
-        method.loss(batch).backward()
-        assert not clean or not method.clean_BD.requires_grad
-        gradients.append([parameter.grad for parameter in method.network.parameters()])
-    torch.testing.assert_close(*gradients)
-
-
-# ---- settings ----
-
-
-def test_the_lowest_temperature_stays_finite(noisy: CandidateSets) -> None:
-    assert torch.isfinite(belief_of(noisy, kernel="exp", temperature=0.02)).all()
-    assert torch.isfinite(belief_of(noisy, temperature=0.02)).all()
+    assert not methods[0].prototype_CD[2].any() and not methods[1].prototype_CD.any()
 
 
 def test_learns_from_very_noisy_sets() -> None:
@@ -675,6 +558,5 @@ def test_learns_from_very_noisy_sets() -> None:
     assert run_all(trainer)[-1]["test_accuracy"] >= 0.95
     found = trainer.method.extraction
     right_N = found.label_N == data.truth.label_N
-    assert int(found.salvaged_N.sum()) >= 20
-    assert float(right_N[found.salvaged_N].float().mean()) >= 0.9
+    assert int(found.salvaged_N.sum()) >= 20 and float(right_N[found.salvaged_N].float().mean()) >= 0.9
     assert float(right_N[found.reliable_N].float().mean()) >= 0.9

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor, nn
 
-from _toy import run_all, small_network, toy_candidates, toy_data, toy_method, toy_trainer
+from _toy import recorded, run_all, small_network, steps_of, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Method, Problem, find_method, method_options
 from pals.methods.upllrs import UPLLRS, confident_loss, ema_buffer_decay, exclude_largest, max_separation_steps
-from pals.training.optim import TrainConfig, learning_rate
 from pals.vision.networks import build_network
 
 seeds = st.integers(0, 2**31)
@@ -30,17 +29,13 @@ def method_on(name: str, allowed: Any, **options: Any) -> Any:
     return find_method(name)(method_options(name, options), problem).train()
 
 
-# --- the separation
-
-
 def test_how_many_are_left() -> None:
     loss, reliable = torch.arange(40_000.0), torch.ones(40_000, dtype=torch.bool)
     left = []
     for _ in range(14):
         reliable = exclude_largest(loss, reliable, 0.03)
         left.append(int(reliable.sum()))
-    assert left[:2] == [38_800, 37_636]
-    assert left[-1] == 26_118
+    assert left[:2] == [38_800, 37_636] and left[-1] == 26_118
     assert [max_separation_steps(share) for share in (0.03, 0.005, 0.01, 0.0)] == [34, 204, 102, 0]
 
 
@@ -51,8 +46,7 @@ def test_those_with_the_largest_loss_go(seed: int, items: int, share: float) -> 
     reliable = torch.rand(items, generator=generator) < 0.7
     left = exclude_largest(loss, reliable, share)
     gone = reliable & ~left
-    assert not (left & ~reliable).any()
-    assert int(gone.sum()) == int(share * int(reliable.sum()))
+    assert not (left & ~reliable).any() and int(gone.sum()) == int(share * int(reliable.sum()))
     if gone.any() and left.any():
         assert loss[gone].min() >= loss[left].max()
 
@@ -70,20 +64,15 @@ def test_worked_example_of_the_ranking_loss() -> None:
 
 def watched(method: Any) -> list[dict[str, Any]]:
     """A note of each separation: the losses it ranks by, the sets before and after, the weights it began with."""
-    notes: list[dict[str, Any]] = []
-    separate, begin = method._separate, method.begin_phase
-
-    def spy_begin(number: int) -> None:
-        begin(number)
-        if not method.separated:
-            notes.append({"start": copy.deepcopy(method.separator.state_dict())})
+    separate, notes = method._separate, list[dict[str, Any]]()
 
     def spy(ctx: Any) -> None:
-        notes[-1] |= {"before": method.reliable_N.clone(), "loss": method.loss_N.clone()}
+        notes.append({"before": method.reliable_N.clone(), "loss": method.loss_N.clone()})
         separate(ctx)
-        notes[-1] |= {"after": method.reliable_N.clone()}
+        notes[-1] |= {"after": method.reliable_N.clone(), "start": starts[-1]}
 
-    method._separate, method.begin_phase = spy, spy_begin
+    starts = recorded(method, "begin_phase", lambda *_: copy.deepcopy(method.separator.state_dict()))
+    method._separate = spy
     return notes
 
 
@@ -101,8 +90,7 @@ def test_phases(toy: Dataset) -> None:
             assert torch.equal(method.network.classifier.weight, learnt)  # the separation trains its own network
     assert [r["phase"] for r in records] == [f"separation-{n}" for n in (1, 1, 2, 2, 3, 3)] + ["main"] * 3
     assert [r["lr"] for r in records[:6]] == [0.1] * 6
-    assert [r["reliable"] for r in records] == [72, 65, 65, 59, 59, 54, 54, 54, 54]
-    assert len(notes) == 3
+    assert [r["reliable"] for r in records] == [72, 65, 65, 59, 59, 54, 54, 54, 54] and len(notes) == 3
     for note in notes:
         gone = note["before"] & ~note["after"]
         assert note["loss"][gone].min() >= note["loss"][note["after"]].max()
@@ -110,27 +98,20 @@ def test_phases(toy: Dataset) -> None:
     assert not torch.equal(starts[0], starts[1]) and not torch.equal(starts[1], starts[2])
     assert not any(torch.equal(first["classifier.weight"], start) for start in starts)
     held = method.holdout.index_M
-    assert not method.reliable_N[held].any()
-    assert records[-1]["selected"] == 54
+    assert not method.reliable_N[held].any() and records[-1]["selected"] == 54
 
 
 def test_the_losses_that_rank_are_those_seen_in_the_last_epoch(toy: Dataset) -> None:
     trainer = toy_trainer("upllrs", toy, options={"separation_epochs": 3, "max_steps": 1}, train={"epochs": 1})
     method: Any = trainer.method
-    notes, original, seen = watched(method), method.loss, {}
-
-    def spy(batch: Batch) -> Tensor:
-        loss = original(batch)
-        if method.separating:
-            assert torch.equal(batch.views[0], toy.views.make("eval", toy.train.inputs[batch.index_B], trainer.generator))
-            seen.update(zip(batch.index_B.tolist(), method.loss_B.tolist(), strict=True))
-        return loss
-
-    method.loss = spy
+    notes, seen = watched(method), dict[int, float]()
+    losses = recorded(method, "loss", lambda _, batch: (method.separating, batch, method.loss_B.tolist()))
     run_all(trainer)
+    for _, batch, loss in [step for step in losses if step[0]]:
+        assert torch.equal(batch.views[0], toy.views.make("eval", toy.train.inputs[batch.index_B], trainer.generator))
+        seen.update(zip(batch.index_B.tolist(), loss, strict=True))
     trained = method.holdout.others_M.tolist()
-    assert sorted(seen) == trained
-    assert notes[0]["loss"][trained].tolist() == [seen[i] for i in trained]
+    assert sorted(seen) == trained and notes[0]["loss"][trained].tolist() == [seen[i] for i in trained]
 
 
 @pytest.mark.parametrize(
@@ -145,18 +126,14 @@ def test_when_the_separation_ends(rates: list[float], steps: int, toy: Dataset) 
     method: Any = trainer.method
     method.holdout.covering_rate = lambda *_: next(rest, 0.9)
     records = run_all(trainer)
-    assert len(records) == steps + 1
-    assert records[steps - 1]["covering_rate"] == rates[-1]
+    assert len(records) == steps + 1 and records[steps - 1]["covering_rate"] == rates[-1]
 
 
-def test_the_separation_ends_when_nobody_is_left_to_move() -> None:
+def test_the_separation_ends_when_nobody_is_left_and_may_have_its_own_network(toy: Dataset) -> None:
     data = toy_data(items=40)
     records = run_all(toy_trainer("upllrs", data, options={"max_steps": 9}, train={"epochs": 1}))
     assert [r["phase"] for r in records] == ["separation-1"] * 2 + ["main"]  # 0.03 of 32 items is less than one
     assert records[-1]["reliable"] == 32
-
-
-def test_the_separator_may_be_another_network(toy: Dataset) -> None:
     asked = []
     make = small_network(3, seed=1)
 
@@ -181,22 +158,31 @@ def test_separation_finds_noisy_sets() -> None:
     method: Any = trainer.method
     trained = method.holdout.others_M
     out = trained[~method.reliable_N[trained]]
-    assert float(noisy[out].float().mean()) > 0.3
-    assert float(noisy[method.reliable_N].float().mean()) < 0.02
+    assert float(noisy[out].float().mean()) > 0.3 and float(noisy[method.reliable_N].float().mean()) < 0.02
 
 
-# --- the learning
-
-
-def test_worked_example_of_the_pseudo_label_loss() -> None:
+def test_worked_examples_of_the_learning() -> None:
+    """Pseudo-label loss, confidence, ramp; and no gradient goes through the guess."""
     sure = torch.tensor([[0.99, 0.01], [0.5, 0.5], [0.6, 0.4], [0.3, 0.7]])
     strong = torch.tensor([[0.449329, 0.550671]]).log().repeat(4, 1)  # -log of the first is 0.8
     assert float(confident_loss(sure, strong, 0.95).mean()) == pytest.approx(0.2, abs=1e-6)
     assert float(confident_loss(sure[1:], strong[1:], 0.95).sum()) == 0
     assert float(confident_loss(torch.tensor([[0.95, 0.05]]), strong[:1], 0.95)) == pytest.approx(0.8, abs=1e-6)
+    method = method_on("upllrs", [[1, 1, 0]], held_out=0.0)
+    method.separating = False
+    views = tuple(torch.tensor([p]).log() for p in ([0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.6, 0.2, 0.2]))
+    method.loss(batch := Batch(torch.tensor([0]), views, None))
+    method.after_step(batch)
+    assert method.confidence_NC[0].tolist() == pytest.approx([0.63099, 0.36901, 0], abs=1e-5)
+    method = method_on("upllrs", [[1, 1, 0]] * 2, held_out=0.0)
+    method.separating = False
+    weak, strong = (torch.randn(1, 3) + torch.tensor([9.0, 0, 0])).requires_grad_(), torch.randn(1, 3, requires_grad=True)
+    other = Batch(torch.tensor([1]), (weak, strong), None)
+    views = tuple(torch.randn(1, 3) for _ in range(3))
+    method.loss(Batch(torch.tensor([0]), views, None, groups={"unreliable": other})).backward()
+    assert weak.grad is None or not weak.grad.any()
+    assert strong.grad is not None and strong.grad.any()
 
-
-def test_ramp_and_schedule() -> None:
     class At:
         def __init__(self, epoch: int) -> None:
             self.phase, self.epoch, self.batch_size, self.generator = "main", epoch, 32, torch.Generator()
@@ -207,9 +193,6 @@ def test_ramp_and_schedule() -> None:
         method.plan_epoch(At(epoch))
         weights.append(float(method.weight))
     assert weights == pytest.approx([0, 0.5, 1, 1])
-    config = TrainConfig(lr=0.05, schedule="short-cosine")
-    factors = [learning_rate(config, done, 100) / 0.05 for done in (0, 50, 100)]
-    assert factors == pytest.approx([1, 0.77301, 0.19509], abs=1e-5)
 
 
 def three_views(seed: int) -> tuple[Tensor, ...]:
@@ -239,15 +222,6 @@ def test_without_unreliable_items_it_is_crdpll(seed: int) -> None:
         torch.testing.assert_close(one.confidence_NC, other.confidence_NC)
 
 
-def test_confidence_on_the_worked_example() -> None:
-    method = method_on("upllrs", [[1, 1, 0]], held_out=0.0)
-    method.separating = False
-    views = tuple(torch.tensor([p]).log() for p in ([0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.6, 0.2, 0.2]))
-    method.loss(batch := Batch(torch.tensor([0]), views, None))
-    method.after_step(batch)
-    assert method.confidence_NC[0].tolist() == pytest.approx([0.63099, 0.36901, 0], abs=1e-5)
-
-
 @pytest.mark.parametrize("solution", ["augmented", "general"])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_the_loss_is_the_sum_of_two(solution: str, temperature: float) -> None:
@@ -272,30 +246,11 @@ def test_the_loss_is_the_sum_of_two(solution: str, temperature: float) -> None:
     torch.testing.assert_close(method.confidence_NC[4:], (weak / temperature).softmax(dim=1))
 
 
-def test_no_gradient_goes_through_the_guess() -> None:
-    method = method_on("upllrs", [[1, 1, 0]] * 2, held_out=0.0)
-    method.separating = False
-    weak, strong = (torch.randn(1, 3) + torch.tensor([9.0, 0, 0])).requires_grad_(), torch.randn(1, 3, requires_grad=True)
-    other = Batch(torch.tensor([1]), (weak, strong), None)
-    views = tuple(torch.randn(1, 3) for _ in range(3))
-    method.loss(Batch(torch.tensor([0]), views, None, groups={"unreliable": other})).backward()
-    assert weak.grad is None or not weak.grad.any()
-    assert strong.grad is not None and strong.grad.any()
-
-
 def test_groups_of_a_step(toy: Dataset) -> None:
     options = {"separation_epochs": 1, "max_steps": 1, "exclude": 0.3}
     trainer = toy_trainer("upllrs", toy, options=options, train={"epochs": 2, "batch_size": 16})
     method: Any = trainer.method
-    original, seen = method.loss, []
-
-    def spy(batch: Batch) -> Tensor:
-        seen.append((method.graph_key, batch))
-        return original(batch)
-
-    method.loss = spy
-    run_all(trainer)
-    main = [batch for path, batch in seen if path == "main"]
+    main = [batch for then, batch in steps_of(trainer) if then.graph_key == "main"]
     trained = set(method.holdout.others_M.tolist())
     reliable = set(method.reliable_N.nonzero().flatten().tolist())
     assert len(trained) == 72 and len(reliable) == 51
@@ -303,8 +258,7 @@ def test_groups_of_a_step(toy: Dataset) -> None:
     for batch in main:
         other = batch.groups["unreliable"]
         assert (len(batch.index_B), len(other.index_B)) == (16, 48)
-        assert (len(batch.views), len(other.views)) == (3, 2)
-        assert set(batch.index_B.tolist()) <= reliable
+        assert (len(batch.views), len(other.views)) == (3, 2) and set(batch.index_B.tolist()) <= reliable
         assert set(other.index_B.tolist()) <= trained - reliable
     assert set(torch.cat([batch.index_B for batch in main[:4]]).tolist()) == reliable
     assert set(torch.cat([batch.groups["unreliable"].index_B for batch in main[:1]]).tolist()) == trained - reliable
@@ -337,25 +291,21 @@ def test_the_slow_network_answers(momentum: float, share: float, toy: Dataset) -
     assert not any(isinstance(p, nn.Parameter) and p.requires_grad for p in method.ema.parameters())
 
 
-@pytest.mark.parametrize(("name", "share"), [("wrn-28-2", 0.0), ("resnet20", 0.999)])
-def test_statistics_are_copied_where_the_network_averages_them_slowly(name: str, share: float) -> None:
+def test_statistics_are_copied_where_the_network_averages_them_slowly() -> None:
     """As the network of the recipes does, and the others do not."""
-    assert ema_buffer_decay(build_network(name, (3, 32, 32), 10), 0.999) == pytest.approx(share)
+    for name, share in (("wrn-28-2", 0.0), ("resnet20", 0.999)):
+        assert ema_buffer_decay(build_network(name, (3, 32, 32), 10), 0.999) == pytest.approx(share)
     assert ema_buffer_decay(nn.Linear(2, 2), 0.999) == 0
 
 
-def test_the_covering_rate_ends_the_run(toy: Dataset) -> None:
+def test_the_covering_rate_ends_the_run_and_held_out_items_have_a_belief(toy: Dataset) -> None:
     options = {"stop_after": 2, "held_out": 0.3}
     short = run_all(toy_trainer("upllrs", toy, options=options, train={"epochs": 40}))
     assert len(short) < 40
     rates = [r["covering_rate"] for r in short if r["phase"] == "main"]
     assert max(rates[-2:]) <= max(rates[:-2])
     full = run_all(toy_trainer("upllrs", toy, options={**options, "held_out": 0.0}, train={"epochs": 8}))
-    assert len(full) == 2 + 8
-    assert "covering_rate" not in full[-1]
-
-
-def test_items_held_out_have_a_belief(toy: Dataset) -> None:
+    assert len(full) == 2 + 8 and "covering_rate" not in full[-1]
     trainer = toy_trainer("upllrs", toy, train={"epochs": 2})
     run_all(trainer)
     method: Any = trainer.method

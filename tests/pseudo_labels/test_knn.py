@@ -53,8 +53,7 @@ def cosines(a_ND: Tensor, b_MD: Tensor) -> Tensor:
 def assert_exact(found: Neighbors, cosine_MN: Tensor, k: int, atol: float = 1e-6) -> None:
     """The k largest of each row in falling order, each item once; which of several equal ones is free."""
     expected_MK = cosine_MN.sort(dim=1, descending=True).values[:, :k]
-    assert found.index_NK.dtype == torch.int64
-    assert found.similarity_NK.dtype == torch.float32
+    assert found.index_NK.dtype == torch.int64 and found.similarity_NK.dtype == torch.float32
     torch.testing.assert_close(found.similarity_NK.double(), expected_MK, atol=atol, rtol=0)
     torch.testing.assert_close(cosine_MN.gather(1, found.index_NK), expected_MK, atol=atol, rtol=0)
     assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
@@ -97,11 +96,9 @@ def test_exact_on_any_small_problem_with_ties_and_zero_rows(
 def test_approximate_backends_find_most(backend: Backend, bound: float) -> None:
     features_ND = clustered(1500, 16)
     found, exact = nearest(features_ND, 15, backend=backend), nearest(features_ND, 15)
-    assert recall(found, exact) >= bound
-    assert (found.similarity_NK.diff(dim=1) <= 0).all()
+    assert recall(found, exact) >= bound and (found.similarity_NK.diff(dim=1) <= 0).all()
     others = nearest(features_ND, 15, include_self=False, backend=backend)
-    assert others.index_NK.shape == (1500, 15)
-    assert (others.index_NK != torch.arange(1500)[:, None]).all()
+    assert others.index_NK.shape == (1500, 15) and (others.index_NK != torch.arange(1500)[:, None]).all()
 
 
 @pytest.mark.parametrize("include_self", [True, False])
@@ -167,8 +164,7 @@ def test_memory_stays_within_the_block() -> None:
 def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
     features_ND = torch.cat([torch.ones(7, 3), torch.eye(3)])
     index_NK = nearest(features_ND, 3, include_self=False).index_NK
-    assert (index_NK != torch.arange(10)[:, None]).all()
-    assert (index_NK[:7] < 7).all()
+    assert (index_NK != torch.arange(10)[:, None]).all() and (index_NK[:7] < 7).all()
     assert (index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
 
 
@@ -188,8 +184,7 @@ def test_length_does_not_matter_and_zero_rows_stay_zero() -> None:
         torch.testing.assert_close(found.similarity_NK, expected.similarity_NK, atol=1e-6, rtol=0)
     features_ND[3] = 0
     found = nearest(features_ND, 4)
-    assert found.similarity_NK[3].tolist() == [0.0] * 5
-    assert torch.isfinite(found.similarity_NK).all()
+    assert found.similarity_NK[3].tolist() == [0.0] * 5 and torch.isfinite(found.similarity_NK).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
@@ -203,8 +198,7 @@ def test_input_is_left_alone_and_no_gradient_is_kept(backend: Backend) -> None:
     features_ND = clustered(40, 5).requires_grad_()
     before_ND = features_ND.detach().clone()
     found = nearest(features_ND, 4, backend=backend)
-    assert torch.equal(features_ND.detach(), before_ND)
-    assert not found.similarity_NK.requires_grad
+    assert torch.equal(features_ND.detach(), before_ND) and not found.similarity_NK.requires_grad
 
 
 @pytest.fixture
@@ -233,9 +227,7 @@ def test_products_are_full_float32_whatever_the_program_allows() -> None:
     features_ND = clustered(50, 8)
     with Watch(), torch.autocast("cpu", torch.bfloat16):
         found = nearest(features_ND, 4)
-    assert set(seen) <= {"ieee", "highest"}
-    assert seen
-    assert precision() == outside
+    assert set(seen) <= {"ieee", "highest"} and seen and precision() == outside
     assert torch.get_float32_matmul_precision() == "medium"
     assert_exact(found, cosines(features_ND, features_ND), 5)
 
@@ -248,8 +240,7 @@ def distances(a_ND: Tensor, b_MD: Tensor) -> Tensor:
 def assert_nearest(found: Neighbors, distance_MN: Tensor, k: int, rtol: float = 1e-6) -> None:
     """The k smallest of each row in rising order, each item once; which of several equal ones is free."""
     expected_MK = distance_MN.sort(dim=1).values[:, :k]
-    assert found.index_NK.dtype == torch.int64
-    assert found.similarity_NK.dtype == torch.float32
+    assert found.index_NK.dtype == torch.int64 and found.similarity_NK.dtype == torch.float32
     torch.testing.assert_close(-found.similarity_NK.double(), expected_MK, atol=1e-30, rtol=rtol)
     torch.testing.assert_close(distance_MN.gather(1, found.index_NK), expected_MK, atol=1e-30, rtol=rtol)
     assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
@@ -262,8 +253,7 @@ def test_euclidean_neighbours_are_those_of_brute_force(backend: Backend, include
     found = nearest(features_ND, 7, include_self=include_self, metric="euclidean", backend=backend, block_bytes=40_000)
     distance_NN = distances(features_ND, features_ND)
     if include_self:
-        assert found.index_NK[:, 0].tolist() == list(range(300))
-        assert (found.similarity_NK[:, 0] == 0).all()
+        assert found.index_NK[:, 0].tolist() == list(range(300)) and (found.similarity_NK[:, 0] == 0).all()
     else:
         distance_NN.fill_diagonal_(torch.inf)
     assert_nearest(found, distance_NN, 8 if include_self else 7)
@@ -301,8 +291,7 @@ def test_near_duplicates_far_from_the_centre_keep_their_distances() -> None:
     assert_nearest(found, distance_NN, 6)
     assert (found.index_NK[0, 0], found.similarity_NK[0, 0]) == (1, 0)
     again = nearest_to(features_ND[[0, 60]], features_ND, 3, metric="euclidean")
-    assert (again.similarity_NK[:, :2] == 0).all()
-    assert (again.similarity_NK[:, 2] < 0).all()
+    assert (again.similarity_NK[:, :2] == 0).all() and (again.similarity_NK[:, 2] < 0).all()
     rough = nearest(features_ND, 6, metric="euclidean", backend="faiss-flat")  # in float32 it cannot know the order
     assert (rough.similarity_NK.diff(dim=1) <= 0).all()
     torch.testing.assert_close(-rough.similarity_NK.double(), distances(features_ND, features_ND).gather(1, rough.index_NK))
@@ -331,8 +320,7 @@ def test_euclidean_memory_stays_within_two_blocks() -> None:
     before_ND = features_ND.clone()
     with Allocations() as seen:
         nearest(features_ND, k, metric="euclidean", block_bytes=block_bytes)
-    assert torch.equal(features_ND, before_ND)
-    assert seen.largest <= block_bytes
+    assert torch.equal(features_ND, before_ND) and seen.largest <= block_bytes
     assert seen.largest < 8 * items * items / 100
 
 
@@ -342,8 +330,7 @@ def test_any_number_type_is_measured_in_float64(dtype: torch.dtype) -> None:
     before_ND = features_ND.detach().clone()
     found = nearest(features_ND, 4, metric="euclidean")
     assert_nearest(found, distances(before_ND, before_ND), 5)
-    assert torch.equal(features_ND.detach(), before_ND)
-    assert not found.similarity_NK.requires_grad
+    assert torch.equal(features_ND.detach(), before_ND) and not found.similarity_NK.requires_grad
 
 
 def test_a_device_without_float64_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,7 @@ def test_worked_example_selection(quantile: float, quota: int, label: list[int])
     found = pseudo_label(FEATURES_ND, ALLOWED_NC, neighbors=2, quantile=quantile)
     assert found.pseudo_N.tolist() == PSEUDO
     torch.testing.assert_close(found.posterior_NC, BELIEF_NC, atol=6e-5, rtol=0)
-    assert found.quota == quota
-    assert found.label_N.tolist() == label
+    assert found.quota == quota and found.label_N.tolist() == label
     assert found.selected_N.tolist() == [c >= 0 for c in label]
     assert (found.pseudo_N.dtype, found.posterior_NC.dtype) == (torch.int64, torch.float32)
     assert (found.selected_N.dtype, found.label_N.dtype) == (torch.bool, torch.int64)
@@ -78,10 +77,8 @@ def test_thresholds_fall_in_a_line() -> None:
     assert threshold_at(1, 500) is None
     for epoch, expected in ((2, 0.4497996), (250, 0.4001002), (500, 0.35)):
         assert threshold_at(epoch, 500) == pytest.approx(expected, abs=1e-7)
-    assert threshold_at(1, 500, first=1) == 0.45
-    assert threshold_at(1, 1, first=1) == 0.45
-    assert threshold_at(1, 1) is None
-    assert threshold_at(5, 5, high=0.9, low=0.1, first=6) is None
+    assert threshold_at(1, 500, first=1) == 0.45 and threshold_at(1, 1, first=1) == 0.45
+    assert threshold_at(1, 1) is None and threshold_at(5, 5, high=0.9, low=0.1, first=6) is None
 
 
 @pytest.mark.parametrize(
@@ -173,10 +170,8 @@ def test_what_always_holds(
     items, classes = allowed_NC.shape
     wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
     torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(items))
-    assert (found.posterior_NC >= 0).all()
-    assert torch.equal(found.selected_N, found.label_N >= 0)
-    assert wider_NC[found.selected_N, found.label_N[found.selected_N]].all()
-    assert found.selected_N.any()
+    assert (found.posterior_NC >= 0).all() and torch.equal(found.selected_N, found.label_N >= 0)
+    assert wider_NC[found.selected_N, found.label_N[found.selected_N]].all() and found.selected_N.any()
     assert 1 <= found.quota <= items
     assert torch.bincount(found.label_N[found.selected_N], minlength=classes).max() <= found.quota
 
@@ -240,16 +235,14 @@ def test_duplicates_are_taken_from_the_first_on() -> None:
     features_ND = torch.tensor([[1.0, 0.0]] * 6 + [[0.0, 1.0]] * 3)
     allowed_NC = torch.tensor([[True, False]] * 6 + [[False, True]] * 3)
     found = pseudo_label(features_ND, allowed_NC, neighbors=2, quantile=0.0)
-    assert found.posterior_NC.tolist() == allowed_NC.float().tolist()
-    assert found.quota == 3
+    assert found.posterior_NC.tolist() == allowed_NC.float().tolist() and found.quota == 3
     assert found.label_N.tolist() == [0] * 3 + [-1] * 3 + [1] * 3
 
 
 def test_an_item_wanted_by_several_classes_goes_where_it_believes_most() -> None:
     allowed_NC = torch.ones(2, 3, dtype=torch.bool)
     selected_N, label_N = select_reliable(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.45, 0.45]]), allowed_NC, 2)
-    assert selected_N.all()
-    assert label_N.tolist() == [1, 1]
+    assert selected_N.all() and label_N.tolist() == [1, 1]
 
 
 def test_classes_with_one_candidate_or_none() -> None:
@@ -259,17 +252,14 @@ def test_classes_with_one_candidate_or_none() -> None:
     allowed_NC[:, 0] |= ~allowed_NC.any(dim=1)
     for quantile in (0.0, 0.5, 1.0):
         found = pseudo_label(features_ND, allowed_NC, neighbors=3, quantile=quantile)
-        assert found.label_N[5] == 2
-        assert (found.label_N == 2).sum() == 1
-        assert (found.label_N != 3).all()
+        assert found.label_N[5] == 2 and (found.label_N == 2).sum() == 1 and (found.label_N != 3).all()
 
 
 def test_pools_left_unfilled_take_no_outsider() -> None:
     allowed_NC = torch.tensor([[True, False], [True, False], [False, True]])
     posterior_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     selected_N, label_N = select_reliable(posterior_NC, allowed_NC, 3)
-    assert selected_N.all()
-    assert label_N.tolist() == [0, 0, 1]
+    assert selected_N.all() and label_N.tolist() == [0, 0, 1]
 
 
 def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> None:
@@ -284,8 +274,7 @@ def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> No
     # Class 2 has no other candidate, so it takes item 0; class 0 is believed more and keeps it.
     only_NC = torch.tensor([[False, True, False]] * 2 + [[True, False, False]] * 2)
     moved = pseudo_label(features_ND, only_NC, prior_NC=only_NC.float(), **(options | {"quantile": 0.0}))
-    assert moved.quota == 1
-    assert moved.label_N.tolist() == [1, -1, 0, -1]
+    assert moved.quota == 1 and moved.label_N.tolist() == [1, -1, 0, -1]
 
 
 def test_opposite_neighbours_leave_the_belief_uniform() -> None:
@@ -293,8 +282,7 @@ def test_opposite_neighbours_leave_the_belief_uniform() -> None:
     allowed_NC = torch.eye(3, dtype=torch.bool)
     found = pseudo_label(features_ND, allowed_NC, neighbors=1, include_self=False, weighting="cosine")
     torch.testing.assert_close(found.posterior_NC[0], torch.full((3,), 1 / 3))
-    assert found.pseudo_N[1:].tolist() == [2, 1]
-    assert found.selected_N.any()
+    assert found.pseudo_N[1:].tolist() == [2, 1] and found.selected_N.any()
 
 
 def test_a_very_low_temperature_is_no_trouble() -> None:
@@ -371,8 +359,7 @@ def test_the_gpu_labels_alike_and_the_same_each_time() -> None:
         first, second = (pseudo_label(features_ND.to("cuda"), allowed_NC, **options) for _ in range(2))
     finally:
         torch.use_deterministic_algorithms(False)
-    assert first.label_N.is_cuda
-    assert torch.equal(first.posterior_NC, second.posterior_NC)
+    assert first.label_N.is_cuda and torch.equal(first.posterior_NC, second.posterior_NC)
     assert torch.equal(first.label_N, second.label_N)
     assert_same(
         Labeling(*(part.cpu() for part in (first.pseudo_N, first.posterior_NC, first.selected_N, first.label_N)), first.quota),

@@ -42,8 +42,7 @@ def test_every_image_is_encoded_once(tmp_path: Path) -> None:
     images, told = pictures(), list[tuple[int, int]]()
     first, fresh = encode_cached(images, encoder(), tmp_path, progress=lambda done, total: told.append((done, total)))
     torch.testing.assert_close(first, encode(images, encoder()))
-    assert fresh == 10 and told[-1] == (10, 10)
-    assert len(files(tmp_path)) == 3
+    assert fresh == 10 and told[-1] == (10, 10) and len(files(tmp_path)) == 3
     again, fresh = encode_cached(images.flip(0), encoder(), tmp_path)  # in another order, too
     assert fresh == 0 and torch.equal(again, first.flip(0))
     images[3, 0, 0, 0] ^= 1
@@ -109,9 +108,6 @@ def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
 
 
-# ---- while others are still being decoded
-
-
 def see(ahead: BackgroundEncoder, images: Tensor) -> None:
     for image in images:
         ahead.add(image.numpy())
@@ -124,8 +120,7 @@ def test_full_blocks_are_encoded_ahead_and_once(tmp_path: Path) -> None:
         see(ahead, torch.cat([images[:8], images[4:]]))  # eight known or twice; the last two images fill no block
     assert ahead.encoded == 4
     features_ND, fresh = encode_cached(images, encoder(), tmp_path)
-    assert fresh == 2
-    assert torch.equal(features_ND, encode_cached(images, encoder(), tmp_path / "other")[0])
+    assert fresh == 2 and torch.equal(features_ND, encode_cached(images, encoder(), tmp_path / "other")[0])
 
 
 def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

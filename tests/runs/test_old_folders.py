@@ -76,8 +76,7 @@ def test_an_older_run_with_options_that_were_removed(pals: Pals) -> None:
     assert answer.code == 0, answer.err
     assert (run / "summary.json").read_bytes() == Path("whole/summary.json").read_bytes()
     answer = pals(*TRAIN, "--set", "method.average=0.5", "--out", "other")
-    assert answer.code == 2
-    assert "'method.average'" in answer.err
+    assert answer.code == 2 and "'method.average'" in answer.err
 
 
 def test_what_really_differs_is_named_with_both_values(pals: Pals) -> None:
@@ -122,8 +121,7 @@ def test_an_older_fit_is_resumed_and_built_on(pals: Pals, tmp_path: Path) -> Non
         answer = pals(*again)
         assert answer.code == 0, answer.err
     answer = pals(*command, "--no-mirror")
-    assert answer.code == 2
-    assert "data.mirror is True there and False here" in answer.err
+    assert answer.code == 2 and "data.mirror is True there and False here" in answer.err
 
 
 def described_shorter(path: Path, key: str) -> None:

@@ -45,8 +45,7 @@ def test_each_epoch_is_graded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert summary["test_accuracy"] == records[-1]["test_accuracy"] == graded[-1]["accuracy"]
     assert summary["test_loss"] == records[-1]["test_loss"]
     again = Run(RunConfig.of(VALUES), tmp_path / "run")
-    assert list(again.epochs()) == []
-    assert again.summary() == summary
+    assert list(again.epochs()) == [] and again.summary() == summary
     assert len(graded) == 4  # once for summary.json, which is written again, and once here
 
 
@@ -61,8 +60,7 @@ def test_two_at_once_the_second_is_told_who_is_there(tmp_path: Path) -> None:
     with pytest.raises(BusyError, match=rf"run is in use: process {os.getpid()} on .* since .* choose another --out\."):
         Run(RunConfig.of(VALUES), tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
-    assert len(list(running)) == 1
-    assert list(Run(RunConfig.of(VALUES), tmp_path / "run").epochs()) == []
+    assert len(list(running)) == 1 and list(Run(RunConfig.of(VALUES), tmp_path / "run").epochs()) == []
 
 
 def test_a_run_that_cannot_go_on_lets_go_of_its_folder(tmp_path: Path) -> None:

@@ -163,9 +163,6 @@ def test_weights_of_ones_own_from_the_data_folder(tmp_path: Path) -> None:
     assert evaluate(tmp_path / "run", "cpu")["accuracy"] == record["test_accuracy"]
 
 
-# ---- the command
-
-
 @pytest.mark.slow
 def test_the_command(pals: Pals) -> None:
     answer = pals("train", "squares", "--encoder", "patches", "--epochs", "1", *FEW, "--seeds", "2", "--out", "run")

@@ -47,8 +47,7 @@ def test_each_network_reads_the_features_of_the_one_before() -> None:
     first, second = Doubling(), Doubling()
     chain = [InferenceStage(lambda x: x + 1, first), InferenceStage(lambda x: x - 1, second)]
     output = infer(CPU, chain, numbers(), 4)
-    assert first.batches == second.batches == [4, 4, 2]
-    assert output.logits.equal(3 * (2 * (numbers() + 1) - 1))
+    assert first.batches == second.batches == [4, 4, 2] and output.logits.equal(3 * (2 * (numbers() + 1) - 1))
     assert output.features.equal(2 * (2 * (numbers() + 1) - 1))
 
 
@@ -95,8 +94,7 @@ def test_features_are_the_same_with_any_number_of_threads() -> None:
     in_three = encode(images, encoder, batch=4, progress=lambda count, _: done.append(count))
     torch.set_num_threads(1)
     torch.testing.assert_close(in_three, encode(images, encoder, batch=4))
-    assert done == [4, 8, 12, 16, 20, 23]
-    assert not in_three.is_inference() and not in_three.requires_grad
+    assert done == [4, 8, 12, 16, 20, 23] and not in_three.is_inference() and not in_three.requires_grad
 
 
 def test_batches_are_halved_until_they_fit() -> None:
@@ -106,8 +104,7 @@ def test_batches_are_halved_until_they_fit() -> None:
     stages = [InferenceStage(lambda x: x, network)]
     output = infer(CPU, stages, numbers(), 8, on_oom=sizes.append, progress=lambda *counts: done.append(counts))
     assert sizes == [4, 2] and network.batches == [2] * 5
-    assert done == [(2 * count, 10) for count in range(1, 6)]
-    assert output.logits.equal(3 * numbers())
+    assert done == [(2 * count, 10) for count in range(1, 6)] and output.logits.equal(3 * numbers())
     with pytest.raises(torch.OutOfMemoryError):
         infer(CPU, [InferenceStage(lambda x: x, Doubling(limit=0))], numbers(), 8)
 
@@ -117,15 +114,13 @@ def test_compiled_networks_see_one_size_only() -> None:
     engine.compiled = True
     first, second = Doubling(), Doubling()
     output = infer(engine, [InferenceStage(lambda x: x, first), InferenceStage(lambda x: x, second)], numbers(), 4)
-    assert first.batches == second.batches == [4, 4, 4]
-    assert output.logits.equal(6 * numbers())
+    assert first.batches == second.batches == [4, 4, 4] and output.logits.equal(6 * numbers())
 
 
 def test_nothing_in_nothing_out() -> None:
     network = build_network("mlp", (2,), 5)
     output = infer(CPU, [InferenceStage(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
-    assert output.logits.shape == (0, 5)
-    assert output.features.shape == (0, network.feature_width)
+    assert output.logits.shape == (0, 5) and output.features.shape == (0, network.feature_width)
     assert output.logits.dtype == torch.float64
     with pytest.raises(InputError, match="A batch of 0 items"):
         infer(CPU, [InferenceStage(lambda x: x, network)], numbers(), 0)
@@ -236,8 +231,7 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
     placed = engine.place_inputs(inputs)
     assert isinstance(placed, TensorRows) and not pinned
     taken, first = engine.send(placed.take(torch.tensor([7, 0, 7]))), engine.send(placed[:4])
-    assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4])
-    assert len(sent) == 2
+    assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4]) and len(sent) == 2
 
 
 def test_what_is_on_the_device_stays_there_and_a_source_what_it_is() -> None:

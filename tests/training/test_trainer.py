@@ -16,6 +16,7 @@ from _toy import (
     Answer,
     assert_same,
     logged_epochs,
+    recorded,
     run_all,
     small_network,
     toy_candidates,
@@ -33,7 +34,7 @@ from pals.training import trainer as trainer_module
 from pals.training.batches import BatchMaker
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
 from pals.training.engine import Engine, EngineConfig, start_momentum
-from pals.training.optim import TrainConfig, learning_rate, make_optimizer
+from pals.training.optim import TrainConfig, make_optimizer
 from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.errors import InputError
@@ -47,15 +48,7 @@ CPU = Engine(EngineConfig(device="cpu"))
 def rates_of(train: Mapping[str, Any]) -> list[float]:
     """The optimiser's learning rate at every step of a real run: 90 items in batches of 32, three steps per epoch."""
     trainer = toy_trainer("average", train=train)
-    rates: list[float] = []
-    original = trainer.method.loss
-
-    def spy(batch: Batch) -> Tensor:
-        assert trainer.optimizer is not None
-        rates.append(float(trainer.optimizer.param_groups[0]["lr"]))
-        return original(batch)
-
-    trainer.method.loss = spy  # type: ignore[method-assign]
+    rates = recorded(trainer.method, "loss", lambda *_: float(trainer.optimizer.param_groups[0]["lr"]))
     run_all(trainer)
     return rates
 
@@ -63,10 +56,7 @@ def rates_of(train: Mapping[str, Any]) -> list[float]:
 @pytest.mark.parametrize(
     ("train", "expected"),
     [
-        (
-            {"epochs": 4, "lr": 0.1, "floor": 1e-4},
-            [1e-4 + (0.1 - 1e-4) * (1 + math.cos(math.pi * s / 12)) / 2 for s in range(12)],
-        ),
+        ({"epochs": 4, "lr": 0.1, "floor": 1e-4}, [1e-4 + 0.0999 * (1 + math.cos(math.pi * s / 12)) / 2 for s in range(12)]),
         ({"epochs": 4, "schedule": "step", "milestones": [1, 3], "factor": 0.2}, [0.1] * 3 + [0.02] * 6 + [0.004] * 3),
         ({"epochs": 2, "schedule": "constant", "lr": 0.3}, [0.3] * 6),
     ],
@@ -75,23 +65,6 @@ def rates_of(train: Mapping[str, Any]) -> list[float]:
 def test_rates_of_a_run(train: dict[str, Any], expected: list[float]) -> None:
     """The cosine per iteration: lr = floor + (lr - floor)(1 + cos(pi s / S)) / 2 at step s of S."""
     assert rates_of(train) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "epochs_done", "rate"),
-    [
-        ("cosine", 49_000 / 196, 0.05005),  # published: half-way of 500 epochs of 196 steps
-        ("cosine", 0, 0.1),
-        ("cosine", 500, 1e-4),
-        ("cosine-epoch", 250.9, 0.05005),
-        ("short-cosine", 500, 0.1 * math.cos(math.pi * 7 / 16)),
-        ("linear", 125, 0.075025),
-        ("exponential", 125.7, 0.1 * 0.2**2.5),
-    ],
-)
-def test_schedules_at_one_point(schedule: Any, epochs_done: float, rate: float) -> None:
-    config = TrainConfig(epochs=500, lr=0.1, floor=1e-4, schedule=schedule, factor=0.2, period=50)
-    assert learning_rate(config, epochs_done, 500) == pytest.approx(rate)
 
 
 def groups_of(**train: Any) -> dict[tuple[float, float], set[str]]:
@@ -153,12 +126,18 @@ def test_a_slower_encoder_moves_a_hundredth_as_far() -> None:
         torch.testing.assert_close(moved[1][name], step * (1.0 if "classifier" in name else 0.01), rtol=1e-3, atol=1e-7)
 
 
-def test_a_phase_that_trains_the_classifier_alone_is_not_slowed() -> None:
+def test_which_parameters_are_trained() -> None:
+    """A phase of the classifier alone is not slowed; what takes no gradient is left out, what is reached twice trained once."""
     method = toy_method("average", toy_candidates(toy_data()))
     phase = Phase("head", modules=[method.network.classifier])
     (group,) = make_optimizer(CPU, method, phase, TrainConfig(encoder_lr_scale=0.01)).param_groups
-    assert group["scale"] == 1.0
-    assert set(group["params"]) == set(method.network.classifier.parameters())
+    assert group["scale"] == 1.0 and set(group["params"]) == set(method.network.classifier.parameters())
+    method = toy_method("average", toy_candidates(toy_data()))
+    method.network.layers[0].requires_grad_(False)
+    phase = Phase("all", modules=[method.network, method.network.classifier, method])
+    trained = [p for g in make_optimizer(CPU, method, phase, TrainConfig()).param_groups for p in g["params"]]
+    assert len(trained) == len(set(trained)) == len(list(method.parameters())) - 1
+    assert method.network.layers[0].weight not in set(trained)
 
 
 class Greedy(torch.nn.Module):
@@ -216,16 +195,6 @@ def test_a_slower_encoder_on_a_gpu_too() -> None:
     assert sorted(float(group["lr"]) for group in optimizer.param_groups) == pytest.approx([0.001, 0.1])
 
 
-def test_frozen_and_shared_parameters() -> None:
-    """What wants no gradient is left out, and what is reached twice is trained once."""
-    method = toy_method("average", toy_candidates(toy_data()))
-    method.network.layers[0].requires_grad_(False)
-    phase = Phase("all", modules=[method.network, method.network.classifier, method])
-    trained = [p for g in make_optimizer(CPU, method, phase, TrainConfig()).param_groups for p in g["params"]]
-    assert len(trained) == len(set(trained)) == len(list(method.parameters())) - 1
-    assert method.network.layers[0].weight not in set(trained)
-
-
 def test_the_whole_run_against_a_plain_loop(toy: Dataset, noisy: CandidateSets) -> None:
     """The trainer adds nothing and leaves nothing out: the same numbers as torch's own optimiser in a loop by hand."""
     settings = {"epochs": 3, "lr": 0.2, "momentum": 0.8, "weight_decay": 0.02, "nesterov": True, "encoder_lr_scale": 0.5}
@@ -275,27 +244,19 @@ def test_steps_of_an_epoch(items: int, drop: bool, steps: int) -> None:
 
 
 class Recorder(Average):
-    """Remembers its batches, and follows the plan it is given."""
+    """Follows the plan it is given."""
 
     made: EpochPlan | None = None
 
-    def __init__(self, config: Any, problem: Problem) -> None:
-        super().__init__(config, problem)
-        self.seen: list[Batch] = []
-
     def plan_epoch(self, ctx: Context) -> EpochPlan | None:
         return self.made
-
-    def loss(self, batch: Batch) -> Tensor:
-        self.seen.append(batch)
-        return super().loss(batch)
 
 
 def batches_of(toy: Dataset, made: EpochPlan | None, **train: Any) -> tuple[list[Batch], list[dict[str, Any]]]:
     trainer = toy_trainer(Recorder, toy, train={"epochs": 1, **train})
     trainer.method.made = made
-    records = run_all(trainer)
-    return trainer.method.seen, records
+    seen = recorded(trainer.method, "loss", lambda _, batch: batch)
+    return seen, run_all(trainer)
 
 
 FORWARD = torch.arange(90)
@@ -354,8 +315,9 @@ def test_random_numbers_come_row_by_row(toy: Dataset, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Engine, "chunk", 1)
     trainer = toy_trainer(Drawn, toy, train={"epochs": 1})
+    seen = recorded(trainer.method, "loss", lambda _, batch: batch.random["number"].tolist())
     run_all(trainer)
-    assert [batch.random["number"].tolist() for batch in trainer.method.seen] == [[0, 1], [2, 3], [4, 5]]
+    assert seen == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize("feature_batch", [1, 7, 60, 1000])
@@ -368,8 +330,7 @@ def test_inference_in_pieces(feature_batch: int, toy: Dataset) -> None:
     expected = network(toy.views.make("eval", toy.test.inputs, torch.Generator()))
     torch.testing.assert_close(found.logits, expected.logits.detach())
     torch.testing.assert_close(found.features, expected.features.detach())
-    assert not found.logits.requires_grad
-    assert not found.logits.is_inference()
+    assert not found.logits.requires_grad and not found.logits.is_inference()
 
 
 def test_scores_are_those_of_the_predictor_on_the_test_items(toy: Dataset) -> None:
@@ -385,11 +346,8 @@ def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: Can
     method = toy_method("pals", noisy)
     trainer = Trainer(method, toy.train, toy.views, TrainConfig(epochs=1, batch_size=32), CPU, seed=1)
     (record,) = run_all(trainer)
-    assert trainer.evaluate() == {}
-    assert not any(key.startswith("test_") or key == "correct" for key in record)
-    assert record["selected"] > 0
-    assert sum(record["posterior"]["all"]) == 90
-    assert not trainer.resume()
+    assert trainer.evaluate() == {} and not any(key.startswith("test_") or key == "correct" for key in record)
+    assert record["selected"] > 0 and sum(record["posterior"]["all"]) == 90 and not trainer.resume()
 
 
 @pytest.mark.parametrize(
@@ -397,23 +355,18 @@ def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: Can
     [("pals", {}), ("average", {}), ("proden", {"update": "iterative", "update_every": 1})],
     ids=["looks before", "never looks", "looks after"],
 )
-def test_agreement_with_the_candidates_costs_no_pass(
-    name: str, options: dict[str, Any], toy: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agreement_with_the_candidates_costs_no_pass(name: str, options: dict[str, Any], toy: Dataset) -> None:
     """It is computed by hand here from the very logits that the method saw; without such logits it is not logged."""
     sets = toy_candidates(toy)
     trainer = toy_trainer(name, toy, sets, options=options)
-    seen: list[Tensor] = []
-    original = trainer.infer
 
-    def spy(network: nn.Module, inputs: Tensor, view: str = "eval") -> Output:
-        output = original(network, inputs, view)
-        if inputs is trainer.inputs and network is trainer.method.predictor and view == "eval":
-            seen.append(output.logits.double())
-        return output
+    def note(output: Output, network: nn.Module, inputs: Tensor, view: str = "eval") -> Tensor | None:
+        own = inputs is trainer.inputs and network is trainer.method.predictor and view == "eval"
+        return output.logits.double() if own else None
 
-    monkeypatch.setattr(trainer, "infer", spy)
+    passes = recorded(trainer, "infer", note)
     for record in trainer.epochs():
+        seen = [logits_NC for logits_NC in passes if logits_NC is not None]
         assert len(seen) == (name != "average")
         assert ("covering" in record) == ("approximate" in record) == bool(seen)
         for logits_NC in seen:
@@ -422,7 +375,7 @@ def test_agreement_with_the_candidates_costs_no_pass(
             probable = [float(p[z.argmax()] / p[allowed].sum()) * bool(allowed[z.argmax()]) for z, p, allowed in pairs]
             assert record["covering"] == pytest.approx(sum(covered) / len(covered))
             assert record["approximate"] == pytest.approx(sum(probable) / len(probable), abs=1e-5)
-        seen.clear()
+        passes.clear()
 
 
 @pytest.mark.parametrize(("stop_after", "epochs"), [(None, [3, 6, 7]), (4, [3, 4])], ids=["to the end", "stopped"])
@@ -447,21 +400,15 @@ def test_epochs_after_the_last_checkpoint_are_done_again(toy: Dataset, tmp_path:
             break
     assert len(logged_epochs(tmp_path / "crashed")) == 5
     second = toy_trainer("average", toy, train=train, folder=tmp_path / "crashed")
-    assert second.resume()
-    assert second.progress.total == 3
-    assert len(logged_epochs(tmp_path / "crashed")) == 3
+    assert second.resume() and second.progress.total == 3 and len(logged_epochs(tmp_path / "crashed")) == 3
     run_all(second)
     assert_same(second.state(), state)
     assert logged_epochs(tmp_path / "crashed") == without_seconds(records)
-
-
-def test_a_finished_run_does_nothing_more(toy: Dataset, tmp_path: Path) -> None:
+    # a finished run does nothing more
     run_all(toy_trainer("average", toy, folder=tmp_path))
     log = (tmp_path / "log.jsonl").read_bytes()
     again = toy_trainer("average", toy, folder=tmp_path)
-    assert again.resume()
-    assert run_all(again) == []
-    assert (tmp_path / "log.jsonl").read_bytes() == log
+    assert again.resume() and run_all(again) == [] and (tmp_path / "log.jsonl").read_bytes() == log
 
 
 def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
@@ -481,15 +428,11 @@ def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
 
 
 def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
-    def trainer() -> Trainer:
-        made = toy_trainer("average", toy, folder=tmp_path)
-        made.engine.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)  # as on a GPU with fp16
-        return made
-
-    first, second = trainer(), trainer()
+    first, second = (toy_trainer("average", toy, folder=tmp_path) for _ in range(2))
+    for trainer in (first, second):
+        trainer.engine.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)  # as on a GPU with fp16
     run_all(first, stop_after=2)
-    assert second.resume()
-    assert second.engine.scaler.get_scale() == first.engine.scaler.get_scale() > 4.0
+    assert second.resume() and second.engine.scaler.get_scale() == first.engine.scaler.get_scale() > 4.0
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(toy: Dataset, tmp_path: Path) -> None:
@@ -502,10 +445,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused(toy: Dataset, tmp_path: Path)
     with pytest.raises(InputError, match=r"other settings: seed is 1 there and 5 here"):
         other.resume()
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
-
-
-def test_a_state_from_another_kind_of_device_answers_but_does_not_train(toy: Dataset, tmp_path: Path) -> None:
-    """Generators of different devices do not understand each other's state."""
+    # Generators of different devices do not understand each other's state.
     trained = toy_trainer("average", toy, folder=tmp_path)
     run_all(trained)
     foreign = {**trained.state(), "generator": torch.zeros(16, dtype=torch.uint8)}
@@ -517,7 +457,7 @@ def test_a_state_from_another_kind_of_device_answers_but_does_not_train(toy: Dat
         fresh.resume()
 
 
-def test_inputs_are_checked_at_the_door(toy: Dataset) -> None:
+def test_what_the_trainer_refuses(toy: Dataset) -> None:
     inputs = toy.train.inputs.clone()
     inputs[7, 2] = math.nan
     inputs[9, 0] = math.inf
@@ -528,8 +468,6 @@ def test_inputs_are_checked_at_the_door(toy: Dataset) -> None:
     with pytest.raises(InputError, match=r"80 inputs but candidate sets for 90 items"):
         toy_trainer("average", fewer, toy_candidates(toy))
 
-
-def test_an_unknown_view_names_the_nearest(toy: Dataset) -> None:
     class Misspelt(Average):
         views = ("stong",)
 
@@ -564,15 +502,14 @@ def test_a_diverging_run_says_so_and_keeps_its_last_checkpoint(toy: Dataset, tmp
 
 def test_from_the_command_to_the_loss_in_eight_frames(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens in a step can be read: main, its command, the run, the trainer, an epoch, a step, the loss."""
-    frames: list[str] = []
+    frames: list[list[str]] = []
     loss = PALS.loss
 
     def spy(self: PALS, batch: Batch) -> Tensor:
-        if not frames:
-            stack = inspect.stack()
-            frames.extend(f"{frame.filename}:{frame.function}" for frame in stack if "/src/pals/" in frame.filename)
+        files = [frame.filename for frame in ([] if frames else inspect.stack())]
+        frames.append([file for file in files if "/src/pals/" in file])
         return loss(self, batch)
 
     monkeypatch.setattr(PALS, "loss", spy)
     assert pals("train", "digits", "--method", "pals", "--epochs", "1", "--device", "cpu").code == 0
-    assert 1 + len(frames) <= 8, frames  # and the loss itself
+    assert 1 <= len(frames[0]) <= 7, frames[0]  # and the loss itself
